@@ -41,7 +41,7 @@ def print_run(config: RunConfig, show: ShowOptions) -> NoReturn:
     if show.dry_run:
         _print_dry_run(config)
     result = run_config(config, quiet=quiet)
-    from hookcli.models.sources.choose import choose_source
+    from hookcli.models.sources import choose_source
 
     is_known = choose_source(config.run.model.name).is_known
     print_result(config, result, show.output_format, says_input=not is_known)

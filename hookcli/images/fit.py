@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.config import ImageRequest, OnError
     from hookcli.images.read import ImageContent, ImageSource
     from hookcli.models.load import LoadedModel
-    from hookcli.models.tasks.task import Preprocessing
+    from hookcli.models.task import Preprocessing
 
 _NO_PAIR = "holds pixels; a pair is of two pictures"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.models.torchvision_import import torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

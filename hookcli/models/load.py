@@ -14,16 +14,16 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
+from hookcli.models.build import SkipInitialisation, build_model, build_random
+from hookcli.models.code_files import hash_code
 from hookcli.models.device import find_device
 from hookcli.models.inputs import ModelInputs, draw_pixels, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
 from hookcli.models.predictions import find_features, read_features, read_predictions
 from hookcli.models.scores import find_target, load_score, score_output
-from hookcli.models.sources.build import SkipInitialisation, build_model, build_random
-from hookcli.models.sources.choose import find_model
-from hookcli.models.sources.code_files import hash_code
-from hookcli.models.sources.weights import add_weights
-from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.models.sources import find_model
+from hookcli.models.torchvision_import import torchvision
+from hookcli.models.weights import add_weights
 from hookcli.outside.foreign import ask
 from hookcli.records.runs import ModelInfo
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest, ScoreRequest
     from hookcli.models.scores import ScoreTensor
-    from hookcli.models.sources.source import Source
-    from hookcli.models.tasks.task import Preprocessing, Task
+    from hookcli.models.source import Source
+    from hookcli.models.task import Preprocessing, Task
     from hookcli.records.images import Prediction
 
 

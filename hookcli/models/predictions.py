@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from hookcli.models.tasks.choose import TASKS
-from hookcli.models.tasks.outputs import is_floats
+from hookcli.models.tasks import TASKS, is_floats
 from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
@@ -24,8 +23,10 @@ def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Pr
     The first task that knows the form reads it. Classes are numbered where ``categories``, their
     names by index, do not fit.
     """
-    read = (task.read(output, categories) for task in TASKS)
-    return next((predictions for predictions in read if predictions is not None), [])
+    for task in TASKS:
+        if (found := task.find(output)) is not None:
+            return task.read(found, categories)
+    return []
 
 
 def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from hookcli.errors import ModelError, RequestError
-from hookcli.models.sources.own_code import import_code
-from hookcli.models.tasks.choose import TASKS
-from hookcli.models.tasks.outputs import name_class
+from hookcli.models.own_code import import_code
+from hookcli.models.tasks import TASKS, name_class
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.images import Score
 
@@ -131,8 +130,9 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
 def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
     """Return the score, the class that it belongs to, and its name."""
     for task in TASKS:
-        if (scored := task.score(output, kind, target)) is not None:
-            return scored
+        found = task.find(output)
+        if found is not None and len(found) == 1:
+            return task.score(found, kind, target)
     raise RequestError(
         "hookcli knows no score for an output of this form",
         "use --score sum, or a function of your own: --score FILE.py:FUNCTION",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.models.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from hookcli.errors import ModelError, RequestError, WeightsError
-from hookcli.models.sources.build import build_random, build_shapes, build_unset
-from hookcli.models.sources.source import ModelWithWeights
-from hookcli.models.sources.weights_file import read_weights_file
-from hookcli.models.sources.weights_fit import COUNTER, check_fit, fit_names
+from hookcli.models.build import build_random, build_shapes, build_unset
+from hookcli.models.source import ModelWithWeights
+from hookcli.models.weights_file import read_weights_file
+from hookcli.models.weights_fit import COUNTER, check_fit, fit_names
 from hookcli.outside.files import hash_file
 from hookcli.outside.foreign import ForeignCode
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.sources.source import Source
+    from hookcli.models.source import Source
 
 _HEADS = re.compile(r"(aux|Aux|fc|head|classifier|last_linear|roi_heads)")
 

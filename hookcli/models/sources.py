@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.models.sources.elsewhere import find_elsewhere
-from hookcli.models.sources.own_code import OwnCode
-from hookcli.models.sources.timm import Timm
-from hookcli.models.sources.torchvision import Torchvision
+from hookcli.models.elsewhere import find_elsewhere
+from hookcli.models.own_code import OwnCode
+from hookcli.models.timm import Timm
+from hookcli.models.torchvision import Torchvision
 
 if TYPE_CHECKING:
-    from hookcli.models.sources.source import Source
+    from hookcli.models.source import Source
 
 _WITH_PREFIX: tuple[type[Source], ...] = (Timm,)
 

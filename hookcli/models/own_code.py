@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import nn
 
 from hookcli.errors import ModelError, RequestError
-from hookcli.models.sources.build import build_random, seeded
-from hookcli.models.sources.fingerprint import hash_weights
-from hookcli.models.sources.source import ModelWithWeights, Source
-from hookcli.models.sources.structure import check_structure
+from hookcli.models.build import build_random, seeded
+from hookcli.models.fingerprint import hash_weights
+from hookcli.models.source import ModelWithWeights, Source
+from hookcli.models.structure import check_structure
 from hookcli.outside.files import open_regular
 from hookcli.outside.foreign import ForeignCode, Surroundings
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import WeightsError
-from hookcli.models.sources.weights_file import kind_name, name_some
+from hookcli.models.weights_file import kind_name, name_some
 from hookcli.records.text import count, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from hookcli.models.sources.weights_file import WeightsFile
+    from hookcli.models.weights_file import WeightsFile
 
 COUNTER = "num_batches_tracked"  # a norm's; older files lack it, or have a different dtype
 _MOST_PARTS = 16  # of a name that are tried as its prefix; a name of dots could take for ever

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hookcli.errors import RequestError, UnknownModelError, WeightsError
-from hookcli.models.sources.build import SkipInitialisation, build_model
-from hookcli.models.sources.source import ModelWithWeights, Source
-from hookcli.models.sources.state_dict import cache_file, cache_weights
-from hookcli.models.sources.weights_file import UNREADABLE
-from hookcli.models.tasks.choose import find_task
-from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.models.build import SkipInitialisation, build_model
+from hookcli.models.source import ModelWithWeights, Source
+from hookcli.models.state_dict import cache_file, cache_weights
+from hookcli.models.tasks import find_task
+from hookcli.models.torchvision_import import torchvision
+from hookcli.models.weights_file import UNREADABLE
 from hookcli.outside.files import hash_file
 from hookcli.outside.foreign import first_line
 from hookcli.records.rows import CatalogEntry
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import MakePreset, Preset
-    from hookcli.models.tasks.task import Task
+    from hookcli.models.presets import MakePreset, Preset
+    from hookcli.models.task import Task
     from hookcli.records.rows import CatalogTask
 
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes

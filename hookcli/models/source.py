@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from hookcli.errors import RequestError, WeightsError
-from hookcli.models.tasks.choose import CLASSIFICATION
-from hookcli.models.tasks.fixed_size import find_fixed_size
-from hookcli.models.tasks.presets import make_imagenet
-from hookcli.models.tasks.task import COLOURS
+from hookcli.models.presets import make_imagenet
+from hookcli.models.task import COLOURS, find_fixed_size
+from hookcli.models.tasks import CLASSIFICATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import MakePreset
-    from hookcli.models.tasks.task import Preprocessing, Task
+    from hookcli.models.presets import MakePreset
+    from hookcli.models.task import Preprocessing, Task
 
 
 @dataclass(frozen=True, slots=True)

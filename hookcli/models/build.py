@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hookcli.config import ModelRequest
-    from hookcli.models.sources.source import Source
+    from hookcli.models.source import Source
 
 _REFUSALS = (
     TypeError,
