@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.utils import prune
 
-from hookcli.edits.prune_grammar import Prune, read_prune
+from hookcli.edits.grammar import Prune, read_prune
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED

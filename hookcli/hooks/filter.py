@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from hookcli.errors import FilterSyntaxError, NoLayerMatchedError, RequestError
-from hookcli.hooks.filter_forms import to_pattern, to_slice
 from hookcli.hooks.layers import FAMILIES, family_of, list_layers
-from hookcli.hooks.operation_filter import is_operation_form, keep_calls, match_operations
+from hookcli.hooks.operation_filter import (
+    is_operation_form,
+    keep_calls,
+    match_operations,
+    to_pattern,
+    to_slice,
+)
 from hookcli.outside.files import NotRegularError, read_regular
 
 if TYPE_CHECKING:

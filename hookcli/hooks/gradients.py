@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hookcli.errors import NestedTensorError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import named_tensors
-from hookcli.hooks.tensor_hooks import hook_accumulated, hook_gradient
+from hookcli.hooks.placed import hook_accumulated, hook_gradient
 from hookcli.hooks.watch import watch
 from hookcli.records.calls import RECOMPUTED, Call
 

@@ -1,9 +1,9 @@
-"""Hooks on modules that are known to be still in place when they are removed."""
+"""Registering hooks: on modules, with a check that they are still in place, and on tensors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from torch import nn
 
@@ -13,6 +13,7 @@ from hookcli.outside.foreign import ask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch import Tensor
     from torch.utils.hooks import RemovableHandle
 
 
@@ -81,3 +82,30 @@ class PlacedHooks:
         """Remove all hooks."""
         for each in self._placed:
             each.handle.remove()
+
+
+class _Hookable(Protocol):
+    """The methods of a tensor that register hooks, with their types."""
+
+    def register_hook(
+        self, hook: Callable[[Tensor | None], Tensor | None], /
+    ) -> RemovableHandle: ...
+
+    def register_post_accumulate_grad_hook(
+        self, hook: Callable[[Tensor], None], /
+    ) -> RemovableHandle: ...
+
+
+def hook_gradient(
+    tensor: _Hookable, hook: Callable[[Tensor | None], Tensor | None]
+) -> RemovableHandle:
+    """Call ``hook(gradient)`` once the gradient of ``tensor`` is computed.
+
+    What ``hook`` returns, unless it is None, replaces the gradient.
+    """
+    return tensor.register_hook(hook)
+
+
+def hook_accumulated(parameter: _Hookable, hook: Callable[[Tensor], None]) -> RemovableHandle:
+    """Call ``hook(parameter)`` after a gradient was added to ``parameter.grad``."""
+    return parameter.register_post_accumulate_grad_hook(hook)

@@ -8,6 +8,7 @@ the largest that is allowed takes 340 MB. Where Pillow can, the file is read whi
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -46,6 +47,9 @@ _DECODING_ERRORS = (
     ImageCms.PyCMSError,
 )
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
+# Drawings, a film, and weather and science data; Pillow reads no more than their headers.
+_NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
+_JPEG_TOO = ".mpo"  # a separate format to Pillow, which its JPEG reader opens
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
 _FRAMES = "ffmpeg -i FILE frame-%04d.png"
@@ -286,3 +290,12 @@ def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
         return file.fileno() == 2
     except OSError:  # the file is in memory
         return False
+
+
+@functools.cache
+def image_suffixes() -> tuple[str, ...]:
+    """Return the suffixes, in lower case, of files that Pillow can make a picture of."""
+    Image.init()
+    readable = Image.OPEN.keys() - _NO_PICTURES
+    suffixes = Image.registered_extensions().items()
+    return (_JPEG_TOO, *sorted(suffix for suffix, kind in suffixes if kind in readable))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from hookcli.errors import RequestError
+from hookcli.images.decode import image_suffixes
 from hookcli.images.remote import storage_error
 from hookcli.images.sides import side_of
-from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.files import NotRegularError
 from hookcli.outside.urls import to_local, to_place

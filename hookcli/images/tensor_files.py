@@ -73,4 +73,5 @@ def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
         raise UndecodableError(f"is not a safetensors file that numpy can hold: {error}") from error
     if not arrays:
         raise UndecodableError("holds no tensors")
-    return {f":{name}" if len(arrays) > 1 else "": array for name, array in arrays.items()}
+    # safetensors returns them in an order that differs from process to process
+    return {f":{name}" if len(arrays) > 1 else "": arrays[name] for name in sorted(arrays)}

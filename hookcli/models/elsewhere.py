@@ -9,8 +9,7 @@ from pathlib import Path
 
 from hookcli.errors import RequestError
 from hookcli.models.code_files import list_definitions
-from hookcli.models.file_kind import UNKNOWN, WEIGHTS, find_kind
-from hookcli.models.save_line import save_line, weights_name
+from hookcli.models.file_kind import UNKNOWN, WEIGHTS, find_kind, save_line, weights_name
 from hookcli.models.timm import is_timm_name
 from hookcli.models.torchvision import list_names
 

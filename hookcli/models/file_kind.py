@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import pickletools
+import shlex
 import struct
 import zipfile
 import zlib
@@ -142,3 +143,18 @@ def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
             elif isinstance(argument, str) and argument != _OLD_MARK:
                 names.append(("text", argument))
     return names
+
+
+def save_line(file: Path, state: str) -> str:
+    """Return a command that writes the weights in a file into one beside it.
+
+    ``state`` is the Python expression that makes a state dict of it, as in ``FileKind``; it may run
+    what is in the file.
+    """
+    name = json.dumps(weights_name(file), ensure_ascii=False)
+    return f"python -c {shlex.quote(f'import torch; torch.save({state}, {name})')}"
+
+
+def weights_name(file: Path) -> str:
+    """Return the name of the file that the command writes."""
+    return str(file.with_name(f"{file.stem}-weights.pt"))

@@ -19,9 +19,9 @@ from hookcli.models.code_files import hash_code
 from hookcli.models.device import find_device
 from hookcli.models.inputs import ModelInputs, draw_pixels, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
-from hookcli.models.predictions import find_features, read_features, read_predictions
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources import find_model
+from hookcli.models.tasks import find_features, read_features, read_predictions
 from hookcli.models.torchvision_import import torchvision
 from hookcli.models.weights import add_weights
 from hookcli.outside.foreign import ask

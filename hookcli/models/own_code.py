@@ -38,17 +38,7 @@ class OwnCode(Source):
 
     @classmethod
     def find(cls, name: str, seed: int) -> OwnCode:
-        """Import, and so run, the code that ``name`` names, after ``torch.manual_seed(seed)``.
-
-        Raises:
-            RequestError: there is no such file, module or factory.
-            ModelError: the code raised an exception.
-        """
         return cls(name, _find_builder(name, seed))
-
-    @property
-    def code(self) -> str:
-        return self.name
 
     def guard(self) -> ForeignCode:
         """Return a ``with`` block in which any exception becomes a ModelError."""
@@ -70,9 +60,6 @@ class OwnCode(Source):
             warning=f"the weights are as {self.name} made them, trained or not",
             sha256=hash_weights(module),
         )
-
-    def count_channels(self, request: ModelRequest) -> None:
-        """Return that the number of channels is not known."""
 
 
 def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:

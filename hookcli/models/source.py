@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.presets import MakePreset
     from hookcli.models.task import Preprocessing, Task
+
+CONNECT_SECONDS = 10
+UNREACHABLE = (OSError, http.client.HTTPException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class Source:
     @property
     def code(self) -> str:
         """The name of the user's own code that makes the model, as ``FILE.py:NAME``; or empty."""
-        return ""
+        return "" if self.is_known else self.name
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block for using the model in any way."""
@@ -167,7 +171,7 @@ class Source:
 
     def count_channels(self, request: ModelRequest) -> int | None:
         """Return the number of channels that the model accepts; None if it is not known."""
-        return COLOURS
+        return COLOURS if self.is_known else None
 
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset

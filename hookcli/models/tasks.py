@@ -1,8 +1,12 @@
-"""The tasks of models: what they take, what their layers see, and what they return."""
+"""The tasks of models: what they take, what their layers see, and what they return.
+
+What a model returned is read by the first task that knows its form.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeGuard, cast
 
 import torch
@@ -364,7 +368,6 @@ def _is_flow(value: object) -> bool:
 
 
 CLASSIFICATION = Classification()
-# An output is read by the first task whose form it has.
 TASKS: tuple[Task, ...] = (
     CLASSIFICATION,
     Segmentation(),
@@ -378,6 +381,41 @@ TASKS: tuple[Task, ...] = (
 def find_task(package: str) -> Task:
     """Return the task of the models in a package of torchvision's, such as ``….detection.ssd``."""
     return next((task for task in TASKS if f".{task.word}." in package), CLASSIFICATION)
+
+
+def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
+    """Return the predictions for each image of a batch; [] for an output whose form is not known.
+
+    Classes are numbered where ``categories``, their
+    names by index, do not fit.
+    """
+    for task in TASKS:
+        if (found := task.find(output)) is not None:
+            return task.read(found, categories)
+    return []
+
+
+def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
+    """Return, for each image of a batch, that the model returned features (``find_features``)."""
+    count = features.shape[2 if features.dim() == 3 else 1]
+    return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
+
+
+def find_features(output: object) -> Tensor | None:
+    """Return what can be the features of a model without a classifier.
+
+    They are (N, F), and of a model of transformers also (N, tokens, F) or (N, F, H, W). None if the
+    output is not of this form.
+    """
+    if not isinstance(output, Mapping):
+        return output if is_floats(output, 2) else None
+    if "logits" in output:
+        return None
+    for name, axes in (("pooler_output", (2,)), ("last_hidden_state", (2, 3, 4))):
+        features = output.get(name)
+        if isinstance(features, Tensor) and any(is_floats(features, count) for count in axes):
+            return features
+    return None
 
 
 # What they share in reading outputs

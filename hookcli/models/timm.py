@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookcli.errors import RequestError, UnknownModelError, WeightsError
 from hookcli.models.build import build_random
-from hookcli.models.source import ModelWithWeights, Source
-from hookcli.models.state_dict import CONNECT_SECONDS
+from hookcli.models.source import CONNECT_SECONDS, ModelWithWeights, Source
 from hookcli.models.task import Preprocessing
 from hookcli.outside.foreign import first_line
 from hookcli.outside.without_compiler import call_without_compiler
@@ -37,12 +36,6 @@ class Timm(Source):
 
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
-        """Return the model called ``name``.
-
-        Raises:
-            RequestError: timm is not installed.
-            UnknownModelError: timm has no such model.
-        """
         return cls(name, _find_builder(name.removeprefix(cls.prefix)))
 
     def explain_untrained(self, request: ModelRequest) -> str:

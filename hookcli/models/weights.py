@@ -9,9 +9,8 @@ from hookcli.errors import WeightsError
 from hookcli.models.build import build_random
 from hookcli.models.fingerprint import hash_weights
 from hookcli.models.from_file import load_from_file
-from hookcli.models.source import ModelWithWeights
+from hookcli.models.source import UNREACHABLE, ModelWithWeights
 from hookcli.models.sources import choose_source
-from hookcli.models.state_dict import UNREACHABLE
 from hookcli.outside.foreign import first_line
 
 if TYPE_CHECKING:

@@ -23,8 +23,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hookcli.errors import WeightsError
-from hookcli.models.file_kind import UNKNOWN, WEIGHTS, WRAPPERS, FileKind, find_kind
-from hookcli.models.save_line import save_line
+from hookcli.models.file_kind import (
+    UNKNOWN,
+    WEIGHTS,
+    WRAPPERS,
+    FileKind,
+    find_kind,
+    save_line,
+)
 from hookcli.outside.files import NotRegularError, open_regular
 from hookcli.outside.foreign import first_line
 from hookcli.records.text import and_more, shape_text

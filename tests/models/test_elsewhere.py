@@ -16,8 +16,7 @@ from torch import nn
 
 from hookcli.errors import RequestError, WeightsError
 from hookcli.models.elsewhere import find_elsewhere
-from hookcli.models.file_kind import find_kind
-from hookcli.models.save_line import save_line
+from hookcli.models.file_kind import find_kind, save_line
 from hookcli.models.sources import find_model
 from hookcli.models.weights_file import read_weights_file
 

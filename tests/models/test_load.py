@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision.models import ResNet18_Weights, SqueezeNet1_1_Weights
 
-import hookcli.models.state_dict
+import hookcli.models.torchvision
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.models.build import SkipInitialisation, build_random
@@ -537,7 +537,7 @@ def silent_port():
 
 
 def test_a_server_that_never_answers_does_not_hold_the_run_up(silent_port, publish, monkeypatch):
-    monkeypatch.setattr(hookcli.models.state_dict, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(hookcli.models.torchvision, "CONNECT_SECONDS", 0.5)
     publish(silent_port, "s-00000000.pth")
     begin = time.monotonic()
     assert not load().info.trained
