@@ -75,9 +75,7 @@ class Edit:
 def read_edit(text: str, default_side: Side) -> Edit:
     """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``.
 
-    Args:
-        text: the edit as the user wrote it.
-        default_side: the side if the text names none.
+    ``default_side`` is the side if the text names none.
 
     Raises:
         EditSyntaxError: the text is not an edit.

@@ -68,12 +68,9 @@ class Edits:
     ) -> tuple[Change, ...]:
         """Return the edits as changes for ``hooks.change.change``.
 
-        Args:
-            effects: what the edits do is noted here.
-            size: the height and width of what the layers see, which tell the axis of channels from
-                the axes of places; None if unknown.
-            images: the number of images in the batch; None if the leading axis is always that of
-                the images.
+        What they do is noted in ``effects``. The height and width of what the layers see, ``size``,
+        tell the axis of channels from the axes of places. ``images`` is the number of images in the
+        batch; None if the leading axis is always that of the images.
         """
         return tuple(
             Change(
@@ -116,11 +113,7 @@ def resolve_edits(
 ) -> Edits:
     """Return the edits, with the layers and parameters of the model that they change.
 
-    Args:
-        model: the model; its values are not read.
-        texts: the edits, as ``--edit`` takes them, in this order.
-        default_side: the side of an edit that names none.
-        operations: the operations of the model; needed only if an edit changes any.
+    The model's values are not read. Its operations are needed only if an edit changes any.
 
     Raises:
         RequestError: a text is not an edit, matches nothing, or names channels that do not exist.

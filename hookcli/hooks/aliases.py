@@ -76,13 +76,8 @@ class Aliases:
     ) -> object:
         """Return ``inputs`` with an alias in place of each tensor that needs one.
 
-        A tensor that is given twice has the same alias both times.
-
-        Args:
-            call: the call that begins.
-            inputs: the inputs of the call.
-            needs_one: called once per tensor, with its key; returns whether it needs an alias.
-            follow: called with each alias and the key of its tensor.
+        A tensor that is given twice has the same alias both times. ``needs_one`` is called once per
+        tensor, with its key, and ``follow`` with each alias and the key of its tensor.
         """
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []

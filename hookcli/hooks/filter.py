@@ -56,13 +56,8 @@ def select_layers(
 ) -> tuple[LayerInfo, ...]:
     """Return the layers that ``forms`` name without those that ``exclude`` names.
 
-    Modules come in model order, and after them operations in running order.
-
-    Args:
-        model: the model; its values are not read.
-        forms: forms of the filter language.
-        exclude: forms of layers to leave out.
-        operations: the operations of the model; needed only if ``name_operations(forms)``.
+    Modules come in model order, and after them operations in running order. The model's values are
+    not read. Its operations are needed only if ``name_operations(forms)``.
 
     Raises:
         FilterSyntaxError: a form cannot be read.

@@ -167,12 +167,9 @@ def observe_gradients(
     ``call.side`` is ``grad_output`` or ``grad_input`` (d(score)/d(output) and d(score)/d(input) of
     this call alone), or ``param``, with the parameter's name as the output key. Both the forward
     and the backward must be inside the block. The parameters of a layer are its own; a
-    ``MultiheadAttention`` has those of its children too, which it uses without calling them.
-
-    Args:
-        model: a model that is neither compiled nor scripted.
-        layers: the modules of this model to observe.
-        observer: called inside the hook; it must reduce or copy the gradient before it returns.
+    ``MultiheadAttention`` has those of its children too, which it uses without calling them. The
+    model is neither compiled nor scripted. The observer is called inside the hook, and must reduce
+    or copy the gradient before it returns.
     """
     gradients = Gradients(observer)
     modules = dict(model.named_modules())

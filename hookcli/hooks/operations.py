@@ -137,13 +137,9 @@ def listen_to_operations(
 
     ``nn.MultiheadAttention`` does not take its fast path in the block, because torch never takes it
     while functions are watched. A forward without listeners that is to be compared with this one
-    must run ``without_fast_path``.
-
-    Args:
-        model: a model that is neither compiled nor scripted.
-        watchable: the modules on which hooks fire.
-        listener: called for what this thread calls, but not for what hooks of hookcli call. A mode
-            of torch sees nothing of other threads.
+    must run ``without_fast_path``. ``listener`` is called for what this thread calls, but not for what hooks
+    of hookcli call. A mode of torch sees nothing of other threads. ``watchable`` are the modules on
+    which hooks fire.
 
     Raises:
         ForwardError: the block ended without an error, but the model has removed a hook.
@@ -169,10 +165,8 @@ def without_fast_path(*, unless: bool = False) -> Iterator[None]:
     """Keep ``nn.MultiheadAttention`` from its fast path in evaluation while the block lasts.
 
     The fast path computes the whole attention in one step that shows nothing of it, and its results
-    differ in the last digits. The setting belongs to the process; it is restored at the end.
-
-    Args:
-        unless: change nothing.
+    differ in the last digits. The setting belongs to the process; it is restored at the end. With
+    ``unless``, nothing is changed.
     """
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)

@@ -53,12 +53,8 @@ class PlacedHooks:
     ) -> None:
         """Put ``hook(module, args, output)`` after the forward of a module.
 
-        Args:
-            label: the name of the module in an error.
-            module: the module.
-            hook: called with None as the output if the forward raised.
-            always: call it even if the forward raised.
-            first: call it before the hooks that were put there earlier.
+        It is called with None as the output if the forward raised and ``always`` is set, and before
+        the hooks that were put there earlier if ``first`` is.
         """
         handle = nn.Module.register_forward_hook(module, hook, always_call=always, prepend=first)
         self._placed.append(_Placed(label, module, "_forward_hooks", handle))

@@ -83,11 +83,7 @@ class UndecodableError(Exception):
 def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image], int]:
     """Return the first picture, or ``frames`` of an animation, and how many the file holds.
 
-    The frames are at even distances.
-
-    Args:
-        file: a file that is read from its beginning and stays open.
-        frames: the largest number of pictures to return.
+    The frames are at even distances. The file is read from its beginning, and stays open.
 
     Raises:
         UndecodableError: the file cannot be decoded.

@@ -127,10 +127,7 @@ class FirstImage:
     ) -> None:
         """Read no image yet.
 
-        Args:
-            fitter: makes images ready.
-            images: the images of the run, in order.
-            accepts: whether the model takes the pixels (1, …) of an image.
+        ``accepts`` returns whether the model takes the pixels (1, …) of an image.
         """
         self._fitter, self._images, self._accepts = fitter, images, accepts
         self._place = 0
@@ -157,13 +154,9 @@ class FirstImage:
 def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
     """Prepare an image, and skip it if it is unlike the first that the model accepted.
 
-    This is like ``prepare_image`` unless the model is one of which nothing else is known.
-
-    Args:
-        fitter: makes the image ready.
-        image: the image, read or not.
-        first: the shape of the first pixels that the model accepted, without a leading axis; None
-            before there are any.
+    This is like ``prepare_image`` unless the model is one of which nothing else is known. ``first``
+    is the shape of the first pixels that the model accepted, without a leading axis; None before
+    there are any.
     """
     ready = prepare_image(fitter, image)
     if fitter.prepare.channels is not None or first is None or ready.pixels is None:
@@ -205,15 +198,9 @@ def prepare_images(
     """Yield the images in order, made ready in advance by ``workers`` processes; 0 uses this one.
 
     If a worker is killed, a warning is given and the workers are replaced once; images that were
-    lost are prepared again.
-
-    Args:
-        fitter: makes the images ready.
-        images: the images to read.
-        workers: the number of processes.
-        warn: called with a message when a worker died.
-        close_in_worker: a file descriptor of this process that workers must not keep open, such as
-            that of a lock.
+    lost are prepared again. ``warn`` is called with a message when a worker died.
+    ``close_in_worker`` is a file descriptor of this process that workers must not keep open, such
+    as that of a lock.
 
     Raises:
         ModelError: workers are killed repeatedly.

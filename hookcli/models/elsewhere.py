@@ -44,8 +44,7 @@ _HUBS = (
 def find_elsewhere(name: str) -> RequestError | None:
     """Return what to say of a name that is that of a file, or of a model of another library.
 
-    Args:
-        name: the name of a model; None is returned for those that hookcli may know.
+    It is None for names that hookcli may know.
     """
     place, _, function = name.partition(":")
     if name == place and name.endswith(".py"):

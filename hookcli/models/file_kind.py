@@ -87,10 +87,8 @@ def find_kind(file: Path) -> FileKind:
 def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
     """Return what an archive of torch holds.
 
-    Args:
-        name: the file's name as a Python string in double quotes.
-        load: the Python expression that loads its pickle.
-        archive: the archive; its members are in one folder, except those of old programs.
+    ``name`` is the file's as a Python string in double quotes, and ``load`` the Python expression
+    that loads its pickle. The members are in one folder, except those of old programs.
     """
     members = {member.partition("/")[2] or member: member for member in archive.namelist()}
     if "constants.pkl" in members:
@@ -107,9 +105,7 @@ def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
 def _find_pickle(load: str, data: BinaryIO) -> FileKind:
     """Return what a pickle holds, by the first class in it that a state dict does not have.
 
-    Args:
-        load: the Python expression that loads the pickle.
-        data: the pickle.
+    ``load`` is the Python expression that loads it.
     """
     names = _list_names(data)
     texts = {name for kind, name in names if kind == "text"}

@@ -64,11 +64,7 @@ def _side_changes(
     """Return the arguments of a preset that resizes and crops, for the sides that were asked for.
 
     The proportion between resizing and cropping is the preset's own unless ``resize`` is given.
-
-    Args:
-        own: the preset without changes.
-        request: ``size`` and ``resize`` are used.
-        own_side: the side of the pictures that the network is made for, if it specifies one.
+    ``own_side`` is the side of the pictures that the network is made for, if it specifies one.
     """
     side = request.size or own_side or own.crop_size[0]
     if side == own.crop_size[0] and request.resize is None:

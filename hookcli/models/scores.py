@@ -39,9 +39,8 @@ class ScoreTensor:
 def find_target(text: str, categories: Sequence[str]) -> int | None:
     """Return the index of the class that ``--target`` names; None for the predicted class.
 
-    Args:
-        text: ``predicted``, an index from 0, or a category's name in upper or lower case.
-        categories: the class names by index; empty when they are not known.
+    ``text`` is ``predicted``, an index from 0, or a category's name in upper or lower case.
+    ``categories`` is empty when they are not known.
 
     Raises:
         RequestError: there is no such class, or several have this name.
@@ -88,14 +87,8 @@ def score_output(
     """Return the score of the model's output for one image: of the first task that knows its form.
 
     ``sum`` adds up all floating-point numbers of any output. ``FILE.py:FUNCTION`` is called with
-    the output and the target (None for the predicted class) and returns a scalar.
-
-    Args:
-        output: what the model returned for one image.
-        style: which score to compute.
-        target: the class index; None for the predicted class.
-        categories: the class names by index; classes are numbered where the names do not fit.
-        needs_gradient: a backward will start at the score.
+    the output and the target (None for the predicted class) and returns a scalar. ``target`` is
+    None for the predicted class. Classes are numbered where the names do not fit.
 
     Raises:
         RequestError: the output has no score of this kind, or the target does not exist.

@@ -27,9 +27,7 @@ _DEEPEST = 1_000
 def check_structure(name: str, model: nn.Module) -> None:
     """Check that ``model`` is nested finitely, and describes its modules consistently.
 
-    Args:
-        name: what the user calls the model.
-        model: the model; its own methods may raise any exception.
+    ``name`` is what the user calls the model, whose own methods may raise any exception.
 
     Raises:
         ModelError: a module contains itself, modules are nested too deep, or ``named_modules``

@@ -243,8 +243,7 @@ class Preprocessing:
     def refuse_pixels(self, shape: Sequence[int]) -> str:
         """Return why the pixels of a tensor file do not fit this network; empty if they do.
 
-        Args:
-            shape: the shape (C, H, W) of the pixels, which are used unchanged.
+        The shape is (C, H, W); the pixels are used unchanged.
         """
         height, width = shape[-2:]
         if self.fixed is not None and not self.fixed.takes(height, width):

@@ -44,11 +44,8 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 def pin_weights(request: ModelRequest, loaded: str) -> ModelRequest:
     """Return the request for the very weights that were loaded, for another process to load too.
 
-    ``auto`` and ``pretrained`` may mean something else there.
-
-    Args:
-        request: the request.
-        loaded: the name of the weights that were loaded, as in ``ModelWithWeights.name``.
+    ``auto`` and ``pretrained`` may mean something else there. ``loaded`` is the name of the weights
+    that were loaded, as in ``ModelWithWeights.name``.
     """
     if request.weights not in ("auto", "pretrained"):
         return request
