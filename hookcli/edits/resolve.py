@@ -180,7 +180,5 @@ def _edit_values(
     if call is None:
         return apply_edit(edit, values, None, per_image=False)
     axis = call.layer.layout_of(tuple(values.shape), size).channel_axis
-    if edit.channels is not None and axis is not None:
-        check_channels(edit, values.shape[axis], call.id)
     per_image = images is None or values.shape[:1] == (images,)
-    return apply_edit(edit, values, axis, per_image=per_image)
+    return apply_edit(edit, values, axis, per_image=per_image, where=call.id)

@@ -151,12 +151,7 @@ def _match_all(
 
 
 def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
-    """Return the modules that one form names.
-
-    Raises:
-        FilterSyntaxError: a regular expression or an index cannot be read.
-        NoLayerMatchedError: the form names no module.
-    """
+    """Return the modules that one form names."""
     if form.startswith("re:"):
         matched = [e.layer for e in entries if to_pattern(form[3:]).search(e.layer.module_path)]
     elif form.startswith("path:"):

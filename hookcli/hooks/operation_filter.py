@@ -116,11 +116,7 @@ def _matches(inside: str | None, module_path: str) -> bool:
 def _in_order(
     found: Sequence[FoundOperation], form: str, operations: Sequence[FoundOperation]
 ) -> list[ChosenCall]:
-    """Return all calls of the operations that were found, in running order.
-
-    Raises:
-        NoLayerMatchedError: none was found.
-    """
+    """Return all calls of the operations that were found, in running order."""
     if not found:
         paths = [each.layer.module_path for each in operations]
         kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}

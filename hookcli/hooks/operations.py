@@ -137,9 +137,9 @@ def listen_to_operations(
 
     ``nn.MultiheadAttention`` does not take its fast path in the block, because torch never takes it
     while functions are watched. A forward without listeners that is to be compared with this one
-    must run ``without_fast_path``. ``listener`` is called for what this thread calls, but not for what hooks
-    of hookcli call. A mode of torch sees nothing of other threads. ``watchable`` are the modules on
-    which hooks fire.
+    must run ``without_fast_path``. ``listener`` is called for what this thread calls, but not for
+    what hooks of hookcli call. A mode of torch sees nothing of other threads. ``watchable`` are the
+    modules on which hooks fire.
 
     Raises:
         ForwardError: the block ended without an error, but the model has removed a hook.

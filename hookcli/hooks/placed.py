@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import nn
 
@@ -80,28 +80,18 @@ class PlacedHooks:
             each.handle.remove()
 
 
-class _Hookable(Protocol):
-    """The methods of a tensor that register hooks, with their types."""
-
-    def register_hook(
-        self, hook: Callable[[Tensor | None], Tensor | None], /
-    ) -> RemovableHandle: ...
-
-    def register_post_accumulate_grad_hook(
-        self, hook: Callable[[Tensor], None], /
-    ) -> RemovableHandle: ...
-
-
 def hook_gradient(
-    tensor: _Hookable, hook: Callable[[Tensor | None], Tensor | None]
+    tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
     """Call ``hook(gradient)`` once the gradient of ``tensor`` is computed.
 
     What ``hook`` returns, unless it is None, replaces the gradient.
     """
-    return tensor.register_hook(hook)
+    handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's has no types
+    return handle
 
 
-def hook_accumulated(parameter: _Hookable, hook: Callable[[Tensor], None]) -> RemovableHandle:
+def hook_accumulated(parameter: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
     """Call ``hook(parameter)`` after a gradient was added to ``parameter.grad``."""
-    return parameter.register_post_accumulate_grad_hook(hook)
+    handle: RemovableHandle = cast("Any", parameter).register_post_accumulate_grad_hook(hook)
+    return handle

@@ -90,11 +90,7 @@ def watch(
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
-    """Return the module of a layer.
-
-    Raises:
-        ForwardError: the model has removed the module since it was chosen.
-    """
+    """Return the module of a layer."""
     if layer.module_path in modules:
         return modules[layer.module_path]
     raise ForwardError(

@@ -30,12 +30,11 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from PIL.ImageFile import ImageFile
 
-_DECODING_ERRORS = (
+DECODING_ERRORS = (
     OSError,
     ValueError,
     TypeError,
     SyntaxError,
-    NotImplementedError,
     LookupError,
     ArithmeticError,
     AttributeError,
@@ -98,7 +97,7 @@ def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image],
         raise UndecodableError(_name_content(file)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UndecodableError("has more pixels than is safe to decode") from error
-    except _DECODING_ERRORS as error:
+    except DECODING_ERRORS as error:
         raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
 
 
@@ -139,9 +138,6 @@ def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image
     """Return the pictures as they are stored, their orientations, and how many the file holds.
 
     The objects that they were made from are released.
-
-    Raises:
-        UndecodableError: the picture cannot be used.
     """
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
         if max(image.size) > _MOST_ASPECT * min(image.size):
@@ -194,7 +190,7 @@ def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Imag
         try:
             image.seek(place)
             stored.append(_to_stored_rgb(image))
-        except _DECODING_ERRORS:
+        except DECODING_ERRORS:
             break
     return stored
 

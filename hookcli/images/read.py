@@ -171,7 +171,11 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
     state = FileState(file)
     try:
         state = FileState(file, *side_of(file).find_state(file))
-        return replace(state, sha256=_hash(file)) if verify else state
+        if not verify:
+            return state
+        with side_of(file).open_file(file) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return replace(state, sha256=digest)
     except NotRegularError:
         return state
     except StorageError as error:
@@ -181,12 +185,7 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
 
 
 def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
-    """Yield the images in one file.
-
-    Raises:
-        UndecodableError: the file cannot be read or used.
-        OutputError: its storage cannot be reached.
-    """
+    """Yield the images in one file."""
     try:
         yield from _read(file, clip_frames)
     except FileNotFoundError as error:
@@ -260,23 +259,10 @@ def _read_tensor_file(
     return hashlib.sha256(data).hexdigest(), list(tensor_rows(Path(file), data))
 
 
-def _hash(file: str) -> str:
-    """Return the sha256 of a file, in hexadecimal.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    with side_of(file).open_file(file) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _read_pictures(file: str, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
     """Return the picture in a file, and add its bytes to ``sha256``.
 
     The file is read twice, first for the hash, since it may be large.
-
-    Raises:
-        UndecodableError: the file cannot be used, or was changed after it was hashed.
     """
     with side_of(file).open_file(file) as stream:
         before = _state(stream)

@@ -28,9 +28,8 @@ _TENSORS = "torch._utils._rebuild_"
 _OLD_MARK = "module"  # stands before a class in files from before torch 1.6, with its source code
 _MOST = 1 << 20  # bytes of a pickle that are looked at
 _BEFORE = 3  # pickles that stand before the content in a file from before torch 1.6
-# What a damaged or hostile archive raises.
-_UNREADABLE = (
-    OSError,
+# What a damaged or hostile archive raises
+DAMAGED = (
     ValueError,
     LookupError,
     RuntimeError,
@@ -72,7 +71,7 @@ def find_kind(file: Path) -> FileKind:
         return WEIGHTS
     name = json.dumps(str(file), ensure_ascii=False)
     load = f'torch.load({name}, map_location="cpu", weights_only=False)'
-    with suppress(*_UNREADABLE), open_regular(file) as stream:
+    with suppress(OSError, *DAMAGED), open_regular(file) as stream:
         if zipfile.is_zipfile(stream):
             with zipfile.ZipFile(stream) as archive:
                 return _find_archive(name, load, archive)

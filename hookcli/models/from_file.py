@@ -81,11 +81,7 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
-    """Check that the file exists.
-
-    Raises:
-        WeightsError: it does not, and no weights have this name.
-    """
+    """Check that the file exists."""
     if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
         names = (*source.members, "auto", "pretrained", "random", "FILE")
         raise WeightsError(
@@ -97,11 +93,7 @@ def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
 def _check_keys(
     file: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, object]
 ) -> list[str]:
-    """Return the keys of the classifier if they are all that the file lacks; otherwise none.
-
-    Raises:
-        WeightsError: the file does not fit.
-    """
+    """Return the keys of the classifier if they are all that the file lacks; otherwise none."""
     counters = _absent_counters(tensors, expected)
     missing = [key for key in expected if key not in tensors and key not in counters]
     head = missing if _are_head(missing, expected, tensors) else []
@@ -228,11 +220,7 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
 
 
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
-    """Return the prefix under which most of the model's names are, if those are half of them.
-
-    Raises:
-        WeightsError: there are several.
-    """
+    """Return the prefix under which most of the model's names are, if those are half of them."""
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
     most = max(found.values(), default=0)

@@ -339,11 +339,7 @@ def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
 
 
 def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
-    """Return the model in its mode, on its device and in its dtype.
-
-    Raises:
-        ModelError: the model has parameters without values, or does not fit into memory.
-    """
+    """Return the model in its mode, on its device and in its dtype."""
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",
@@ -358,11 +354,7 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
 
 
 def _require_module(name: str, module: object) -> nn.Module:
-    """Return ``module``, which came from a method of the model; the user may override these.
-
-    Raises:
-        ModelError: it is not a module.
-    """
+    """Return ``module``, which came from a method of the model; the user may override these."""
     if not isinstance(module, nn.Module):
         raise ModelError(
             f"{name}: its own eval, train or to returned a {type(module).__name__}, not the model",

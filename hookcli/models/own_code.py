@@ -81,12 +81,7 @@ def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
 def _make_own(
     name: str, target: object, surroundings: Surroundings, /, **arguments: object
 ) -> nn.Module:
-    """Return the module that ``target`` is, or that it returns as a factory.
-
-    Raises:
-        ModelError: the factory raised an exception, or the result is not a module that can be
-            walked.
-    """
+    """Return the module that ``target`` is, or that it returns as a factory."""
     with ForeignCode(name, surroundings):
         made = _call_factory(name, target, arguments)
         check_structure(name, made)

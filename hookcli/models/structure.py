@@ -54,11 +54,7 @@ def check_structure(name: str, model: nn.Module) -> None:
 
 
 def _measure_depth(name: str, model: nn.Module) -> int:
-    """Return how many levels of modules are nested in one another, without recursion.
-
-    Raises:
-        ModelError: a module contains itself.
-    """
+    """Return how many levels of modules are nested in one another, without recursion."""
     known = {id(model)}
     path, level_of, open_modules = [""], {id(model): 0}, [(model, _children_of(model))]
     deepest = 1

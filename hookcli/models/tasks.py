@@ -460,11 +460,7 @@ def _find_top(values: Tensor) -> list[int]:
 
 
 def _score_logits(rows: Tensor, kind: str, index: int) -> Tensor:
-    """Return the mean score of a class over rows of logits (n, K).
-
-    Raises:
-        RequestError: there is no such class.
-    """
+    """Return the mean score of a class over rows of logits (n, K)."""
     if index >= rows.shape[1]:
         known = f"classes are 0 to {rows.shape[1] - 1}"
         raise RequestError(f"--target: there is no class {index}", known)
