@@ -55,7 +55,6 @@ class Edit:
         side: ``output``, ``input``, ``grad_output`` or ``grad_input`` of a call, or ``param``.
         layers: a form of the filter language; for ``param`` a glob on full parameter names.
         channels: the channels to change, counted from 0, each once; None for all.
-        verb: what is done.
         value: the value of ``scale``, ``clip-norm`` and ``set``; 0 for ``zero``.
         low: the lower end of ``clamp``; None for none.
         high: the upper end of ``clamp``; None for none.

@@ -32,7 +32,6 @@ class ResolvedEdit:
     """An edit, and the layers or parameters of the model that it changes.
 
     Attributes:
-        edit: the edit.
         layers: the layers whose tensors it changes; empty for an edit of parameters.
         parameters: the full names of the parameters that it changes; empty for an edit of layers.
     """
@@ -44,11 +43,7 @@ class ResolvedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a run; their truth value is whether there are any.
-
-    Attributes:
-        resolved: the edits in their order.
-    """
+    """The edits of a run, in their order; their truth value is whether there are any."""
 
     resolved: tuple[ResolvedEdit, ...] = ()
 

@@ -44,14 +44,7 @@ NO_NUMBERS = "integers have no gradient"
 
 @dataclass(frozen=True, slots=True)
 class MissingGradient:
-    """A gradient that was not computed, and its tensor.
-
-    Attributes:
-        call: the call, and which of its tensors it is.
-        shape: the shape of the tensor.
-        dtype: the dtype of the tensor.
-        reason: why there is no gradient.
-    """
+    """The call and the tensor whose gradient was not computed, and the reason."""
 
     call: Call
     shape: tuple[int, ...]

@@ -103,9 +103,6 @@ class OperationCall:
 
     Attributes:
         path: the module inside which it is called, and its name: ``layer1.0/op:add``.
-        function: the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
         in_torch: a leaf module of torch itself calls it, such as ``Conv2d`` calls ``conv2d``.
     """
 
@@ -332,8 +329,7 @@ class BegunOperation:
 
     Attributes:
         path: the operation, as ``OperationCall`` has it.
-        inputs: the tensors that it was given.
-        writes: how often they had been written by then.
+        writes: how often its inputs had been written by then.
         in_place: its name or an argument says that it writes to them, which tensors of an inference
             mode do not count.
     """

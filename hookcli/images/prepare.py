@@ -43,11 +43,10 @@ class PreparedImage:
     """An image that is ready for the model, or the reason why it is not.
 
     Attributes:
-        key: the image's key.
         file: the file as the user gave it.
         state: the state of the file when it was read.
-        pixels: the pixels of the image, without a leading axis; None if the image is skipped.
-        reason: why the image is skipped.
+        pixels: the pixels without a leading axis; None if the image is skipped.
+        reason: why it is skipped.
         size: the width and height of the image.
         note: what the image was turned into, if it is not used as it is.
     """

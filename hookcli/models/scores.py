@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTensor:
-    """A score that a backward can start at.
-
-    Attributes:
-        value: the score as a scalar tensor that requires a gradient.
-        score: the score as a number, and what it measures.
-    """
+    """A score as a scalar that a backward can start at, and as a number with what it measures."""
 
     value: Tensor
     score: Score

@@ -30,7 +30,6 @@ class ModelWithWeights:
     """A model with its weights, and what has to be reported about them.
 
     Attributes:
-        module: the model.
         name: where the weights came from.
         preset: makes the preprocessing of torchvision for the weights.
         categories: the class names by index.

@@ -160,8 +160,6 @@ class FixedSize:
     Which networks have one was determined by running all of torchvision's on the meta device.
 
     Attributes:
-        height: the height in pixels.
-        width: the width in pixels.
         step: the network's convolutions round each side up to a multiple of this many pixels, so
             slightly smaller pixels are accepted too.
     """
@@ -201,7 +199,6 @@ class Preprocessing:
     """How an image becomes pixels.
 
     Attributes:
-        task: the model's task.
         transform: torchvision's or timm's own transform, with the user's changes.
         crop: the height and width that a cropping transform produces; None if the transform keeps
             the whole picture.
