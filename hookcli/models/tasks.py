@@ -54,9 +54,12 @@ class Classification(Task):
     def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
         """Return the most probable classes of each image."""
         rows = found.detach().float().cpu()
+        best = rows.softmax(1).topk(min(_TOP, rows.shape[1]))
         return [
-            _name_best("probability", row, values, categories)
-            for row, values in zip(rows, rows.softmax(1), strict=True)
+            _name_classes("probability", row, values, indices, categories)
+            for row, values, indices in zip(
+                rows, best.values.tolist(), best.indices.tolist(), strict=True
+            )
         ]
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
@@ -121,10 +124,15 @@ class Segmentation(Task):
 
         A class's share is the fraction of the pixels whose highest logit is that class's.
         """
-        return [
-            _name_best("share of the image", logits, _find_shares(logits), categories, least=0)
-            for logits in found.detach()
-        ]
+        predictions = []
+        for logits in found.detach():
+            shares = _find_shares(logits)
+            best = [index for index in _find_top(shares) if shares[index] > 0]
+            values = shares[best].tolist()
+            predictions.append(
+                _name_classes("share of the image", logits, values, best, categories)
+            )
+        return predictions
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
         """Return the mean of the target's score over all pixels.
@@ -436,20 +444,23 @@ def name_class(index: int, categories: Sequence[str]) -> str:
     return categories[index] if 0 <= index < len(categories) else f"class {index}"
 
 
-def _name_best(
-    measure: str, logits: Tensor, values: Tensor, categories: Sequence[str], least: float = -1
+def _name_classes(
+    measure: str,
+    logits: Tensor,
+    values: Sequence[float],
+    indices: Sequence[int],
+    categories: Sequence[str],
 ) -> tuple[Prediction, ...]:
-    """Return the classes with the largest of ``values`` (classes,), if they are above ``least``.
+    """Return classes with their values, which are computed from the logits (classes, …).
 
-    There is no prediction if any of the logits that the values are made of is not finite.
+    There is no prediction if any of these is not finite.
     """
     if not logits.isfinite().all():
         return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
-    named = categories if len(categories) == len(values) else ()
+    named = categories if len(categories) == len(logits) else ()
     return tuple(
-        Prediction(measure, name_class(index, named), index, float(values[index]))
-        for index in _find_top(values)
-        if values[index] > least
+        Prediction(measure, name_class(index, named), index, value)
+        for index, value in zip(indices, values, strict=True)
     )
 
 
