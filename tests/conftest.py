@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.sources.source import Source
+    from hookcli.models.source import Source
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -94,9 +94,9 @@ def weights_drawn_once() -> Iterator[None]:
 
     Large models are drawn each time, since the copies stay in memory.
     """
-    from hookcli.models.sources import weights
-    from hookcli.models.sources.build import build_random as before
-    from hookcli.models.sources.torchvision import Torchvision
+    from hookcli.models import weights
+    from hookcli.models.build import build_random as before
+    from hookcli.models.torchvision import Torchvision
 
     drawn = {}
 

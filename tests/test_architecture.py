@@ -166,7 +166,7 @@ def test_hooks_are_registered_only_in_the_room_of_hooks():
         for node in ast.walk(module.tree)
         if re.fullmatch(r"register_(.*_)?hook", name_of(node))
     }
-    assert rooms == {"hooks.tensor_hooks", "hooks.placed"}
+    assert rooms == {"hooks.placed"}
 
 
 def test_a_model_is_called_in_one_place():

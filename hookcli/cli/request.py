@@ -45,7 +45,7 @@ def print_run(config: RunConfig, show: ShowOptions) -> NoReturn:
     except errors.CompleteError as error:
         console.say(error.message, quiet=quiet and not show.dry_run)
         raise typer.Exit(errors.DONE) from error
-    from hookcli.models.sources.choose import choose_source
+    from hookcli.models.sources import choose_source
 
     is_known = choose_source(config.run.model.name).is_known
     print_result(config, result, show.output_format, says_input=not is_known)

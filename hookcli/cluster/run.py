@@ -16,7 +16,7 @@ from hookcli.cluster.worker_pool import WorkerPool
 from hookcli.config import chunk_size
 from hookcli.errors import ModelError, OutputError
 from hookcli.models.device import use_threads
-from hookcli.models.sources.weights import pin_weights
+from hookcli.models.weights import pin_weights
 from hookcli.plan.clock import Clock
 from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import BeganWith

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.models.sources.choose import choose_source
-from hookcli.models.sources.state_dict import cache_file
+from hookcli.models.sources import choose_source
+from hookcli.models.torchvision import cache_file
 from hookcli.outside.files import read_regular, write_atomic
 
 if TYPE_CHECKING:

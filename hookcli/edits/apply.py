@@ -2,12 +2,15 @@
 
 The given tensor is never written over: autograd may need it, and the model may share it. The new
 tensor has the same dtype and memory format, and gradients pass through it, since it is made by
-torch's own operations. torch is imported only when there is a tensor to edit.
+torch's own operations.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import torch
+from torch.linalg import vector_norm
 
 from hookcli.errors import RequestError
 
@@ -18,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def apply_edit(
-    edit: Edit, values: Tensor, channel_axis: int | None, *, per_image: bool = True
+    edit: Edit,
+    values: Tensor,
+    channel_axis: int | None,
+    *,
+    per_image: bool = True,
+    where: str = "the tensor",
 ) -> Tensor:
     """Return a new tensor: ``values`` changed by ``edit``.
 
@@ -34,13 +42,12 @@ def apply_edit(
         values: any tensor of floating-point numbers.
         channel_axis: the axis of the channels, from 0; None if unknown.
         per_image: the leading axis is that of the images, and each has its own mean and norm.
+        where: what has the values, for errors.
 
     Raises:
         RequestError: the values are not floating-point numbers, or the edit names channels that do
             not exist or whose axis is unknown.
     """
-    import torch
-
     if not values.is_floating_point():
         dtype = str(values.dtype).removeprefix("torch.")
         raise RequestError(f"{_named(edit)}: the values are {dtype}, not floating numbers")
@@ -51,7 +58,7 @@ def apply_edit(
         raise RequestError(
             f"{_named(edit)}: it is not known which axis holds the channels", "edit all channels"
         )
-    check_channels(edit, values.shape[channel_axis], "the tensor")
+    check_channels(edit, values.shape[channel_axis], where)
     chosen = torch.tensor(edit.channels, device=values.device)
     changed = _change(edit, values.index_select(channel_axis, chosen), together, channel_axis)
     return values.clone().index_copy_(channel_axis, chosen, changed)
@@ -106,8 +113,6 @@ def _average(values: Tensor, axes: list[int]) -> Tensor:
 
 def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
     """Return ``values`` scaled down to ``limit`` where their L2 norm over ``axes`` is larger."""
-    from torch.linalg import vector_norm
-
     wide = _widen(values)
     norms = vector_norm(wide, dim=axes, keepdim=True) if axes else wide.abs()
     return (wide * (limit / norms.clamp(min=limit))).to(values.dtype)

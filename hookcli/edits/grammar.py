@@ -1,8 +1,9 @@
-"""The edit language: ``[SIDE:]LAYERS[{CHANNELS}]:WHAT``.
+"""The languages of ``--edit``, ``[SIDE:]LAYERS[{CHANNELS}]:WHAT``, and of ``--prune``.
 
 Forms of the filter language and regular expressions may hold colons, and so may values
 (``clamp=0:``). WHAT therefore begins after the last colon that a verb follows, SIDE is a leading
-keyword, and LAYERS is everything between them. Whether a model has such layers is not checked here.
+keyword, and LAYERS is everything between them. A prune is ``LAYERS=AMOUNT[:METHOD]``. Whether a
+model has such layers is not checked here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, cast, get_args
 
-from hookcli.errors import EditSyntaxError
+from hookcli.errors import EditSyntaxError, RequestError
 from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _USAGE: dict[Verb, str] = {
 _ONE_OF = f"one of: {', '.join(_USAGE.values())}"
 _CHANNEL_USAGE = "channels are counted from 0: {3,7,10-20}"
 
+_METHODS = ("l1", "random", "ln")
+
 _WHAT = re.compile(rf":({'|'.join(_USAGE)})(?![\w-])")
 _WORD_AFTER_COLON = re.compile(r":([A-Za-z][\w-]*)")
 _INDEX = re.compile(r"\[[^\]]*\]")  # conv[1:4]
@@ -52,7 +55,6 @@ class Edit:
         side: ``output``, ``input``, ``grad_output`` or ``grad_input`` of a call, or ``param``.
         layers: a form of the filter language; for ``param`` a glob on full parameter names.
         channels: the channels to change, counted from 0, each once; None for all.
-        verb: what is done.
         value: the value of ``scale``, ``clip-norm`` and ``set``; 0 for ``zero``.
         low: the lower end of ``clamp``; None for none.
         high: the upper end of ``clamp``; None for none.
@@ -72,9 +74,7 @@ class Edit:
 def read_edit(text: str, default_side: Side) -> Edit:
     """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``.
 
-    Args:
-        text: the edit as the user wrote it.
-        default_side: the side if the text names none.
+    ``default_side`` is the side if the text names none.
 
     Raises:
         EditSyntaxError: the text is not an edit.
@@ -234,3 +234,51 @@ def _read_channels(text: str, start: int, inside: str) -> tuple[int, ...]:
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word.lower(), list(known), n=1)
     return f"did you mean {close[0]}? " if close else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """The layers to prune, and how.
+
+    Attributes:
+        layers: a form of the filter language.
+        amount: the share of the weights that is pruned, or with ``ln`` of the output channels,
+            above 0 and up to 1.
+        method: ``l1`` (the smallest weights), ``random``, or ``ln`` (the channels with the smallest
+            L2 norm).
+        text: the request as the user wrote it.
+    """
+
+    layers: str
+    amount: float
+    method: str
+    text: str
+
+
+def read_prune(text: str) -> Prune:
+    """Parse a request such as ``conv=0.3:l1``.
+
+    Raises:
+        RequestError: the text is not such a request.
+    """
+    layers, equals, what = text.rpartition("=")
+    number, colon, method = what.partition(":")
+    if not equals or not layers:
+        raise RequestError(
+            f"--prune {text!r}: it does not say how much", "write LAYERS=AMOUNT: conv=0.3"
+        )
+    try:
+        amount = float(number)
+    except ValueError as error:
+        raise RequestError(
+            f"--prune {text!r}: {number!r} is not a number", "a share from 0 to 1: conv=0.3"
+        ) from error
+    if not 0 < amount <= 1:
+        raise RequestError(f"--prune {text!r}: the amount is a share, more than 0 and at most 1")
+    if colon and method not in _METHODS:
+        close = difflib.get_close_matches(method, _METHODS)
+        raise RequestError(
+            f"--prune {text!r}: {method!r} is not a method",
+            f"one of: {', '.join(close or _METHODS)}",
+        )
+    return Prune(layers, amount, method or "l1", text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.utils import prune
 
-from hookcli.edits.prune_grammar import Prune, read_prune
+from hookcli.edits.grammar import Prune, read_prune
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
@@ -121,10 +121,8 @@ class Pruning:
 def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Pruning:
     """Prune the weights that each ``--prune`` asks for, at once and in order.
 
-    Args:
-        model: the model; it stays changed until ``Pruning.restored_on_exit`` ends.
-        texts: the requests, as ``--prune`` takes them.
-        seed: the seed of the method ``random``.
+    The model stays changed until ``Pruning.restored_on_exit`` ends. ``seed`` is for the method
+    ``random``.
 
     Raises:
         RequestError: a text is not a request, or matches no layer with a weight.

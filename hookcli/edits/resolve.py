@@ -32,7 +32,6 @@ class ResolvedEdit:
     """An edit, and the layers or parameters of the model that it changes.
 
     Attributes:
-        edit: the edit.
         layers: the layers whose tensors it changes; empty for an edit of parameters.
         parameters: the full names of the parameters that it changes; empty for an edit of layers.
     """
@@ -44,11 +43,7 @@ class ResolvedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a run; their truth value is whether there are any.
-
-    Attributes:
-        resolved: the edits in their order.
-    """
+    """The edits of a run, in their order; their truth value is whether there are any."""
 
     resolved: tuple[ResolvedEdit, ...] = ()
 
@@ -68,12 +63,9 @@ class Edits:
     ) -> tuple[Change, ...]:
         """Return the edits as changes for ``hooks.change.change``.
 
-        Args:
-            effects: what the edits do is noted here.
-            size: the height and width of what the layers see, which tell the axis of channels from
-                the axes of places; None if unknown.
-            images: the number of images in the batch; None if the leading axis is always that of
-                the images.
+        What they do is noted in ``effects``. The height and width of what the layers see, ``size``,
+        tell the axis of channels from the axes of places. ``images`` is the number of images in the
+        batch; None if the leading axis is always that of the images.
         """
         return tuple(
             Change(
@@ -116,11 +108,7 @@ def resolve_edits(
 ) -> Edits:
     """Return the edits, with the layers and parameters of the model that they change.
 
-    Args:
-        model: the model; its values are not read.
-        texts: the edits, as ``--edit`` takes them, in this order.
-        default_side: the side of an edit that names none.
-        operations: the operations of the model; needed only if an edit changes any.
+    The model's values are not read. Its operations are needed only if an edit changes any.
 
     Raises:
         RequestError: a text is not an edit, matches nothing, or names channels that do not exist.
@@ -187,7 +175,5 @@ def _edit_values(
     if call is None:
         return apply_edit(edit, values, None, per_image=False)
     axis = call.layer.layout_of(tuple(values.shape), size).channel_axis
-    if edit.channels is not None and axis is not None:
-        check_channels(edit, values.shape[axis], call.id)
     per_image = images is None or values.shape[:1] == (images,)
-    return apply_edit(edit, values, axis, per_image=per_image)
+    return apply_edit(edit, values, axis, per_image=per_image, where=call.id)

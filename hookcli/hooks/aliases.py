@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hookcli.records.calls import Call
-
-
-class _Context(Protocol):
-    """The context that torch passes to both halves of a function, as ``_Rewritten`` uses it."""
-
-    is_view: bool
-
-    def mark_dirty(self, *tensors: Tensor) -> None: ...
 
 
 class _Alias(torch.autograd.Function):
@@ -41,13 +33,13 @@ class _Rewritten(torch.autograd.Function):
     """Give a tensor that was written over through its alias the alias's place in the graph."""
 
     @staticmethod
-    def forward(context: _Context, tensor: Tensor, _alias: Tensor) -> Tensor:
+    def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
         context.is_view = tensor._is_view()
         context.mark_dirty(tensor)
         return tensor
 
     @staticmethod
-    def backward(context: _Context, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
         # None for a view would drop the gradient of the whole tensor that it is a view of
         return torch.zeros_like(gradient) if context.is_view else None, gradient
 
@@ -76,13 +68,8 @@ class Aliases:
     ) -> object:
         """Return ``inputs`` with an alias in place of each tensor that needs one.
 
-        A tensor that is given twice has the same alias both times.
-
-        Args:
-            call: the call that begins.
-            inputs: the inputs of the call.
-            needs_one: called once per tensor, with its key; returns whether it needs an alias.
-            follow: called with each alias and the key of its tensor.
+        A tensor that is given twice has the same alias both times. ``needs_one`` is called once per
+        tensor, with its key, and ``follow`` with each alias and the key of its tensor.
         """
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookcli.errors import RequestError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import map_tensors
-from hookcli.hooks.tensor_hooks import hook_gradient
+from hookcli.hooks.placed import hook_gradient
 from hookcli.hooks.watch import watch
 
 if TYPE_CHECKING:

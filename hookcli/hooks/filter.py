@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from hookcli.errors import FilterSyntaxError, NoLayerMatchedError, RequestError
-from hookcli.hooks.filter_forms import to_pattern, to_slice
 from hookcli.hooks.layers import FAMILIES, family_of, list_layers
-from hookcli.hooks.operation_filter import is_operation_form, keep_calls, match_operations
+from hookcli.hooks.operation_filter import (
+    is_operation_form,
+    keep_calls,
+    match_operations,
+    to_pattern,
+    to_slice,
+)
 from hookcli.outside.files import NotRegularError, read_regular
 
 if TYPE_CHECKING:
@@ -51,13 +56,8 @@ def select_layers(
 ) -> tuple[LayerInfo, ...]:
     """Return the layers that ``forms`` name without those that ``exclude`` names.
 
-    Modules come in model order, and after them operations in running order.
-
-    Args:
-        model: the model; its values are not read.
-        forms: forms of the filter language.
-        exclude: forms of layers to leave out.
-        operations: the operations of the model; needed only if ``name_operations(forms)``.
+    Modules come in model order, and after them operations in running order. The model's values are
+    not read. Its operations are needed only if ``name_operations(forms)``.
 
     Raises:
         FilterSyntaxError: a form cannot be read.
@@ -151,12 +151,7 @@ def _match_all(
 
 
 def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
-    """Return the modules that one form names.
-
-    Raises:
-        FilterSyntaxError: a regular expression or an index cannot be read.
-        NoLayerMatchedError: the form names no module.
-    """
+    """Return the modules that one form names."""
     if form.startswith("re:"):
         matched = [e.layer for e in entries if to_pattern(form[3:]).search(e.layer.module_path)]
     elif form.startswith("path:"):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hookcli.errors import NestedTensorError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import named_tensors
-from hookcli.hooks.tensor_hooks import hook_accumulated, hook_gradient
+from hookcli.hooks.placed import hook_accumulated, hook_gradient
 from hookcli.hooks.watch import watch
 from hookcli.records.calls import RECOMPUTED, Call
 
@@ -44,14 +44,7 @@ NO_NUMBERS = "integers have no gradient"
 
 @dataclass(frozen=True, slots=True)
 class MissingGradient:
-    """A gradient that was not computed, and its tensor.
-
-    Attributes:
-        call: the call, and which of its tensors it is.
-        shape: the shape of the tensor.
-        dtype: the dtype of the tensor.
-        reason: why there is no gradient.
-    """
+    """The call and the tensor whose gradient was not computed, and the reason."""
 
     call: Call
     shape: tuple[int, ...]
@@ -167,12 +160,9 @@ def observe_gradients(
     ``call.side`` is ``grad_output`` or ``grad_input`` (d(score)/d(output) and d(score)/d(input) of
     this call alone), or ``param``, with the parameter's name as the output key. Both the forward
     and the backward must be inside the block. The parameters of a layer are its own; a
-    ``MultiheadAttention`` has those of its children too, which it uses without calling them.
-
-    Args:
-        model: a model that is neither compiled nor scripted.
-        layers: the modules of this model to observe.
-        observer: called inside the hook; it must reduce or copy the gradient before it returns.
+    ``MultiheadAttention`` has those of its children too, which it uses without calling them. The
+    model is neither compiled nor scripted. The observer is called inside the hook, and must reduce
+    or copy the gradient before it returns.
     """
     gradients = Gradients(observer)
     modules = dict(model.named_modules())

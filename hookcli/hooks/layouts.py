@@ -173,10 +173,8 @@ def _is_alike(name: str, shape: _Shape) -> bool:
 def _derived(inputs: dict[_Shape, set[str]], shape: _Shape, *, keeps_axes: bool) -> str:
     """Return the layout of an operation's output whose shape is none of its inputs'.
 
-    Args:
-        inputs: the layouts of the inputs, by shape.
-        shape: the shape of the output.
-        keeps_axes: the operation keeps the axes in their order.
+    ``inputs`` has the layouts of the inputs by shape. With ``keeps_axes``, the operation keeps the
+    axes in their order.
     """
     if keeps_axes:
         names = {n for given, found in inputs.items() if len(given) == len(shape) for n in found}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -13,19 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class _ImageList(Protocol):
-    """The container in which torchvision's detectors pass on several images as one tensor."""
-
-    tensors: object
-
-
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
     """Yield the output key and the tensor of every tensor in a nested value, in order.
 
     The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples and mappings, and
-    ``tensors`` in an ``ImageList``; levels are joined with dots. A value that is one tensor has the
-    key "". A container inside itself is walked once. Values of any depth can be walked: no function
-    calls itself here.
+    ``tensors`` in an ``ImageList`` of torchvision's detectors; levels are joined with dots. A value
+    that is one tensor has the key "". A container inside itself is walked once. Values of any depth
+    can be walked: no function calls itself here.
     """
     inside = set[int]()
     waiting: list[tuple[str | None, object]] = [("", value)]
@@ -66,12 +60,12 @@ def map_tensors(
         return value._make(changed) if hasattr(value, "_make") else type(value)(changed)
     if isinstance(value, list):
         return type(value)(changed)
-    again = copy.copy(value)
+    again: Any = copy.copy(value)
     for new, (name, _) in zip(changed, parts, strict=True):
         if isinstance(value, dict):
-            cast("dict[object, object]", again)[name] = new
+            again[name] = new
         else:
-            cast("_ImageList", again).tensors = new
+            again.tensors = new
     return again
 
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.errors import FilterSyntaxError, NoLayerMatchedError
-from hookcli.hooks.filter_forms import to_pattern, to_slice
 from hookcli.hooks.operations import split_path
 from hookcli.records.calls import OPERATION, ROOT_LABEL
 
@@ -117,11 +116,7 @@ def _matches(inside: str | None, module_path: str) -> bool:
 def _in_order(
     found: Sequence[FoundOperation], form: str, operations: Sequence[FoundOperation]
 ) -> list[ChosenCall]:
-    """Return all calls of the operations that were found, in running order.
-
-    Raises:
-        NoLayerMatchedError: none was found.
-    """
+    """Return all calls of the operations that were found, in running order."""
     if not found:
         paths = [each.layer.module_path for each in operations]
         kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}
@@ -145,3 +140,37 @@ def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
 
 def _call_id(path: str, call: int) -> str:
     return f"{path}#{call}" if call else path
+
+
+def to_slice(form: str, first: int, last: int, count: int) -> slice:
+    """Return the range from ``first`` to ``last``, both included and counted from 1.
+
+    Negative numbers count from the end.
+
+    Raises:
+        FilterSyntaxError: there is no such layer.
+    """
+    if first == 0 or last == 0:
+        raise FilterSyntaxError(
+            f"{form!r} has the index 0", "layers are counted from 1: [1] is the first"
+        )
+    start = first - 1 if first > 0 else count + first
+    stop = last if last > 0 else count + last + 1
+    if not 0 <= start < count or not start < stop <= count:
+        raise FilterSyntaxError(
+            f"{form!r} is out of range", f"this model has {count}: [1] to [{count}], or [-1]"
+        )
+    return slice(start, stop)
+
+
+def to_pattern(text: str) -> re.Pattern[str]:
+    """Return the regular expression of a form.
+
+    Raises:
+        FilterSyntaxError: it is not a regular expression.
+    """
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise FilterSyntaxError(f"not a regular expression: {text!r:.200} ({reason})") from error

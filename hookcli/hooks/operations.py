@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.placed import PlacedHooks
 from hookcli.records.calls import OPERATION
 
@@ -29,8 +30,13 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _OPERATORS = frozenset(
-    {"add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"}
+    {"add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "matmul"}
     | {"and", "or", "xor", "lshift", "rshift"}
+)
+# These return values that exist already, as views or as copies, depending on their inputs.
+_COPIES = frozenset(
+    {"clone", "contiguous", "flatten", "getitem", "reshape", "reshape_as", "to", "type", "type_as"}
+    | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
 )
 _SAME = {
     "absolute": "abs",
@@ -58,7 +64,6 @@ _SAME = {
     "negative": "neg",
     "not_equal": "ne",
     "or": "bitwise_or",
-    "rdiv": "div",
     "rsub": "sub",
     "special_expit": "sigmoid",
     "special_log_softmax": "log_softmax",
@@ -98,9 +103,6 @@ class OperationCall:
 
     Attributes:
         path: the module inside which it is called, and its name: ``layer1.0/op:add``.
-        function: the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
         in_torch: a leaf module of torch itself calls it, such as ``Conv2d`` calls ``conv2d``.
     """
 
@@ -132,13 +134,9 @@ def listen_to_operations(
 
     ``nn.MultiheadAttention`` does not take its fast path in the block, because torch never takes it
     while functions are watched. A forward without listeners that is to be compared with this one
-    must run ``without_fast_path``.
-
-    Args:
-        model: a model that is neither compiled nor scripted.
-        watchable: the modules on which hooks fire.
-        listener: called for what this thread calls, but not for what hooks of hookcli call. A mode
-            of torch sees nothing of other threads.
+    must run ``without_fast_path``. ``listener`` is called for what this thread calls, but not for
+    what hooks of hookcli call. A mode of torch sees nothing of other threads. ``watchable`` are the
+    modules on which hooks fire.
 
     Raises:
         ForwardError: the block ended without an error, but the model has removed a hook.
@@ -164,10 +162,8 @@ def without_fast_path(*, unless: bool = False) -> Iterator[None]:
     """Keep ``nn.MultiheadAttention`` from its fast path in evaluation while the block lasts.
 
     The fast path computes the whole attention in one step that shows nothing of it, and its results
-    differ in the last digits. The setting belongs to the process; it is restored at the end.
-
-    Args:
-        unless: change nothing.
+    differ in the last digits. The setting belongs to the process; it is restored at the end. With
+    ``unless``, nothing is changed.
     """
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)
@@ -325,3 +321,60 @@ def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bo
     code = getattr(function, "__code__", None)
     names = () if code is None else code.co_varnames[: code.co_argcount]
     return "inplace" in names and args[names.index("inplace") :][:1] == (True,)
+
+
+@dataclass(frozen=True, slots=True)
+class BegunOperation:
+    """A call that has begun.
+
+    Attributes:
+        path: the operation, as ``OperationCall`` has it.
+        writes: how often its inputs had been written by then.
+        in_place: its name or an argument says that it writes to them, which tensors of an inference
+            mode do not count.
+    """
+
+    path: str
+    inputs: tuple[Tensor, ...]
+    writes: int
+    in_place: bool
+
+    def computes(self, output: object) -> bool:
+        """Return whether it computed values of its inputs: it wrote to them, or made a tensor."""
+        tensors = [tensor for _, tensor in named_tensors(output)]
+        if not (tensors and self.inputs):
+            return False
+        given = {_memory(tensor) for tensor in self.inputs}
+        is_written = self.in_place or _count_writes(self.inputs) > self.writes
+        return is_written or any(_memory(tensor) not in given for tensor in tensors)
+
+
+def begin_operation(operation: OperationCall) -> BegunOperation:
+    """Return what must be known of a call before it runs."""
+    inputs = tuple(tensor for _, tensor in named_tensors((operation.args, operation.kwargs)))
+    in_place = writes_in_place(operation.function, operation.args, operation.kwargs)
+    return BegunOperation(operation.path, inputs, _count_writes(inputs), in_place)
+
+
+def may_compute(name: str) -> bool:
+    """Return whether an operation of this name may compute new values of tensors.
+
+    Others return views and copies of values, or make tensors of nothing.
+    """
+    return not (name in _COPIES or name.startswith("new_") or name.endswith("_like"))
+
+
+def _count_writes(tensors: Iterable[Tensor]) -> int:
+    """Return how often the tensors have been written; those of an inference mode do not count."""
+    return sum(tensor._version for tensor in tensors if not tensor.is_inference())
+
+
+def _memory(tensor: Tensor) -> int:
+    """Return the identity of the memory that a tensor shares with its views.
+
+    A sparse tensor, and one inside ``torch.vmap``, has no memory of its own to be told by.
+    """
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return id(tensor)

@@ -1,9 +1,9 @@
-"""Hooks on modules that are known to be still in place when they are removed."""
+"""Registering hooks: on modules, with a check that they are still in place, and on tensors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import nn
 
@@ -13,6 +13,7 @@ from hookcli.outside.foreign import ask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch import Tensor
     from torch.utils.hooks import RemovableHandle
 
 
@@ -52,12 +53,8 @@ class PlacedHooks:
     ) -> None:
         """Put ``hook(module, args, output)`` after the forward of a module.
 
-        Args:
-            label: the name of the module in an error.
-            module: the module.
-            hook: called with None as the output if the forward raised.
-            always: call it even if the forward raised.
-            first: call it before the hooks that were put there earlier.
+        It is called with None as the output if the forward raised and ``always`` is set, and before
+        the hooks that were put there earlier if ``first`` is.
         """
         handle = nn.Module.register_forward_hook(module, hook, always_call=always, prepend=first)
         self._placed.append(_Placed(label, module, "_forward_hooks", handle))
@@ -81,3 +78,20 @@ class PlacedHooks:
         """Remove all hooks."""
         for each in self._placed:
             each.handle.remove()
+
+
+def hook_gradient(
+    tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
+) -> RemovableHandle:
+    """Call ``hook(gradient)`` once the gradient of ``tensor`` is computed.
+
+    What ``hook`` returns, unless it is None, replaces the gradient.
+    """
+    handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's has no types
+    return handle
+
+
+def hook_accumulated(parameter: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
+    """Call ``hook(parameter)`` after a gradient was added to ``parameter.grad``."""
+    handle: RemovableHandle = cast("Any", parameter).register_post_accumulate_grad_hook(hook)
+    return handle

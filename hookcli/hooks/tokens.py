@@ -24,9 +24,6 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
     the smallest part of the model around it that has such a convolution. How many tokens come
     before and after those of the patches is what the outermost part around the module says:
     ``num_prefix_tokens`` of timm, and ``num_detection_tokens`` in a configuration of transformers.
-
-    Args:
-        modules: the modules of the model by their paths.
     """
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
     inside = Counter(above for path in patches for above in _list_above(path))

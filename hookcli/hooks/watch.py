@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.operation_effect import BegunOperation, begin_operation, may_compute
-from hookcli.hooks.operations import hidden, is_torch_leaf, listen_to_operations, split_path
+from hookcli.hooks.operations import (
+    BegunOperation,
+    begin_operation,
+    hidden,
+    is_torch_leaf,
+    listen_to_operations,
+    may_compute,
+    split_path,
+)
 from hookcli.hooks.placed import PlacedHooks
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.calls import Call
@@ -83,11 +90,7 @@ def watch(
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
-    """Return the module of a layer.
-
-    Raises:
-        ForwardError: the model has removed the module since it was chosen.
-    """
+    """Return the module of a layer."""
     if layer.module_path in modules:
         return modules[layer.module_path]
     raise ForwardError(

@@ -8,6 +8,7 @@ the largest that is allowed takes 340 MB. Where Pillow can, the file is read whi
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -29,12 +30,11 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from PIL.ImageFile import ImageFile
 
-_DECODING_ERRORS = (
+DECODING_ERRORS = (
     OSError,
     ValueError,
     TypeError,
     SyntaxError,
-    NotImplementedError,
     LookupError,
     ArithmeticError,
     AttributeError,
@@ -46,6 +46,9 @@ _DECODING_ERRORS = (
     ImageCms.PyCMSError,
 )
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
+# Drawings, a film, and weather and science data; Pillow reads no more than their headers.
+_NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
+_JPEG_TOO = ".mpo"  # a separate format to Pillow, which its JPEG reader opens
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
 _FRAMES = "ffmpeg -i FILE frame-%04d.png"
@@ -79,11 +82,7 @@ class UndecodableError(Exception):
 def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image], int]:
     """Return the first picture, or ``frames`` of an animation, and how many the file holds.
 
-    The frames are at even distances.
-
-    Args:
-        file: a file that is read from its beginning and stays open.
-        frames: the largest number of pictures to return.
+    The frames are at even distances. The file is read from its beginning, and stays open.
 
     Raises:
         UndecodableError: the file cannot be decoded.
@@ -98,7 +97,7 @@ def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image],
         raise UndecodableError(_name_content(file)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UndecodableError("has more pixels than is safe to decode") from error
-    except _DECODING_ERRORS as error:
+    except DECODING_ERRORS as error:
         raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
 
 
@@ -139,9 +138,6 @@ def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image
     """Return the pictures as they are stored, their orientations, and how many the file holds.
 
     The objects that they were made from are released.
-
-    Raises:
-        UndecodableError: the picture cannot be used.
     """
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
         if max(image.size) > _MOST_ASPECT * min(image.size):
@@ -194,7 +190,7 @@ def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Imag
         try:
             image.seek(place)
             stored.append(_to_stored_rgb(image))
-        except _DECODING_ERRORS:
+        except DECODING_ERRORS:
             break
     return stored
 
@@ -286,3 +282,12 @@ def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
         return file.fileno() == 2
     except OSError:  # the file is in memory
         return False
+
+
+@functools.cache
+def image_suffixes() -> tuple[str, ...]:
+    """Return the suffixes, in lower case, of files that Pillow can make a picture of."""
+    Image.init()
+    readable = Image.OPEN.keys() - _NO_PICTURES
+    suffixes = Image.registered_extensions().items()
+    return (_JPEG_TOO, *sorted(suffix for suffix, kind in suffixes if kind in readable))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from hookcli.errors import RequestError
+from hookcli.images.decode import image_suffixes
 from hookcli.images.remote import storage_error
 from hookcli.images.sides import side_of
-from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.files import NotRegularError
 from hookcli.outside.urls import to_local, to_place
@@ -91,11 +91,7 @@ class _Rules:
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
-    """Return the list that ``word`` means; empty if standard input is closed.
-
-    Raises:
-        RequestError: the list cannot be read.
-    """
+    """Return the list that ``word`` means; empty if standard input is closed."""
     try:
         if word != "-":
             name = to_local(word[1:]) or "."
@@ -116,11 +112,7 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
 
 
 def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
-    """Return the names in a list, without carriage returns at their ends or a byte order mark.
-
-    Raises:
-        RequestError: a line contains a NUL, which no name can.
-    """
+    """Return the names in a list, without carriage returns at their ends or a byte order mark."""
     if null_separated:
         names = data.split(b"\0")
     elif b"\0" in data:
@@ -135,12 +127,7 @@ def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
 
 
 def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
-    """Return ``names``, with each folder replaced by the images in it.
-
-    Raises:
-        RequestError: a name cannot be used.
-        OutputError: a storage cannot be reached.
-    """
+    """Return ``names``, with each folder replaced by the images in it."""
     return [
         each for name in map(to_local, names) for each in _expand_or_skip(name, rules, _list_images)
     ]
@@ -149,11 +136,7 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
 def _expand_or_skip(
     name: str, rules: _Rules, expand: Callable[[str, _Rules], list[_Found]]
 ) -> list[_Found]:
-    """Return what a name stands for, or that it cannot be read.
-
-    Raises:
-        OutputError: a storage cannot be reached.
-    """
+    """Return what a name stands for, or that it cannot be read."""
     try:
         return expand(name, rules)
     except StorageError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.config import ImageRequest, OnError
     from hookcli.images.read import ImageContent, ImageSource
     from hookcli.models.load import LoadedModel
-    from hookcli.models.tasks.task import Preprocessing
+    from hookcli.models.task import Preprocessing
 
 _NO_PAIR = "holds pixels; a pair is of two pictures"
 
@@ -79,13 +79,8 @@ def skip_failing(
 ) -> Iterator[None]:
     """Return a ``with`` block that skips an image if the model fails on it.
 
-    If the run is to stop instead, the error names the image.
-
-    Args:
-        on_error: ``stop`` or ``skip``.
-        file: the image.
-        skipped: the list to which the image is added, with the reason.
-        is_one_of_several: whether the error names the image; a single image is not named.
+    If the run is to stop instead, the error names the image. The image is added to ``skipped``,
+    with the reason. A single image is not named in the error.
 
     Raises:
         ModelError: the model failed, and the run is to stop.
@@ -104,11 +99,7 @@ def skip_failing(
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
     """Return why pixels do not fit a model that has already accepted others; empty if they do.
 
-    This is for models of which nothing else is known.
-
-    Args:
-        first: the shape of the first pixels that the model accepted, without a leading axis.
-        shape: the shape of the pixels in question.
+    This is for models of which nothing else is known. The shapes have no leading axis.
     """
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""

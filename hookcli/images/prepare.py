@@ -32,6 +32,10 @@ T = TypeVar("T")
 
 _LEAST_SHARED = 256 << 20  # bytes; containers have 64 MB by default
 _AHEAD = 8  # images that each worker prepares in advance
+_WORTH_WORKERS = 24
+_MOST_WORKERS = 4
+# Bytes: a photo of this size has two megapixels or more, and takes as long to decode as a forward.
+_LARGE = 250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,10 @@ class PreparedImage:
     """An image that is ready for the model, or the reason why it is not.
 
     Attributes:
-        key: the image's key.
         file: the file as the user gave it.
         state: the state of the file when it was read.
-        pixels: the pixels of the image, without a leading axis; None if the image is skipped.
-        reason: why the image is skipped.
+        pixels: the pixels without a leading axis; None if the image is skipped.
+        reason: why it is skipped.
         size: the width and height of the image.
         note: what the image was turned into, if it is not used as it is.
     """
@@ -123,10 +126,7 @@ class FirstImage:
     ) -> None:
         """Read no image yet.
 
-        Args:
-            fitter: makes images ready.
-            images: the images of the run, in order.
-            accepts: whether the model takes the pixels (1, …) of an image.
+        ``accepts`` returns whether the model takes the pixels (1, …) of an image.
         """
         self._fitter, self._images, self._accepts = fitter, images, accepts
         self._place = 0
@@ -153,19 +153,38 @@ class FirstImage:
 def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
     """Prepare an image, and skip it if it is unlike the first that the model accepted.
 
-    This is like ``prepare_image`` unless the model is one of which nothing else is known.
-
-    Args:
-        fitter: makes the image ready.
-        image: the image, read or not.
-        first: the shape of the first pixels that the model accepted, without a leading axis; None
-            before there are any.
+    This is like ``prepare_image`` unless the model is one of which nothing else is known. ``first``
+    is the shape of the first pixels that the model accepted, without a leading axis; None before
+    there are any.
     """
     ready = prepare_image(fitter, image)
     if fitter.prepare.channels is not None or first is None or ready.pixels is None:
         return ready
     reason = refuse_unlike(first, ready.pixels.shape)
     return replace(ready, pixels=None, reason=reason) if reason else ready
+
+
+def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
+    """Return the number of processes that prepare images; 0 if there are too few images to pay."""
+    if all(source.kept is not None for source in sources):
+        return 0
+    if asked is not None:
+        return asked
+    cores = os.cpu_count() or 1
+    if len(sources) < _WORTH_WORKERS:
+        return 0
+    if _are_large(sources):
+        return min(_MOST_WORKERS, cores)
+    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one costs more than it saves
+
+
+def _are_large(sources: Sequence[ImageSource]) -> bool:
+    """Return whether decoding the first files takes long enough for processes of their own."""
+    sizes = [0]
+    for source in sources[:_WORTH_WORKERS]:
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(os.stat(source.file).st_size)  # noqa: PTH116
+    return sum(sizes) > _LARGE * len(sizes)
 
 
 def prepare_images(
@@ -178,15 +197,9 @@ def prepare_images(
     """Yield the images in order, made ready in advance by ``workers`` processes; 0 uses this one.
 
     If a worker is killed, a warning is given and the workers are replaced once; images that were
-    lost are prepared again.
-
-    Args:
-        fitter: makes the images ready.
-        images: the images to read.
-        workers: the number of processes.
-        warn: called with a message when a worker died.
-        close_in_worker: a file descriptor of this process that workers must not keep open, such as
-            that of a lock.
+    lost are prepared again. ``warn`` is called with a message when a worker died.
+    ``close_in_worker`` is a file descriptor of this process that workers must not keep open, such
+    as that of a lock.
 
     Raises:
         ModelError: workers are killed repeatedly.

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.images.decode import UndecodableError, decode
-from hookcli.images.keys import KeyMaker
 from hookcli.images.remote import storage_error
 from hookcli.images.sides import side_of
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
-from hookcli.outside.files import NotRegularError
+from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.records.frames import spread_evenly
 from hookcli.records.images import FileState, SkippedImage
 from hookcli.store.places.storage import StorageError
@@ -108,10 +107,29 @@ class ImageSource:
         return file_state(self.file, verify=verify)
 
 
+class _KeyMaker:
+    """Makes keys that are safe as file names; no two differ only by upper and lower case."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next_numbers: dict[str, int] = {}  # by stem; all lower numbers are taken
+
+    def make_key(self, name: str) -> str:
+        """Return ``name`` made safe as a file name, with ``-2``, ``-3``, ... if it is taken."""
+        stem = safe_name(name)
+        key, number = stem, self._next_numbers.get(stem.lower(), 2)
+        while key.lower() in self._taken:
+            key = f"{stem}-{number}"
+            number += 1
+        self._next_numbers[stem.lower()] = number
+        self._taken.add(key.lower())
+        return key
+
+
 def list_images(files: Sequence[str]) -> list[ImageSource]:
     """Return one image per file, or per row of a tensor file, in order; no picture is decoded."""
     images: list[ImageSource] = []
-    keys = KeyMaker()
+    keys = _KeyMaker()
     for file in files:
         found = [ImageSource(Path(file).stem, file)]
         if _is_tensor_file(file):
@@ -134,7 +152,7 @@ def read_images(
     """
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
-    keys = KeyMaker()
+    keys = _KeyMaker()
     for file in files:
         try:
             read = _read_or_refuse(file, clip_frames)
@@ -153,7 +171,11 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
     state = FileState(file)
     try:
         state = FileState(file, *side_of(file).find_state(file))
-        return replace(state, sha256=_hash(file)) if verify else state
+        if not verify:
+            return state
+        with side_of(file).open_file(file) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return replace(state, sha256=digest)
     except NotRegularError:
         return state
     except StorageError as error:
@@ -163,12 +185,7 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
 
 
 def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
-    """Yield the images in one file.
-
-    Raises:
-        UndecodableError: the file cannot be read or used.
-        OutputError: its storage cannot be reached.
-    """
+    """Yield the images in one file."""
     try:
         yield from _read(file, clip_frames)
     except FileNotFoundError as error:
@@ -242,23 +259,10 @@ def _read_tensor_file(
     return hashlib.sha256(data).hexdigest(), list(tensor_rows(Path(file), data))
 
 
-def _hash(file: str) -> str:
-    """Return the sha256 of a file, in hexadecimal.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    with side_of(file).open_file(file) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _read_pictures(file: str, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
     """Return the picture in a file, and add its bytes to ``sha256``.
 
     The file is read twice, first for the hash, since it may be large.
-
-    Raises:
-        UndecodableError: the file cannot be used, or was changed after it was hashed.
     """
     with side_of(file).open_file(file) as stream:
         before = _state(stream)

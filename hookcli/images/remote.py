@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.images.suffixes import image_suffixes
+from hookcli.images.decode import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.urls import Url, to_place
 from hookcli.store import ownership

@@ -2,31 +2,42 @@
 
 A picture takes up to four bytes per pixel, and putting transparency on white takes several such
 pictures. For a whole large picture they would fill the memory; for a band they are small.
+
+Greys of more than 8 bits are converted here: Pillow clips 16 bits to white, and ignores what a
+TIFF's tags specify about its numbers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from PIL import Image
 
-from hookcli.images import grey
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    _Numbers: TypeAlias = NDArray[np.integer | np.floating]
+    _Scale: TypeAlias = tuple[float, float]  # the numbers that become black and white
 
 BAND = 1 << 20  # pixels
+_DEEP = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+_BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339  # tags of TIFF 6.0
+_WHITE_IS_ZERO, _UNSIGNED = 0, (1,)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Return an RGB copy of ``image``, whose pixels must be loaded, with transparency put on white.
 
-    Greys of more than 8 bits are scaled to 8; see ``grey``.
+    Greys of more than 8 bits are scaled to 8.
     """
-    samples = grey.samples_of(image)
+    samples = _samples_of(image)
     if samples is not None:
-        scale = grey.find_scale(_list_bands(image), samples)
-        return _convert(image, lambda band: grey.to_rgb(band, samples, scale))
+        scale = _find_scale(_list_bands(image), samples)
+        return _convert(image, lambda band: _grey_to_rgb(band, samples, scale))
     if image.has_transparency_data:
         return _convert(image, _lay_on_white)
     if image.mode == "RGB":
@@ -57,3 +68,90 @@ def _list_bands(image: Image.Image) -> Iterator[Image.Image]:
     rows = max(1, BAND // max(1, image.width))
     for top in range(0, image.height, rows):
         yield image.crop((0, top, image.width, min(top + rows, image.height)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    """What the numbers of a grey picture mean.
+
+    Attributes:
+        white: the largest integer that the file's depth allows; None for floats.
+        is_white_zero: True if the smallest number is white and the largest black.
+        is_unsigned: True if the numbers have 32 bits, the first of which Pillow takes for a sign.
+    """
+
+    white: int | None = 65535
+    is_white_zero: bool = False
+    is_unsigned: bool = False
+
+
+def _samples_of(image: Image.Image) -> _Samples | None:
+    """Return how to read ``image``; None if it is not a grey of more than 8 bits.
+
+    It must be the image as it was opened; a turned copy has no tags.
+    """
+    tags = getattr(image, "tag_v2", {})
+    bits, sign = tags.get(_BITS), tags.get(_SAMPLE_FORMAT, _UNSIGNED)
+    if image.mode not in _DEEP:
+        return None
+    white = None if image.mode == "F" else 65535
+    return _Samples(
+        white=4095 if bits == (12,) else white,
+        is_white_zero=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO,
+        is_unsigned=bits == (32,) and sign == _UNSIGNED,
+    )
+
+
+def _find_scale(bands: Iterable[Image.Image], samples: _Samples) -> _Scale:
+    """Return the numbers of a picture, given in bands, that become black and white.
+
+    Integers are scaled from their depth: 16 bits by 257, 12 bits by 16.06, and 32 bits like 16 if
+    they fit. Floats from 0 to 1, or from 0 to 255, keep these limits. Any other picture is scaled
+    from its own smallest to its largest number.
+    """
+    import numpy as np  # takes 0.1 s, and only such pictures need it
+
+    low, high, white = np.inf, -np.inf, samples.white
+    for band in bands:
+        numbers = _numbers(band, samples)
+        finite = numbers if white else numbers[np.isfinite(numbers)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    if low > high:  # there is no finite number
+        low = high = 0.0
+    white = white or (1 if high <= 1 else 255)
+    return (0.0, float(white)) if low >= 0 and high <= white else (low, high)
+
+
+def _grey_to_rgb(image: Image.Image, samples: _Samples, scale: _Scale) -> Image.Image:
+    """Return the picture with 8 bits per channel.
+
+    The number that means transparency becomes white.
+    """
+    values = _numbers(image, samples)
+    grey = _to_bytes(values, scale)
+    if samples.is_white_zero:
+        grey = 255 - grey
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int):
+        grey[values == transparent] = 255
+    return Image.fromarray(grey).convert("RGB")
+
+
+def _numbers(image: Image.Image, samples: _Samples) -> _Numbers:
+    import numpy as np
+
+    values = np.asarray(image)
+    return values.view(np.uint32) if samples.is_unsigned else values
+
+
+def _to_bytes(numbers: _Numbers, scale: _Scale) -> NDArray[np.uint8]:
+    import numpy as np
+
+    black, white = scale
+    scaled: NDArray[np.float64] = np.subtract(numbers, black, dtype=np.float64)
+    scaled *= 255 / ((white - black) or 1.0)
+    np.nan_to_num(scaled, copy=False, nan=0, posinf=255, neginf=0)
+    scaled.round(out=scaled)
+    scaled.clip(0, 255, out=scaled)
+    return scaled.astype(np.uint8)

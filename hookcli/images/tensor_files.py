@@ -6,7 +6,7 @@ import io
 from tokenize import TokenError
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.images.decode import UndecodableError
+from hookcli.images.decode import DECODING_ERRORS, UndecodableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     Pixels: TypeAlias = NDArray[np.generic]  # floats (C, H, W) or (N, C, H, W)
 
 TENSOR_SUFFIXES = (".npy", ".safetensors")
-# Raised if a header is not one that numpy writes, or promises more than fits into memory
-_NPY_ERRORS = (
-    ValueError,
-    TypeError,
-    EOFError,
-    OSError,
-    SyntaxError,
-    ArithmeticError,
-    MemoryError,
-    TokenError,
-)
 
 
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
@@ -62,7 +51,7 @@ def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
     if path.suffix.lower() == ".npy":
         try:
             return {"": np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)}
-        except _NPY_ERRORS as error:
+        except (*DECODING_ERRORS, TokenError) as error:
             raise UndecodableError("is not a .npy file of numbers") from error
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -73,4 +62,5 @@ def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
         raise UndecodableError(f"is not a safetensors file that numpy can hold: {error}") from error
     if not arrays:
         raise UndecodableError("holds no tensors")
-    return {f":{name}" if len(arrays) > 1 else "": array for name, array in arrays.items()}
+    # safetensors returns them in an order that differs from process to process
+    return {f":{name}" if len(arrays) > 1 else "": arrays[name] for name in sorted(arrays)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.models.torchvision_import import torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,10 +54,8 @@ PLAIN = ModelInputs()
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
     """Return pixels (C, H, W) as a JPEG file.
 
-    Args:
-        pixels: the pixels; the first channel is shown if they are not colours.
-        mean: what was subtracted from each colour.
-        std: what each colour was divided by after that.
+    The first channel is shown if they are not colours. ``mean`` was subtracted from each colour,
+    which was divided by ``std`` after that.
     """
     colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
     shown = _to_unit_range(colours, mean, std)

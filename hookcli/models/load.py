@@ -14,16 +14,16 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
+from hookcli.models.build import SkipInitialisation, build_model, build_random
+from hookcli.models.code_files import hash_code
 from hookcli.models.device import find_device
 from hookcli.models.inputs import ModelInputs, draw_pixels, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
-from hookcli.models.predictions import find_features, read_features, read_predictions
 from hookcli.models.scores import find_target, load_score, score_output
-from hookcli.models.sources.build import SkipInitialisation, build_model, build_random
-from hookcli.models.sources.choose import find_model
-from hookcli.models.sources.code_files import hash_code
-from hookcli.models.sources.weights import add_weights
-from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.models.sources import find_model
+from hookcli.models.tasks import find_features, read_features, read_predictions
+from hookcli.models.torchvision_import import torchvision
+from hookcli.models.weights import add_weights
 from hookcli.outside.foreign import ask
 from hookcli.records.runs import ModelInfo
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest, ScoreRequest
     from hookcli.models.scores import ScoreTensor
-    from hookcli.models.sources.source import Source
-    from hookcli.models.tasks.task import Preprocessing, Task
+    from hookcli.models.source import Source
+    from hookcli.models.task import Preprocessing, Task
     from hookcli.records.images import Prediction
 
 
@@ -339,11 +339,7 @@ def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
 
 
 def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
-    """Return the model in its mode, on its device and in its dtype.
-
-    Raises:
-        ModelError: the model has parameters without values, or does not fit into memory.
-    """
+    """Return the model in its mode, on its device and in its dtype."""
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",
@@ -358,11 +354,7 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
 
 
 def _require_module(name: str, module: object) -> nn.Module:
-    """Return ``module``, which came from a method of the model; the user may override these.
-
-    Raises:
-        ModelError: it is not a module.
-    """
+    """Return ``module``, which came from a method of the model; the user may override these."""
     if not isinstance(module, nn.Module):
         raise ModelError(
             f"{name}: its own eval, train or to returned a {type(module).__name__}, not the model",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.models.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from hookcli.errors import ModelError, RequestError
-from hookcli.models.sources.own_code import import_code
-from hookcli.models.tasks.choose import TASKS
-from hookcli.models.tasks.outputs import name_class
+from hookcli.models.own_code import import_code
+from hookcli.models.tasks import TASKS, name_class
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.images import Score
 
@@ -26,12 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTensor:
-    """A score that a backward can start at.
-
-    Attributes:
-        value: the score as a scalar tensor that requires a gradient.
-        score: the score as a number, and what it measures.
-    """
+    """A score as a scalar that a backward can start at, and as a number with what it measures."""
 
     value: Tensor
     score: Score
@@ -40,9 +34,8 @@ class ScoreTensor:
 def find_target(text: str, categories: Sequence[str]) -> int | None:
     """Return the index of the class that ``--target`` names; None for the predicted class.
 
-    Args:
-        text: ``predicted``, an index from 0, or a category's name in upper or lower case.
-        categories: the class names by index; empty when they are not known.
+    ``text`` is ``predicted``, an index from 0, or a category's name in upper or lower case.
+    ``categories`` is empty when they are not known.
 
     Raises:
         RequestError: there is no such class, or several have this name.
@@ -89,14 +82,8 @@ def score_output(
     """Return the score of the model's output for one image: of the first task that knows its form.
 
     ``sum`` adds up all floating-point numbers of any output. ``FILE.py:FUNCTION`` is called with
-    the output and the target (None for the predicted class) and returns a scalar.
-
-    Args:
-        output: what the model returned for one image.
-        style: which score to compute.
-        target: the class index; None for the predicted class.
-        categories: the class names by index; classes are numbered where the names do not fit.
-        needs_gradient: a backward will start at the score.
+    the output and the target (None for the predicted class) and returns a scalar. ``target`` is
+    None for the predicted class. Classes are numbered where the names do not fit.
 
     Raises:
         RequestError: the output has no score of this kind, or the target does not exist.
@@ -131,8 +118,9 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
 def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
     """Return the score, the class that it belongs to, and its name."""
     for task in TASKS:
-        if (scored := task.score(output, kind, target)) is not None:
-            return scored
+        found = task.find(output)
+        if found is not None and len(found) == 1:
+            return task.score(found, kind, target)
     raise RequestError(
         "hookcli knows no score for an output of this form",
         "use --score sum, or a function of your own: --score FILE.py:FUNCTION",

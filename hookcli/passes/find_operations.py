@@ -12,8 +12,14 @@ from hookcli.hooks.filter import name_operations
 from hookcli.hooks.layers import list_layers, list_watchable
 from hookcli.hooks.layouts import channels_of_operation
 from hookcli.hooks.nested import map_tensors, named_tensors
-from hookcli.hooks.operation_effect import begin_operation, may_compute
-from hookcli.hooks.operations import FoundOperation, depth_of, listen_to_operations, split_path
+from hookcli.hooks.operations import (
+    FoundOperation,
+    begin_operation,
+    depth_of,
+    listen_to_operations,
+    may_compute,
+    split_path,
+)
 from hookcli.passes.call import call_model
 from hookcli.passes.unchanged import unchanged
 from hookcli.records.calls import LayerInfo
@@ -23,8 +29,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from hookcli.hooks.operation_effect import BegunOperation
-    from hookcli.hooks.operations import Listener, OperationCall
+    from hookcli.hooks.operations import BegunOperation, Listener, OperationCall
     from hookcli.models.load import LoadedModel
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.config import DEFAULTS, EMBER, SCORES, AttentionRequest, InspectConfig
-from hookcli.edits.grammar import read_edit
-from hookcli.edits.prune_grammar import read_prune
+from hookcli.edits.grammar import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.flags import list_values
 from hookcli.outside.urls import Url

@@ -12,8 +12,7 @@ from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.images.fit import fit_sources, make_fitter
-from hookcli.images.prepare import FirstImage, release_pictures
-from hookcli.images.workers import count_workers
+from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.models.device import count_threads
 from hookcli.models.load import build_skeleton, load_model
 from hookcli.passes.find_operations import find_named_operations

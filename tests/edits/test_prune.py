@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.utils import prune
 from torchvision.models import shufflenet_v2_x0_5
 
-from hookcli.edits.prune_grammar import read_prune
+from hookcli.edits.grammar import read_prune
 from hookcli.edits.pruning import prune_model
 from hookcli.errors import RequestError
 

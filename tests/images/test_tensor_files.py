@@ -70,6 +70,15 @@ def reason(name):
     return skipped.reason
 
 
+def test_the_tensors_of_a_file_come_in_the_order_of_their_names():
+    """In 24 names the order in which safetensors returns them is not that of the alphabet."""
+    names = [f"image{letter}" for letter in "abcdefghijklmnopqrstuvwx"]
+    save_file({name: values(3, 2, 2) for name in reversed(names)}, "many.safetensors")
+    assert [name for name, _, _ in read("many.safetensors")] == [
+        f"many.safetensors:{name}" for name in names
+    ]
+
+
 # --- used as they are
 
 

@@ -15,11 +15,10 @@ import torch
 from torch import nn
 
 from hookcli.errors import RequestError, WeightsError
-from hookcli.models.sources.choose import find_model
-from hookcli.models.sources.elsewhere import find_elsewhere
-from hookcli.models.sources.file_kind import find_kind
-from hookcli.models.sources.save_line import save_line
-from hookcli.models.sources.weights_file import read_weights_file
+from hookcli.models.elsewhere import find_elsewhere
+from hookcli.models.file_kind import find_kind, save_line
+from hookcli.models.sources import find_model
+from hookcli.models.weights_file import read_weights_file
 
 NET = nn.Sequential(nn.Conv2d(3, 2, 1))
 

@@ -21,15 +21,15 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision.models import ResNet18_Weights, SqueezeNet1_1_Weights
 
-import hookcli.models.sources.state_dict
+import hookcli.models.torchvision
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
+from hookcli.models.build import SkipInitialisation, build_random
 from hookcli.models.load import load_model
-from hookcli.models.sources.build import SkipInitialisation, build_random
-from hookcli.models.sources.choose import find_model
-from hookcli.models.sources.torchvision import list_catalog, list_names
-from hookcli.models.sources.weights import pin_weights
-from hookcli.models.sources.weights_file import read_weights_file
+from hookcli.models.sources import find_model
+from hookcli.models.torchvision import list_catalog, list_names
+from hookcli.models.weights import pin_weights
+from hookcli.models.weights_file import read_weights_file
 from tests.processes import COMMAND, forget, start
 
 SMALL = "squeezenet1_1"  # 5 MB of weights
@@ -537,7 +537,7 @@ def silent_port():
 
 
 def test_a_server_that_never_answers_does_not_hold_the_run_up(silent_port, publish, monkeypatch):
-    monkeypatch.setattr(hookcli.models.sources.state_dict, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(hookcli.models.torchvision, "CONNECT_SECONDS", 0.5)
     publish(silent_port, "s-00000000.pth")
     begin = time.monotonic()
     assert not load().info.trained

@@ -12,8 +12,8 @@ from torchvision.models import GoogLeNetOutputs, InceptionOutputs
 
 from hookcli.config import ModelRequest, ScoreRequest
 from hookcli.models.load import load_model
-from hookcli.models.predictions import read_predictions
 from hookcli.models.scores import score_output
+from hookcli.models.tasks import read_predictions
 from hookcli.passes.call import run_model
 
 NET = """

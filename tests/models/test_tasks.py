@@ -24,7 +24,7 @@ from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.images.read import read_images
 from hookcli.models.load import load_model
-from hookcli.models.predictions import read_predictions
+from hookcli.models.tasks import read_predictions
 from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.plan.prepare import plan_run
 from hookcli.records.images import Prediction

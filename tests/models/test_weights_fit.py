@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from hookcli.errors import WeightsError
-from hookcli.models.sources.weights_file import WeightsFile
-from hookcli.models.sources.weights_fit import fit_names
+from hookcli.models.from_file import fit_names
+from hookcli.models.weights_file import WeightsFile
 
 STATE = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2)).state_dict()
 

@@ -25,7 +25,7 @@ from hookcli.errors import ForwardError, ModelError, RequestError, Terminated
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.watch import watch
 from hookcli.models.load import load_model
-from hookcli.models.sources.structure import check_structure
+from hookcli.models.structure import check_structure
 from hookcli.outside.foreign import ForeignCode, Forgiven, Surroundings, ask
 from hookcli.passes.call import call_backward, call_model
 from hookcli.store.load import load_run

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hookcli.config import ModelRequest
+from hookcli.models.code_files import hash_code
 from hookcli.models.load import load_model
-from hookcli.models.sources.code_files import hash_code
 
 PACKAGE = {
     "pkg/__init__.py": "",

@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import pickletools
+import shlex
 import struct
 import zipfile
 import zlib
@@ -27,9 +28,8 @@ _TENSORS = "torch._utils._rebuild_"
 _OLD_MARK = "module"  # stands before a class in files from before torch 1.6, with its source code
 _MOST = 1 << 20  # bytes of a pickle that are looked at
 _BEFORE = 3  # pickles that stand before the content in a file from before torch 1.6
-# What a damaged or hostile archive raises.
-_UNREADABLE = (
-    OSError,
+# What a damaged or hostile archive raises
+DAMAGED = (
     ValueError,
     LookupError,
     RuntimeError,
@@ -71,7 +71,7 @@ def find_kind(file: Path) -> FileKind:
         return WEIGHTS
     name = json.dumps(str(file), ensure_ascii=False)
     load = f'torch.load({name}, map_location="cpu", weights_only=False)'
-    with suppress(*_UNREADABLE), open_regular(file) as stream:
+    with suppress(OSError, *DAMAGED), open_regular(file) as stream:
         if zipfile.is_zipfile(stream):
             with zipfile.ZipFile(stream) as archive:
                 return _find_archive(name, load, archive)
@@ -86,10 +86,8 @@ def find_kind(file: Path) -> FileKind:
 def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
     """Return what an archive of torch holds.
 
-    Args:
-        name: the file's name as a Python string in double quotes.
-        load: the Python expression that loads its pickle.
-        archive: the archive; its members are in one folder, except those of old programs.
+    ``name`` is the file's as a Python string in double quotes, and ``load`` the Python expression
+    that loads its pickle. The members are in one folder, except those of old programs.
     """
     members = {member.partition("/")[2] or member: member for member in archive.namelist()}
     if "constants.pkl" in members:
@@ -106,9 +104,7 @@ def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
 def _find_pickle(load: str, data: BinaryIO) -> FileKind:
     """Return what a pickle holds, by the first class in it that a state dict does not have.
 
-    Args:
-        load: the Python expression that loads the pickle.
-        data: the pickle.
+    ``load`` is the Python expression that loads it.
     """
     names = _list_names(data)
     texts = {name for kind, name in names if kind == "text"}
@@ -142,3 +138,18 @@ def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
             elif isinstance(argument, str) and argument != _OLD_MARK:
                 names.append(("text", argument))
     return names
+
+
+def save_line(file: Path, state: str) -> str:
+    """Return a command that writes the weights in a file into one beside it.
+
+    ``state`` is the Python expression that makes a state dict of it, as in ``FileKind``; it may run
+    what is in the file.
+    """
+    name = json.dumps(weights_name(file), ensure_ascii=False)
+    return f"python -c {shlex.quote(f'import torch; torch.save({state}, {name})')}"
+
+
+def weights_name(file: Path) -> str:
+    """Return the name of the file that the command writes."""
+    return str(file.with_name(f"{file.stem}-weights.pt"))

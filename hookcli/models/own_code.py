@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import nn
 
 from hookcli.errors import ModelError, RequestError
-from hookcli.models.sources.build import build_random, seeded
-from hookcli.models.sources.fingerprint import hash_weights
-from hookcli.models.sources.source import ModelWithWeights, Source
-from hookcli.models.sources.structure import check_structure
+from hookcli.models.build import build_random, seeded
+from hookcli.models.fingerprint import hash_weights
+from hookcli.models.source import ModelWithWeights, Source
+from hookcli.models.structure import check_structure
 from hookcli.outside.files import open_regular
 from hookcli.outside.foreign import ForeignCode, Surroundings
 
@@ -38,17 +38,7 @@ class OwnCode(Source):
 
     @classmethod
     def find(cls, name: str, seed: int) -> OwnCode:
-        """Import, and so run, the code that ``name`` names, after ``torch.manual_seed(seed)``.
-
-        Raises:
-            RequestError: there is no such file, module or factory.
-            ModelError: the code raised an exception.
-        """
         return cls(name, _find_builder(name, seed))
-
-    @property
-    def code(self) -> str:
-        return self.name
 
     def guard(self) -> ForeignCode:
         """Return a ``with`` block in which any exception becomes a ModelError."""
@@ -71,9 +61,6 @@ class OwnCode(Source):
             sha256=hash_weights(module),
         )
 
-    def count_channels(self, request: ModelRequest) -> None:
-        """Return that the number of channels is not known."""
-
 
 def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
     place, _, path = name.rpartition(":")
@@ -94,12 +81,7 @@ def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
 def _make_own(
     name: str, target: object, surroundings: Surroundings, /, **arguments: object
 ) -> nn.Module:
-    """Return the module that ``target`` is, or that it returns as a factory.
-
-    Raises:
-        ModelError: the factory raised an exception, or the result is not a module that can be
-            walked.
-    """
+    """Return the module that ``target`` is, or that it returns as a factory."""
     with ForeignCode(name, surroundings):
         made = _call_factory(name, target, arguments)
         check_structure(name, made)

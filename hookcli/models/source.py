@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from hookcli.errors import RequestError, WeightsError
-from hookcli.models.tasks.choose import CLASSIFICATION
-from hookcli.models.tasks.fixed_size import find_fixed_size
-from hookcli.models.tasks.presets import make_imagenet
-from hookcli.models.tasks.task import COLOURS
+from hookcli.models.presets import make_imagenet
+from hookcli.models.task import COLOURS, find_fixed_size
+from hookcli.models.tasks import CLASSIFICATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import MakePreset
-    from hookcli.models.tasks.task import Preprocessing, Task
+    from hookcli.models.presets import MakePreset
+    from hookcli.models.task import Preprocessing, Task
+
+CONNECT_SECONDS = 10
+UNREACHABLE = (OSError, http.client.HTTPException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,6 @@ class ModelWithWeights:
     """A model with its weights, and what has to be reported about them.
 
     Attributes:
-        module: the model.
         name: where the weights came from.
         preset: makes the preprocessing of torchvision for the weights.
         categories: the class names by index.
@@ -96,7 +98,7 @@ class Source:
     @property
     def code(self) -> str:
         """The name of the user's own code that makes the model, as ``FILE.py:NAME``; or empty."""
-        return ""
+        return "" if self.is_known else self.name
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block for using the model in any way."""
@@ -168,7 +170,7 @@ class Source:
 
     def count_channels(self, request: ModelRequest) -> int | None:
         """Return the number of channels that the model accepts; None if it is not known."""
-        return COLOURS
+        return COLOURS if self.is_known else None
 
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset

@@ -27,9 +27,7 @@ _DEEPEST = 1_000
 def check_structure(name: str, model: nn.Module) -> None:
     """Check that ``model`` is nested finitely, and describes its modules consistently.
 
-    Args:
-        name: what the user calls the model.
-        model: the model; its own methods may raise any exception.
+    ``name`` is what the user calls the model, whose own methods may raise any exception.
 
     Raises:
         ModelError: a module contains itself, modules are nested too deep, or ``named_modules``
@@ -56,11 +54,7 @@ def check_structure(name: str, model: nn.Module) -> None:
 
 
 def _measure_depth(name: str, model: nn.Module) -> int:
-    """Return how many levels of modules are nested in one another, without recursion.
-
-    Raises:
-        ModelError: a module contains itself.
-    """
+    """Return how many levels of modules are nested in one another, without recursion."""
     known = {id(model)}
     path, level_of, open_modules = [""], {id(model): 0}, [(model, _children_of(model))]
     deepest = 1

@@ -31,11 +31,8 @@ def hash_code(module: nn.Module, names: Iterable[str]) -> dict[str, str]:
 
     These are the files that are named, those of the classes of all modules, and those that they
     import, without libraries. A file has the name by which it is imported, so that it has the same
-    name in a folder that was moved.
-
-    Args:
-        module: the model.
-        names: what the user named; only ``FILE.py:FUNCTION`` and ``package.module:NAME`` count.
+    name in a folder that was moved. Of the names only ``FILE.py:FUNCTION`` and
+    ``package.module:NAME`` count.
     """
     wanted = [name.rpartition(":")[0] for name in names]
     seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # imported as these
@@ -72,8 +69,7 @@ def list_definitions(file: Path) -> list[str]:
 def _find_file(name: str) -> tuple[str, Path, str] | None:
     """Return the name, the path and the package of a source file; None if it is not the user's.
 
-    Args:
-        name: the name of a module, which a forward may import only later, or ``FILE.py``.
+    The name is ``FILE.py``, or that of a module, which a forward may import only later.
     """
     if name.endswith(".py"):
         return name, Path(name), ""

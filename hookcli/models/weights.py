@@ -6,17 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.errors import WeightsError
-from hookcli.models.sources.build import build_random
-from hookcli.models.sources.choose import choose_source
-from hookcli.models.sources.fingerprint import hash_weights
-from hookcli.models.sources.from_file import load_from_file
-from hookcli.models.sources.source import ModelWithWeights
-from hookcli.models.sources.state_dict import UNREACHABLE
+from hookcli.models.build import build_random
+from hookcli.models.fingerprint import hash_weights
+from hookcli.models.from_file import load_from_file
+from hookcli.models.source import UNREACHABLE, ModelWithWeights
+from hookcli.models.sources import choose_source
 from hookcli.outside.foreign import first_line
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest
-    from hookcli.models.sources.source import Source
+    from hookcli.models.source import Source
 
 
 def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
@@ -45,11 +44,8 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 def pin_weights(request: ModelRequest, loaded: str) -> ModelRequest:
     """Return the request for the very weights that were loaded, for another process to load too.
 
-    ``auto`` and ``pretrained`` may mean something else there.
-
-    Args:
-        request: the request.
-        loaded: the name of the weights that were loaded, as in ``ModelWithWeights.name``.
+    ``auto`` and ``pretrained`` may mean something else there. ``loaded`` is the name of the weights
+    that were loaded, as in ``ModelWithWeights.name``.
     """
     if request.weights not in ("auto", "pretrained"):
         return request

@@ -6,10 +6,13 @@ Each task changes what differs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hookcli.models.tasks.presets import change_preset
-from hookcli.models.tasks.transform_words import describe_transform
+import torch
+
+from hookcli.models.presets import change_preset, describe_transform
+from hookcli.models.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -19,17 +22,19 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.fixed_size import FixedSize
-    from hookcli.models.tasks.outputs import Predictions, Scored
-    from hookcli.models.tasks.presets import MakePreset, Transform
+    from hookcli.models.presets import MakePreset, Transform
+    from hookcli.records.images import Prediction
 
     Pictures: TypeAlias = Sequence[Image.Image]  # one, or the frames of a clip, or those of a pair
+    Predictions: TypeAlias = list[tuple[Prediction, ...]]  # of each image of a batch
+    Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
 
 COLOURS = 3
 # In units of the short side. Resizing a longer picture could fill the memory. If the transform
 # crops, the picture's middle is cut out first, which shifts it by less than a pixel; a picture that
 # would be shown as a whole is refused.
 _LONGEST = 100
+_HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
 
 
 class Task:
@@ -40,6 +45,8 @@ class Task:
         nominal: the height and width of a usual image, where the transform does not crop.
         frames: how many pictures make one input.
         takes_pair: an input is made of two pictures.
+        stacked: the axis of an input's pixels along which several pictures stand, and how many;
+            None for a single picture.
         takes_any_size: the model was made for pictures of no particular size.
         shares_forward: several images may go through the model together: the leading axis of its
             tensors counts them.
@@ -53,6 +60,7 @@ class Task:
     nominal: tuple[int, int] = (224, 224)
     frames: int = 1
     takes_pair: bool = False
+    stacked: tuple[int, int] | None = None
     takes_any_size: bool = False
     shares_forward: bool = True
     keeps_pictures: bool = False
@@ -72,10 +80,6 @@ class Task:
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 
-    def shape(self, channels: int, height: int, width: int) -> tuple[int, ...]:
-        """Return the shape (1, …) of the pixels of one input."""
-        return (1, channels, height, width)
-
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
         """Return the pixels of one input, without a leading axis.
 
@@ -86,7 +90,10 @@ class Task:
 
     def repeat(self, pixels: Tensor) -> Tensor:
         """Return one input made by repeating the pixels (C, H, W) of a tensor file."""
-        return pixels
+        if self.stacked is None:
+            return pixels
+        axis, count = self.stacked
+        return torch.stack([pixels] * count, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
         """Return what an image of ``count`` pictures is turned into before the transform.
@@ -123,15 +130,19 @@ class Task:
 
     # What it returns
 
-    def read(self, output: object, categories: Sequence[str]) -> Predictions | None:
-        """Return the predictions for each image of a batch; None if the output has another form."""
+    def find(self, output: object) -> Any:
+        """Return what the task reads of an output, one part an image; None for another form."""
         raise NotImplementedError
 
-    def score(self, output: object, kind: str, target: int | None) -> Scored | None:
-        """Return a score of one image; None if the output has another form.
+    def read(self, found: Any, categories: Sequence[str]) -> Predictions:
+        """Return the predictions for each image of a batch, given what was found."""
+        raise NotImplementedError
+
+    def score(self, found: Any, kind: str, target: int | None) -> Scored:
+        """Return a score of one image.
 
         Args:
-            output: what the model returned for one image.
+            found: what was found in the output for one image.
             kind: ``logit``, ``probability`` or ``cross-entropy``.
             target: the class index; None for the predicted class.
 
@@ -143,11 +154,51 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class FixedSize:
+    """The only size of pixels that a network accepts.
+
+    Which networks have one was determined by running all of torchvision's on the meta device.
+
+    Attributes:
+        step: the network's convolutions round each side up to a multiple of this many pixels, so
+            slightly smaller pixels are accepted too.
+    """
+
+    height: int
+    width: int
+    step: int = 1
+
+    def takes(self, height: int, width: int) -> bool:
+        """Return whether the network accepts pixels of this size."""
+        rounded = (-(-side // self.step) * self.step for side in (height, width))
+        return tuple(rounded) == (self.height, self.width)
+
+
+def find_fixed_size(module: nn.Module) -> FixedSize | None:
+    """Return the only size that a network accepts.
+
+    None where it accepts several sizes, or where that is not known.
+    """
+    if isinstance(module, torchvision.models.VisionTransformer):
+        return FixedSize(module.image_size, module.image_size)
+    if isinstance(module, torchvision.models.MaxVit):
+        height, width = module.blocks[0].grid_size
+        return FixedSize(height * _HALVED_TWICE, width * _HALVED_TWICE, _HALVED_TWICE)
+    if isinstance(module, torchvision.models.video.MViT):
+        (height, width), step = module.pos_encoding.spatial_size, module.conv_proj.stride[-1]
+        return FixedSize(height * step, width * step, step)
+    patches = ask(module, "patch_embed")  # timm's transformers have one
+    size = ask(patches, "img_size")
+    if ask(patches, "strict_img_size") is True and isinstance(size, tuple):
+        return FixedSize(*size)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
 class Preprocessing:
     """How an image becomes pixels.
 
     Attributes:
-        task: the model's task.
         transform: torchvision's or timm's own transform, with the user's changes.
         crop: the height and width that a cropping transform produces; None if the transform keeps
             the whole picture.
@@ -175,8 +226,10 @@ class Preprocessing:
     def nominal_shape(self) -> tuple[int, ...]:
         """The shape of the pixels of an image of usual size, with the leading axis 1."""
         sides = self.task.nominal if self.size is None else (self.size, self.size)
-        height, width = self.crop or sides
-        return self.task.shape(1 if self.grey else self.channels or COLOURS, height, width)
+        shape = [1 if self.grey else self.channels or COLOURS, *(self.crop or sides)]
+        if self.task.stacked:
+            shape.insert(*self.task.stacked)
+        return (1, *shape)
 
     def refuse(self, picture: Image.Image) -> str:
         """Return why this network cannot be given ``picture``; empty if it can."""
@@ -187,8 +240,7 @@ class Preprocessing:
     def refuse_pixels(self, shape: Sequence[int]) -> str:
         """Return why the pixels of a tensor file do not fit this network; empty if they do.
 
-        Args:
-            shape: the shape (C, H, W) of the pixels, which are used unchanged.
+        The shape is (C, H, W); the pixels are used unchanged.
         """
         height, width = shape[-2:]
         if self.fixed is not None and not self.fixed.takes(height, width):

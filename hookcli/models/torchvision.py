@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
+import re
+import socket
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.error import HTTPError
+
+import torch
 
 from hookcli.errors import RequestError, UnknownModelError, WeightsError
-from hookcli.models.sources.build import SkipInitialisation, build_model
-from hookcli.models.sources.source import ModelWithWeights, Source
-from hookcli.models.sources.state_dict import cache_file, cache_weights
-from hookcli.models.sources.weights_file import UNREADABLE
-from hookcli.models.tasks.choose import find_task
-from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.models.build import SkipInitialisation, build_model
+from hookcli.models.source import CONNECT_SECONDS, UNREACHABLE, ModelWithWeights, Source
+from hookcli.models.tasks import find_task
+from hookcli.models.torchvision_import import torchvision
+from hookcli.models.weights_file import UNREADABLE
 from hookcli.outside.files import hash_file
 from hookcli.outside.foreign import first_line
 from hookcli.records.rows import CatalogEntry
@@ -24,11 +30,12 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import MakePreset, Preset
-    from hookcli.models.tasks.task import Task
+    from hookcli.models.presets import MakePreset, Preset
+    from hookcli.models.task import Task
     from hookcli.records.rows import CatalogTask
 
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
+_HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision's file names
 
 
 class WeightsMember(Protocol):
@@ -46,11 +53,9 @@ class WeightsEnum(Protocol):
     DEFAULT: WeightsMember
     __members__: Mapping[str, WeightsMember]
 
-    def __iter__(self) -> Iterator[WeightsMember]:
-        """Iterate over the members; an alias such as ``DEFAULT`` is not repeated."""
+    def __iter__(self) -> Iterator[WeightsMember]: ...  # an alias such as DEFAULT is not repeated
 
-    def __getitem__(self, name: str) -> WeightsMember:
-        """Return the member of this name."""
+    def __getitem__(self, name: str) -> WeightsMember: ...
 
 
 class _Inception(Protocol):
@@ -62,11 +67,6 @@ class Torchvision(Source):
 
     @classmethod
     def find(cls, name: str, seed: int) -> Torchvision:
-        """Return the model called ``name``.
-
-        Raises:
-            UnknownModelError: torchvision has no such model.
-        """
         return cls(name, partial(_build, find_builder(name)))
 
     @property
@@ -213,3 +213,48 @@ def _describe(name: str) -> CatalogEntry:
         file_mb=None if size is None else round(size * _MIB, 3),
         cached=tuple(member.name for member in members if cache_file(member.url).is_file()),
     )
+
+
+def cache_file(url: str) -> Path:
+    """Return the path at which torch caches the file of ``url``."""
+    return Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+
+
+def cache_weights(name: str, url: str, *, progress: bool) -> Path:
+    """Return the file of the weights called ``name`` in torch's cache; download it if necessary.
+
+    Raises:
+        WeightsError: the downloaded file does not have the expected hash.
+        OSError: the network or the cache folder is not accessible; ``UNREACHABLE`` has all types.
+    """
+    file = cache_file(url)
+    if file.is_file():
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    digest = _HASH.search(url)
+    try:
+        with _connection_timeout():
+            torch.hub.download_url_to_file(
+                url, str(file), digest[1] if digest else None, progress=progress
+            )
+    except UNREACHABLE as error:
+        if isinstance(error, HTTPError):
+            error.close()
+        raise
+    except RuntimeError as error:
+        raise WeightsError(
+            f"the download of {name} is not what torchvision published: {first_line(error)}",
+            "try again, or pass a file you trust: --weights FILE",
+        ) from error
+    return file
+
+
+@contextmanager
+def _connection_timeout() -> Iterator[None]:
+    """Set a timeout for connections, since torch.hub sets none and could hang."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_SECONDS)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

@@ -7,12 +7,9 @@ built.
 
 from __future__ import annotations
 
-import lzma
 import pickle
-import struct
 import warnings
 import zipfile
-import zlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,8 +20,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hookcli.errors import WeightsError
-from hookcli.models.sources.file_kind import UNKNOWN, WEIGHTS, WRAPPERS, FileKind, find_kind
-from hookcli.models.sources.save_line import save_line
+from hookcli.models.file_kind import (
+    DAMAGED,
+    UNKNOWN,
+    WEIGHTS,
+    WRAPPERS,
+    FileKind,
+    find_kind,
+    save_line,
+)
 from hookcli.outside.files import NotRegularError, open_regular
 from hookcli.outside.foreign import first_line
 from hookcli.records.text import and_more, shape_text
@@ -37,21 +41,13 @@ if TYPE_CHECKING:
 
 # What torch raises if a file is damaged or malicious
 UNREADABLE = (
+    *DAMAGED,
     pickle.UnpicklingError,
-    RuntimeError,
-    EOFError,
-    ValueError,
-    LookupError,
     TypeError,
     AttributeError,
     AssertionError,
     ArithmeticError,
-    MemoryError,
     ImportError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
     SafetensorError,
 )
 _ZIP = b"PK\x03\x04"
@@ -107,9 +103,6 @@ def _load(file: Path, stream: BufferedReader) -> object:
     """Load what torch or safetensors saved, from the open file.
 
     Its name is not used, since it may mean a different file by now.
-
-    Raises:
-        WeightsError: neither has saved it, or it would take far more memory than the file's size.
     """
     if file.suffix == ".safetensors":
         return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
@@ -196,9 +189,6 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
     Methods are called on ``dict`` itself, since an ordered dict from a file may have attributes
     that hide its methods.
-
-    Raises:
-        WeightsError: there is no state dict.
     """
     note = ""
     for wrapper in WRAPPERS:
@@ -218,11 +208,7 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
 
 def _unwrap_other(file: Path, content: object) -> object:
-    """Return the one state dict in a dict without tensors, whatever its key is.
-
-    Raises:
-        WeightsError: there are several.
-    """
+    """Return the one state dict in a dict without tensors, whatever its key is."""
     if not isinstance(content, dict):
         return content
     inner = {key: each for key, each in dict.items(content) if isinstance(each, dict)}
@@ -262,11 +248,7 @@ def _bare_names(state: dict[object, object]) -> set[str]:
 
 
 def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
-    """Return the tensors of a state dict, without any attributes that the file has put on them.
-
-    Raises:
-        WeightsError: there are none, or one has no name or no values of its own.
-    """
+    """Return the tensors of a state dict, without any attributes that the file has put on them."""
     tensors: dict[str, Tensor] = {}
     for key, value in dict.items(state):
         if not isinstance(value, Tensor):
@@ -284,11 +266,7 @@ def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
 
 
 def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
-    """Refuse a tensor that is not an array of values in the memory that it refers to.
-
-    Raises:
-        WeightsError: the tensor is refused.
-    """
+    """Refuse a tensor that is not an array of values in the memory that it refers to."""
     layout = "" if type(tensor) in (Tensor, nn.Parameter) else type(tensor).__name__
     if not layout and tensor.is_quantized:
         raise WeightsError(

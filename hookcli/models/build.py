@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hookcli.config import ModelRequest
-    from hookcli.models.sources.source import Source
+    from hookcli.models.source import Source
 
 _REFUSALS = (
     TypeError,
@@ -60,9 +60,6 @@ def _read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
     """Return the builder's arguments that the user chose.
 
     These are ``--model-arg`` and, for networks that are built for one size, ``--size``.
-
-    Raises:
-        RequestError: an argument is one that hookcli sets itself.
     """
     given = {key: _literal(text) for key, text in request.arguments}
     reserved = sorted(source.reserved & set(given))

@@ -8,11 +8,10 @@ import shlex
 from pathlib import Path
 
 from hookcli.errors import RequestError
-from hookcli.models.sources.code_files import list_definitions
-from hookcli.models.sources.file_kind import UNKNOWN, WEIGHTS, find_kind
-from hookcli.models.sources.save_line import save_line, weights_name
-from hookcli.models.sources.timm import is_timm_name
-from hookcli.models.sources.torchvision import list_names
+from hookcli.models.code_files import list_definitions
+from hookcli.models.file_kind import UNKNOWN, WEIGHTS, find_kind, save_line, weights_name
+from hookcli.models.timm import is_timm_name
+from hookcli.models.torchvision import list_names
 
 _FILES = (".bin", ".ckpt", ".h5", ".onnx", ".pb", ".pkl", ".pt", ".pt2", ".pth", ".safetensors")
 _NAMES = "models are named like resnet18, timm:NAME or FILE.py:FUNCTION"
@@ -45,8 +44,7 @@ _HUBS = (
 def find_elsewhere(name: str) -> RequestError | None:
     """Return what to say of a name that is that of a file, or of a model of another library.
 
-    Args:
-        name: the name of a model; None is returned for those that hookcli may know.
+    It is None for names that hookcli may know.
     """
     place, _, function = name.partition(":")
     if name == place and name.endswith(".py"):

@@ -24,10 +24,10 @@ import hookcli
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.hooks.layers import list_layers
+from hookcli.models.fingerprint import hash_weights
 from hookcli.models.inputs import PLAIN as AS_THEY_ARE
 from hookcli.models.load import build_skeleton, load_model
-from hookcli.models.sources.fingerprint import hash_weights
-from hookcli.models.sources.timm import Timm
+from hookcli.models.timm import Timm
 from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.passes.nan_origin import find_forward_origin
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.models.sources.elsewhere import find_elsewhere
-from hookcli.models.sources.own_code import OwnCode
-from hookcli.models.sources.timm import Timm
-from hookcli.models.sources.torchvision import Torchvision
+from hookcli.models.elsewhere import find_elsewhere
+from hookcli.models.own_code import OwnCode
+from hookcli.models.timm import Timm
+from hookcli.models.torchvision import Torchvision
 
 if TYPE_CHECKING:
-    from hookcli.models.sources.source import Source
+    from hookcli.models.source import Source
 
 _WITH_PREFIX: tuple[type[Source], ...] = (Timm,)
 
@@ -24,16 +24,10 @@ def choose_source(name: str) -> type[Source]:
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model called ``name``.
+    """Return the model called ``name``, as ``Source.find`` does, or say where such a name is used.
 
     ``name`` is a torchvision name, ``timm:NAME``, ``package.module:factory`` or
-    ``file.py:factory``. The last two import, and so run, the code that they name, after
-    ``torch.manual_seed(seed)``.
-
-    Raises:
-        UnknownModelError: no model has this name.
-        RequestError: timm is not installed, or there is no such file, module or factory.
-        ModelError: the code raised an exception.
+    ``file.py:factory``. The last two import, and so run, the code that they name.
     """
     source = choose_source(name)
     if not source.prefix and (error := find_elsewhere(name)) is not None:

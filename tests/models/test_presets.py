@@ -6,7 +6,7 @@ import pytest
 import torchvision
 from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Normalize, Resize
 
-from hookcli.models.tasks.transform_words import describe_transform
+from hookcli.models.presets import describe_transform
 
 presets = torchvision.transforms._presets
 IMAGENET = "mean 0.485 0.456 0.406, standard deviation 0.229 0.224 0.225"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hookcli.models.sources.choose import choose_source
-from hookcli.models.sources.torchvision import list_catalog
-from hookcli.models.tasks.choose import TASKS, find_task
+from hookcli.models.sources import choose_source
+from hookcli.models.tasks import TASKS, find_task
+from hookcli.models.torchvision import list_catalog
 
 
 def test_every_task_is_that_of_some_model_of_torchvision():

@@ -10,10 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookcli.errors import RequestError, UnknownModelError, WeightsError
-from hookcli.models.sources.build import build_random
-from hookcli.models.sources.source import ModelWithWeights, Source
-from hookcli.models.sources.state_dict import CONNECT_SECONDS
-from hookcli.models.tasks.task import Preprocessing
+from hookcli.models.build import build_random
+from hookcli.models.source import CONNECT_SECONDS, ModelWithWeights, Source
+from hookcli.models.task import Preprocessing
 from hookcli.outside.foreign import first_line
 from hookcli.outside.without_compiler import call_without_compiler
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import MakePreset
+    from hookcli.models.presets import MakePreset
 
 _HUB = ("huggingface.co", 443)
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
@@ -37,12 +36,6 @@ class Timm(Source):
 
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
-        """Return the model called ``name``.
-
-        Raises:
-            RequestError: timm is not installed.
-            UnknownModelError: timm has no such model.
-        """
         return cls(name, _find_builder(name.removeprefix(cls.prefix)))
 
     def explain_untrained(self, request: ModelRequest) -> str:

@@ -1,0 +1,318 @@
+"""Weights from the user's file: fitted to the model by name and shape, and the model to them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, OrderedDict
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from hookcli.errors import ModelError, RequestError, WeightsError
+from hookcli.models.build import build_random, build_shapes, build_unset
+from hookcli.models.source import ModelWithWeights
+from hookcli.models.weights_file import kind_name, name_some, read_weights_file
+from hookcli.outside.files import hash_file
+from hookcli.outside.foreign import ForeignCode
+from hookcli.records.text import count, shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.source import Source
+    from hookcli.models.weights_file import WeightsFile
+
+_HEADS = re.compile(r"(aux|Aux|fc|head|classifier|last_linear|roi_heads)")
+
+_COUNTER = "num_batches_tracked"  # a norm's; older files lack it, or have a different dtype
+_MOST_PARTS = 16  # of a name that are tried as its prefix; a name of dots could take for ever
+_INTEGERS = frozenset(
+    {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+    | {torch.int8, torch.int16, torch.int32, torch.int64}
+)
+_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
+
+
+def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
+    """Return the model with weights from a file; its classifier gets the file's number of classes.
+
+    The model is built with values only after the file is known to fit.
+
+    Raises:
+        WeightsError: there is no such file, or it does not fit the model.
+        ModelError: the model's own code for loading raised an exception.
+    """
+    file = Path(request.weights)
+    _require_file(file, source, request)
+    saved = read_weights_file(file)
+    outline = build_shapes(source, request) if source.is_known else build_random(source, request)
+    sized, expected = request, _state_of(request, outline)
+    saved = fit_names(str(file), saved, expected)
+    if source.is_known:
+        sized, expected = _size_like(source, request, expected, saved.tensors)
+    head = _check_keys(file, saved.tensors, expected)
+    module = build_unset(source, sized) if source.is_known else outline
+    state: dict[str, object] = {**_state_of(request, module), **saved.tensors}
+    if head:
+        drawn = build_random(source, sized).state_dict()
+        state |= {key: drawn[key] for key in head}
+    with ForeignCode(f"loading {file} into {request.name}"):
+        module.load_state_dict(_with_versions(state, module, saved.versions))
+    warning = f"{', '.join(head)} are not in {file}: they are RANDOM (seed {request.seed})"
+    notes = (saved.note, source.adapt(request, module))
+    return ModelWithWeights(
+        module,
+        str(file),
+        source.preset,
+        _categories_that_fit(source.list_categories(module), sized),
+        trained=not head,
+        warning=warning if head else "",
+        sha256=hash_file(file),
+        notes=tuple(filter(None, notes)),
+    )
+
+
+def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
+    """Check that the file exists."""
+    if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
+        names = (*source.members, "auto", "pretrained", "random", "FILE")
+        raise WeightsError(
+            f"no weights and no file are called {request.weights!r}",
+            f"{request.name} has: {', '.join(names)}",
+        )
+
+
+def _check_keys(
+    file: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, object]
+) -> list[str]:
+    """Return the keys of the classifier if they are all that the file lacks; otherwise none."""
+    counters = _absent_counters(tensors, expected)
+    missing = [key for key in expected if key not in tensors and key not in counters]
+    head = missing if _are_head(missing, expected, tensors) else []
+    absent = {*counters, *head}
+    wanted = {key: value for key, value in expected.items() if key not in absent}
+    check_fit(str(file), tensors, wanted)
+    return head
+
+
+def _categories_that_fit(categories: tuple[str, ...], request: ModelRequest) -> tuple[str, ...]:
+    """Return the class names by index; empty if the model has a different number of classes."""
+    count = str(len(categories))
+    asked = dict(request.arguments).get("num_classes", count)
+    return categories if asked == count else ()
+
+
+def _size_like(
+    source: Source,
+    request: ModelRequest,
+    expected: Mapping[str, object],
+    tensors: Mapping[str, Tensor],
+) -> tuple[ModelRequest, Mapping[str, object]]:
+    """Return the request for a model with as many classes as ``tensors`` have, and its state dict.
+
+    The state dict has no values. ``expected`` is that of the model that ``request`` builds.
+    """
+    if "num_classes" in dict(request.arguments):
+        return request, expected
+    counts = dict.fromkeys(
+        len(tensors[key])
+        for key, wanted in _tensors_of(expected).items()
+        if key in tensors and tensors[key].dim() and tensors[key].shape != wanted.shape
+    )
+    for classes in list(counts)[:3]:
+        sized = replace(request, arguments=(*request.arguments, ("num_classes", str(classes))))
+        try:
+            resized = _state_of(sized, build_shapes(source, sized))
+        except (RequestError, ModelError):
+            continue
+        shapes = {key: value.shape for key, value in _tensors_of(resized).items()}
+        if all(tensors[key].shape == shapes[key] for key in tensors if key in shapes):
+            return sized, resized
+    return request, expected
+
+
+def _state_of(request: ModelRequest, module: nn.Module) -> Mapping[str, object]:
+    with ForeignCode(f"state_dict of {request.name}"):
+        return module.state_dict()
+
+
+def _tensors_of(state: Mapping[str, object]) -> dict[str, Tensor]:
+    """Return the tensors of a state dict, without anything else that a module keeps in it."""
+    return {key: value for key, value in state.items() if isinstance(value, Tensor)}
+
+
+def _with_versions(
+    state: Mapping[str, object], module: nn.Module, versions: Mapping[str, int]
+) -> OrderedDict[str, object]:
+    """Return ``state`` as ``module.state_dict()`` would: with the version of each module.
+
+    Some modules load nothing without a version. Where ``versions`` has none, the module's own is
+    used.
+    """
+    versioned = OrderedDict(state)
+    vars(versioned)["_metadata"] = {  # where torch keeps them
+        path: {"version": versions.get(path, submodule._version)}
+        for path, submodule in module.named_modules(remove_duplicate=False)
+    }
+    return versioned
+
+
+def _absent_counters(tensors: Mapping[str, Tensor], expected: Mapping[str, object]) -> list[str]:
+    """Return the keys of batch counters that a file lacks, for norms whose other tensors it has.
+
+    Older files have no counters, and nothing needs them.
+    """
+    return [
+        key
+        for key in expected
+        if key.endswith(_COUNTER)
+        and key not in tensors
+        and f"{key.removesuffix(_COUNTER)}running_mean" in tensors
+    ]
+
+
+def _are_head(
+    missing: list[str], expected: Mapping[str, object], tensors: Mapping[str, Tensor]
+) -> bool:
+    """Return whether all that a file lacks belongs to classifiers.
+
+    A classifier is the last module at the top of the model, or one that is named like a classifier.
+    """
+    if not tensors.keys() & expected.keys():
+        return False
+    last = list(expected)[-1].partition(".")[0]
+    tops = {key.partition(".")[0] for key in missing}
+    return len(missing) < len(expected) and all(top == last or _HEADS.match(top) for top in tops)
+
+
+def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
+    """Return the tensors under the prefix that the model's own names have in the file.
+
+    Wrappers add one: ``module.`` of a parallel model, ``_orig_mod.`` of a compiled one, or the name
+    of the attribute in which a training class keeps the model. What lies beside the prefix belongs
+    to other modules, such as the weights of a criterion, and is left out with a note.
+
+    Raises:
+        WeightsError: the model is in the file more than once, under different prefixes.
+    """
+    prefix = _find_prefix(file, saved.tensors, expected)
+    tensors = {
+        _new_name(key.removeprefix(prefix), expected): value
+        for key, value in saved.tensors.items()
+        if key.startswith(prefix)
+    }
+    versions = {
+        f"{path}.".removeprefix(prefix).removesuffix("."): version
+        for path, version in saved.versions.items()
+        if f"{path}.".startswith(prefix)
+    }
+    others = [key for key in saved.tensors if not key.startswith(prefix)]
+    notes = (saved.note, _left_out(file, others, prefix) if others else "")
+    return replace(saved, tensors=tensors, versions=versions, note="; ".join(filter(None, notes)))
+
+
+def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
+    """Return the prefix under which most of the model's names are, if those are half of them."""
+    needed = {key for key in expected if not key.endswith(_COUNTER)}
+    found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
+    most = max(found.values(), default=0)
+    best = [prefix for prefix, names in found.items() if names == most]
+    if "" in best or 2 * most < len(needed):
+        return ""
+    if len(best) > 1:
+        raise WeightsError(
+            f"{file} holds the weights of the model {len(best)} times: under {name_some(best)}",
+            "save one of them alone",
+        )
+    return best[0]
+
+
+def _list_prefixes(key: str, expected: Collection[str]) -> Iterator[str]:
+    """Yield what stands before a name that is expected, in a key of the file."""
+    parts = key.split(".", _MOST_PARTS)
+    for start in range(len(parts)):
+        if _new_name(".".join(parts[start:]), expected) in expected:
+            yield "".join(f"{part}." for part in parts[:start])
+
+
+def _left_out(file: str, others: list[str], prefix: str) -> str:
+    return (
+        f"{count(len(others), 'tensor')} of {file} {'is' if len(others) == 1 else 'are'} not under"
+        f" {prefix!r}, and left out: {name_some(others)}"
+    )
+
+
+def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:
+    """Check that ``state`` has exactly the keys, shapes and kinds of values of ``expected``.
+
+    The kinds are floats, complex numbers, and integers (with booleans) that the model's dtype can
+    hold. A change from one kind to another would lose values silently.
+
+    Raises:
+        WeightsError: it does not; the message names the first few differences and counts the rest.
+    """
+    missing = [key for key in expected if key not in state]
+    unexpected = [key for key in state if key not in expected]
+    shared = {
+        key: (state[key], wanted)
+        for key, wanted in expected.items()
+        if key in state and isinstance(wanted, Tensor) and not is_lazy(wanted)
+    }
+    misshaped = [
+        f"{key} is {shape_text(saved.shape)} and not {shape_text(wanted.shape)}"
+        for key, (saved, wanted) in shared.items()
+        if saved.shape != wanted.shape
+    ]
+    changed = [
+        f"{key} is {kind_name(saved.dtype)} and not {kind_name(wanted.dtype)}"
+        for key, (saved, wanted) in shared.items()
+        if saved.shape == wanted.shape and not _keeps_kind(key, saved, wanted.dtype)
+    ]
+    faults = {
+        "missing": missing,
+        "unexpected": unexpected,
+        "of a different shape": misshaped,
+        "of a different kind": changed,
+    }
+    problems = [
+        f"{len(keys)} {fault} ({name_some(keys)})" for fault, keys in faults.items() if keys
+    ]
+    if problems:
+        raise WeightsError(
+            f"{file} does not fit the model: {'; '.join(problems)}",
+            "is it for a different model? see the names with: hookcli layers MODEL"
+            if missing or unexpected or misshaped
+            else "convert them, for example by tensor.real or tensor.float(), and save them again",
+        )
+
+
+def _new_name(key: str, expected: Collection[str]) -> str:
+    """Return the name that torchvision has used since 0.3 for the key of an old DenseNet."""
+    renamed = _OLD_DENSENET.sub(r"\1\2.", key)
+    return renamed if renamed in expected and key not in expected else key
+
+
+def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether values can be converted to ``dtype``.
+
+    Floats may be rounded; integers must not change.
+    """
+    if saved.is_complex() or dtype.is_complex:
+        return saved.is_complex() and dtype.is_complex
+    if key.rpartition(".")[2] == _COUNTER:
+        return True
+    if saved.dtype in _INTEGERS and dtype in _INTEGERS:
+        return torch.equal(saved.to(dtype).to(saved.dtype), saved)
+    if not (saved.is_floating_point() and dtype.is_floating_point):
+        return False
+    if saved.dtype.itemsize <= dtype.itemsize:
+        return True
+    return bool((saved.isfinite() == saved.to(dtype).isfinite()).all())  # none becomes infinite

@@ -1,1 +1,0 @@
-"""Where models come from, one file each: their names, modules, weights and preprocessing."""

@@ -1,0 +1,486 @@
+"""The tasks of models: what they take, what their layers see, and what they return.
+
+What a model returned is read by the first task that knows its form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeGuard, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from hookcli.config import CLIP_FRAMES
+from hookcli.errors import NoBoxError, RequestError
+from hookcli.models.presets import colour_changes
+from hookcli.models.task import Preprocessing, Task
+from hookcli.models.torchvision_import import torchvision
+from hookcli.records.frames import spread_evenly
+from hookcli.records.images import Prediction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from PIL import Image
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.presets import MakePreset, Transform
+    from hookcli.models.task import Pictures, Predictions, Scored
+
+_TOP = 5
+_STEP = 8  # RAFT halves three times
+_LEAST, _MOST = 128, 960  # its correlation volume is large
+
+
+class Classification(Task):
+    """Models that name what is on a picture; they return rows of logits."""
+
+    word = "classification"
+    is_faster_channels_last = True
+
+    def find(self, output: object) -> Tensor | None:
+        """Return the logits (N, classes).
+
+        They are the output, or are named so in a tuple, as Inception returns one in training mode.
+        """
+        if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
+            output = getattr(output, "logits", None)
+        return output if is_floats(output, 2) else None
+
+    def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
+        """Return the most probable classes of each image."""
+        rows = found.detach().float().cpu()
+        best = rows.softmax(1).topk(min(_TOP, rows.shape[1]))
+        return [
+            _name_classes("probability", row, values, indices, categories)
+            for row, values, indices in zip(
+                rows, best.values.tolist(), best.indices.tolist(), strict=True
+            )
+        ]
+
+    def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
+        """Return the target's logit, its softmax, or the cross-entropy with it as the truth."""
+        index = int(found[0].argmax()) if target is None else target
+        return _score_logits(found, kind, index), index, kind
+
+
+class Quantized(Classification):
+    """Classifiers that compute with integers."""
+
+    word = "quantization"
+    is_faster_channels_last = False
+
+
+class Video(Classification):
+    """Models that name what happens in a clip of frames."""
+
+    word = "video"
+    frames = CLIP_FRAMES
+    stacked = (1, CLIP_FRAMES)
+    shares_forward = False
+    is_faster_channels_last = False
+
+    def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
+        """Return a clip (C, T, H, W) of pictures, all resized to the size of the first."""
+        same = [picture.resize(pictures[0].size) for picture in pictures]
+        to_tensor = torchvision.transforms.functional.pil_to_tensor
+        frames = [to_tensor(same[i]) for i in spread_evenly(len(same), CLIP_FRAMES)]
+        clip: Tensor = transform(torch.stack(frames))
+        return clip
+
+    def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
+        source = f"{count} frames" if count > 1 else "the still image"
+        return f"a clip of {CLIP_FRAMES} frames, taken from {source}"
+
+    def picture(self, seen: Tensor) -> Tensor:
+        """Return the middle frame."""
+        return seen[:, seen.shape[1] // 2]
+
+
+class Segmentation(Task):
+    """Models that name what each pixel belongs to; they return logits for each of them."""
+
+    word = "segmentation"
+    nominal = (520, 520)
+    takes_any_size = True
+    is_faster_channels_last = True
+
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
+        """Return the preset, which resizes the short side and keeps the whole picture."""
+        side = request.size or request.resize or make().resize_size[0]
+        return Preprocessing(self, make(resize_size=side, **colour_changes(request)), size=side)
+
+    def find(self, output: object) -> Tensor | None:
+        """Return the logits (N, classes, H, W) under ``out``."""
+        logits = output.get("out") if isinstance(output, dict) else None
+        return logits if is_floats(logits, 4) else None
+
+    def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
+        """Return the classes that cover most of each image.
+
+        A class's share is the fraction of the pixels whose highest logit is that class's.
+        """
+        predictions = []
+        for logits in found.detach():
+            shares = _find_shares(logits)
+            best = [index for index in _find_top(shares) if shares[index] > 0]
+            values = shares[best].tolist()
+            predictions.append(
+                _name_classes("share of the image", logits, values, best, categories)
+            )
+        return predictions
+
+    def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
+        """Return the mean of the target's score over all pixels.
+
+        The predicted target covers most pixels.
+        """
+        index = int(_find_shares(found[0]).argmax()) if target is None else target
+        return _score_logits(found[0].flatten(1).T, kind, index), index, f"mean {kind}"
+
+
+def _find_shares(logits: Tensor) -> Tensor:
+    """Return the share of the pixels that each class wins, for logits (classes, H, W)."""
+    classes = logits.argmax(0).flatten().cpu()
+    return classes.bincount(minlength=len(logits)).double() / classes.numel()
+
+
+class Boxes(TypedDict):
+    """The output of a detection model for one image."""
+
+    boxes: Tensor  # (n, 4), the corners
+    scores: Tensor  # (n,)
+    labels: Tensor  # (n,), the class indices
+
+
+class _Resizer(Protocol):
+    """The transform inside a torchvision detection model: it normalises, resizes and pads."""
+
+    image_mean: Sequence[float]
+    image_std: Sequence[float]
+    fixed_size: tuple[int, int] | None
+    min_size: tuple[int, ...]
+    max_size: int
+
+    def __call__(self, images: list[Tensor], /) -> tuple[Any, object]:
+        """Return an ``ImageList``, the batch that the network is given, and its targets."""
+
+
+class Detection(Task):
+    """Models that find objects, or the keypoints of people, and resize pictures by themselves."""
+
+    word = "detection"
+    nominal = (480, 640)
+    takes_any_size = True
+    shares_forward = False
+    keeps_pictures = True
+    needs_values = True
+
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
+        """Return the preset, and change the transform inside the model, which does the rest."""
+        inside = _resizer_of(module)
+        if request.resize is not None or request.interpolation is not None:
+            raise RequestError(
+                "a detection model resizes by itself", "--size N, --mean and --std can be changed"
+            )
+        if request.size is not None and inside.fixed_size is not None:
+            inside.fixed_size = (request.size, request.size)
+        elif request.size is not None:
+            inside.max_size = round(inside.max_size * request.size / inside.min_size[-1])
+            inside.min_size = (request.size,)
+        inside.image_mean = list(request.mean or inside.image_mean)
+        inside.image_std = list(request.std or inside.image_std)
+        return Preprocessing(self, make(), size=request.size)
+
+    def arguments(self, pixels: Tensor) -> tuple[object, ...]:
+        return (list(pixels),)
+
+    def check_mode(self, name: str, module: nn.Module) -> None:
+        """Refuse the training mode, in which a model computes its losses."""
+        if module.training:
+            raise RequestError(
+                f"{name} needs labelled boxes in training mode, to compute its losses",
+                "--mode eval",
+            )
+
+    def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
+        """Return the batch that the model makes: normalised, resized and padded.
+
+        A picture of it shows the padding, so that feature maps align with it.
+        """
+        device = next(module.parameters()).device
+        with torch.inference_mode():
+            batch, _ = _resizer_of(module)([image.to(device) for image in pixels])
+        seen: Tensor = batch.tensors
+        return seen
+
+    def normalisation(
+        self, module: nn.Module, transform: object
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """Return what the transform inside the model does."""
+        inside = _resizer_of(module)
+        return inside.image_mean, inside.image_std
+
+    def find(self, output: object) -> list[Boxes] | None:
+        is_found = isinstance(output, list) and output and all(map(_is_boxes, output))
+        return cast("list[Boxes]", output) if is_found else None
+
+    def read(self, found: list[Boxes], categories: Sequence[str]) -> Predictions:
+        """Return the boxes with the highest scores."""
+        return [_read_boxes(boxes, categories) for boxes in found]
+
+    def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
+        """Return the score of the best box, or of the best box of the target's class."""
+        if kind != "logit":
+            raise RequestError(f"--score {kind}: boxes have only a score", "leave --score as it is")
+        labels, scores = found[0]["labels"], found[0]["scores"]
+        best = _find_best(labels, scores, target)
+        return scores[best], int(labels[best]), "score of the best box"
+
+
+def _resizer_of(module: nn.Module) -> _Resizer:
+    return cast("_Resizer", module.transform)
+
+
+def _is_boxes(value: object) -> TypeGuard[Boxes]:
+    """Return whether ``value`` is the output of a detection model for one image."""
+    if not isinstance(value, dict):
+        return False
+    boxes, scores, labels = (value.get(name) for name in ("boxes", "scores", "labels"))
+    if not (isinstance(labels, Tensor) and is_floats(boxes, 2) and is_floats(scores, 1)):
+        return False
+    return scores.shape == labels.shape == boxes.shape[:1]
+
+
+def _find_best(labels: Tensor, scores: Tensor, target: int | None) -> int:
+    eligible = (
+        torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
+    )
+    if not len(eligible):
+        what = "no box" if target is None else f"no box of class {target}"
+        raise NoBoxError(
+            f"the model found {what} in an image", "choose a different --target, or --score sum"
+        )
+    return int(eligible[int(scores[eligible].argmax())])
+
+
+def _read_boxes(found: Boxes, categories: Sequence[str]) -> tuple[Prediction, ...]:
+    scores, boxes = found["scores"].detach().float().cpu(), found["boxes"].detach().float().cpu()
+    labels = found["labels"].long().cpu().tolist()
+    return tuple(
+        Prediction(
+            "score",
+            name_class(labels[index], categories),
+            labels[index],
+            _finite(float(scores[index])),
+            _finite_box(boxes[index].tolist()),
+        )
+        for index in _find_top(scores)
+    )
+
+
+def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
+    return tuple(round(side, 1) for side in sides) if all(map(math.isfinite, sides)) else None
+
+
+class OpticalFlow(Task):
+    """Models that follow what moves from one picture to the next; they return a flow per step."""
+
+    word = "optical_flow"
+    nominal = (368, 496)
+    takes_pair = True
+    stacked = (0, 2)
+    takes_any_size = True
+    shares_forward = False
+
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
+        """Return the preset; only the size can be changed."""
+        for name in ("resize", "mean", "std", "interpolation"):
+            if getattr(request, name) is not None:
+                raise RequestError(
+                    f"--{name} does nothing to an optical flow model",
+                    "leave it out; --size N can be set",
+                )
+        return Preprocessing(self, make(), size=request.size)
+
+    def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
+        """Return a pair (2, C, H, W); one picture is used twice."""
+        sides = _find_sides(pictures[0], size)
+        pair = [picture.resize(sides) for picture in (*pictures, *pictures)[:2]]
+        return torch.stack(transform(*pair))
+
+    def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
+        made = "a pair of images" if count > 1 else "a pair: the same image twice"
+        sides = _find_sides(pictures[0], size) if pictures else (0, 0)
+        is_other = any(picture.size != sides for picture in pictures[:2])
+        return f"{made}, resized to {sides[0]} by {sides[1]} pixels" if is_other else made
+
+    def arguments(self, pixels: Tensor) -> tuple[object, ...]:
+        return pixels[:, 0], pixels[:, 1]
+
+    def picture(self, seen: Tensor) -> Tensor:
+        """Return the first picture."""
+        return seen[0]
+
+    def normalisation(
+        self, module: nn.Module, transform: object
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """Return what the preset does, which has no attributes that say so."""
+        return [0.5] * 3, [0.5] * 3
+
+    def find(self, output: object) -> Tensor | None:
+        """Return the last of the flows (N, 2, H, W) that a model refines."""
+        if isinstance(output, list) and output and all(map(_is_flow, output)):
+            last: Tensor = output[-1]
+            return last
+        return None
+
+    def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
+        """Return how far pixels move."""
+        lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
+        return [
+            (
+                Prediction("pixels", "mean flow", None, _finite(float(image.mean()))),
+                Prediction("pixels", "greatest flow", None, _finite(float(image.max()))),
+            )
+            for image in lengths
+        ]
+
+    def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
+        """Return the mean length of the last flow, in pixels."""
+        if target is not None or kind != "logit":
+            raise RequestError(
+                "an optical flow has no classes", "leave --target and --score as they are"
+            )
+        return found.norm(dim=1).mean(), None, "mean flow in pixels"
+
+
+def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
+    """Return width and height for an optical flow model: multiples of 8, and at least 128.
+
+    No side is longer than 960 unless ``short``, the length of the short side, asks for it.
+    """
+    scale = short / min(picture.size) if short else min(1.0, _MOST / max(picture.size))
+    width, height = (
+        max(_LEAST, math.floor(side * scale / _STEP + 0.5) * _STEP) for side in picture.size
+    )
+    return width, height
+
+
+def _is_flow(value: object) -> bool:
+    return is_floats(value, 4) and value.shape[1] == 2
+
+
+CLASSIFICATION = Classification()
+TASKS: tuple[Task, ...] = (
+    CLASSIFICATION,
+    Segmentation(),
+    Detection(),
+    OpticalFlow(),
+    Video(),
+    Quantized(),
+)
+
+
+def find_task(package: str) -> Task:
+    """Return the task of the models in a package of torchvision's, such as ``….detection.ssd``."""
+    return next((task for task in TASKS if f".{task.word}." in package), CLASSIFICATION)
+
+
+def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
+    """Return the predictions for each image of a batch; [] for an output whose form is not known.
+
+    Classes are numbered where ``categories``, their
+    names by index, do not fit.
+    """
+    for task in TASKS:
+        if (found := task.find(output)) is not None:
+            return task.read(found, categories)
+    return []
+
+
+def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
+    """Return, for each image of a batch, that the model returned features (``find_features``)."""
+    count = features.shape[2 if features.dim() == 3 else 1]
+    return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
+
+
+def find_features(output: object) -> Tensor | None:
+    """Return what can be the features of a model without a classifier.
+
+    They are (N, F), and of a model of transformers also (N, tokens, F) or (N, F, H, W). None if the
+    output is not of this form.
+    """
+    if not isinstance(output, Mapping):
+        return output if is_floats(output, 2) else None
+    if "logits" in output:
+        return None
+    for name, axes in (("pooler_output", (2,)), ("last_hidden_state", (2, 3, 4))):
+        features = output.get(name)
+        if isinstance(features, Tensor) and any(is_floats(features, count) for count in axes):
+            return features
+    return None
+
+
+# What they share in reading outputs
+
+
+def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
+    """Return whether ``value`` is a dense tensor of floats with values and this many axes.
+
+    Sparse, quantized and complex tensors have no form that is known here.
+    """
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
+        return False
+    return value.is_floating_point() and value.dim() == axes
+
+
+def name_class(index: int, categories: Sequence[str]) -> str:
+    """Return the class's name, or for example ``class 7`` if it has none."""
+    return categories[index] if 0 <= index < len(categories) else f"class {index}"
+
+
+def _name_classes(
+    measure: str,
+    logits: Tensor,
+    values: Sequence[float],
+    indices: Sequence[int],
+    categories: Sequence[str],
+) -> tuple[Prediction, ...]:
+    """Return classes with their values, which are computed from the logits (classes, …).
+
+    There is no prediction if any of these is not finite.
+    """
+    if not logits.isfinite().all():
+        return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
+    named = categories if len(categories) == len(logits) else ()
+    return tuple(
+        Prediction(measure, name_class(index, named), index, value)
+        for index, value in zip(indices, values, strict=True)
+    )
+
+
+def _find_top(values: Tensor) -> list[int]:
+    """Return the indices of the largest values in descending order; of equal ones the first."""
+    order: list[int] = values.argsort(descending=True, stable=True)[:_TOP].tolist()
+    return order
+
+
+def _score_logits(rows: Tensor, kind: str, index: int) -> Tensor:
+    """Return the mean score of a class over rows of logits (n, K)."""
+    if index >= rows.shape[1]:
+        known = f"classes are 0 to {rows.shape[1] - 1}"
+        raise RequestError(f"--target: there is no class {index}", known)
+    if kind == "logit":
+        return rows[:, index].mean()
+    if kind == "probability":
+        return rows.softmax(1)[:, index].mean()
+    return cross_entropy(rows, torch.full((len(rows),), index, device=rows.device))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
