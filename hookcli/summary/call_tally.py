@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from hookcli.records.calls import Call
 from hookcli.records.layouts import INFERRED, Layout
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_NAMED
-from hookcli.records.statistics import OVER, STATISTICS, Statistics, figures_of
+from hookcli.records.statistics import TotalStats, figures_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,37 +41,6 @@ class RuleHit:
             self.number += other.number
         elif other.number > self.number:
             self.number, self.against = other.number, other.against
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TotalStats(Statistics):
-    """The statistics of the values of one or more images together.
-
-    Attributes:
-        numel: the number of values.
-    """
-
-    numel: int = 0
-
-    @property
-    def finite(self) -> int:
-        """The number of finite values."""
-        return self.numel - self.nan_count - self.inf_count
-
-    def merge(self, other: TotalStats) -> TotalStats:
-        """Return the statistics of the values of both."""
-        one, two = (
-            {**figures_of(part), "numel": part.numel, "finite": part.finite}
-            for part in (self, other)
-        )
-        figures: dict[str, Any] = {}
-        for name, each in STATISTICS.items():
-            over = OVER[each.unit]
-            if one[over] and two[over]:
-                figures[name] = each.merge(name, one, two)
-            else:
-                figures[name] = (one if one[over] else two)[name]
-        return TotalStats(numel=self.numel + other.numel, **figures)
 
 
 @dataclass(slots=True)
