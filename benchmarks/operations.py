@@ -78,7 +78,8 @@ def attention() -> str:
     def attended() -> None:
         with torch.inference_mode(), attend(settings, "image", pixels) as attending:
             model(pixels)
-        attending.finish()
+        if attending is not None:
+            attending.finish()
 
     what = f"attention of the {len(found.calls)} layers of vit_b_16 / bare"
     return f"{ratio(what, attended, bare)}  (goal 1.5)"

@@ -112,16 +112,13 @@ def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]
     return bool(output) and all(isinstance(each, Mapping) for each in output)
 
 
-class _ModelCode:
+class _ModelCode(Surroundings):
     """A ``with`` block in which code of a model runs: what it raises becomes a ForwardError."""
 
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
         """``describe`` returns the message and the hint for an error."""
+        super().__init__()
         self._describe = describe
-        self._surroundings = Surroundings()
-
-    def __enter__(self) -> None:
-        self._surroundings.__enter__()
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
@@ -131,7 +128,7 @@ class _ModelCode:
         Raises:
             ForwardError: the model raised an exception.
         """
-        self._surroundings.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
         if error is not None and _is_model_error(error):
             raise ForwardError(*self._describe(error)) from error
 

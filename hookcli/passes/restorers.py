@@ -20,9 +20,7 @@ _KINDS = (OrderedDict, dict, list, set, deque, bytearray)  # the narrower ones f
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:
     """Yield functions that restore a tensor: its memory, shape and gradient, and its values.
 
-    Args:
-        tensor: the tensor.
-        memories: those whose values are restored already or need not be; its own is added.
+    The values of ``memories`` are restored already or need not be; its own memory is added.
     """
     memory = memory_of(tensor)
     if memory is None:

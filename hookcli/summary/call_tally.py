@@ -45,20 +45,13 @@ class RuleHit:
 
 @dataclass(slots=True)
 class CallTally:
-    """The figures of one call over the images so far.
+    """The figures of one call over the images so far; shape and the like are those of the first.
 
     Attributes:
-        call: the call, and which of its tensors it is.
-        layout: the layout of the first image's tensor.
-        shape: the shape of the first image's tensor.
-        dtype: the dtype of the first image's tensor.
-        histogram: the histogram of the first image.
-        images: the number of images.
-        stats: the statistics of all images.
         low: the smallest value of each channel, as bytes of float64; None without channels, or when
             images differ in the number of channels.
         high: the largest value of each channel, in the same form.
-        channels: the number of channels of the first image; None without channels.
+        channels: the number of channels; None without any.
         signs: the rules whose thresholds were passed, with what passed them.
         changes: the sum of the squares of the images' distances from the run without edits; None in
             a run without edits.

@@ -7,7 +7,7 @@ holds a single value. These are counted in its finding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,8 +44,6 @@ class _Hit:
     """A call of which more channels are dead, constant or saturated than the threshold allows.
 
     Attributes:
-        rule: the rule.
-        tally: the figures of the call.
         places: which channels these are.
         channels: how many the call has.
         after: how many calls hold the same because of this one.
@@ -55,7 +53,7 @@ class _Hit:
     tally: CallTally
     places: frozenset[int]
     channels: int
-    after: int = field(default=0)
+    after: int = 0
 
     @property
     def number(self) -> int:
@@ -72,12 +70,8 @@ class _Hit:
     @property
     def kind(self) -> tuple[str, str, str, bool]:
         """The same for layers that do the same work in other blocks and lose as much."""
-        return (
-            self.rule,
-            role_of(self.path).name,
-            self.tally.call.layer.module_type,
-            self.share == 1,
-        )
+        role, kind = role_of(self.path).name, self.tally.call.layer.module_type
+        return self.rule, role, kind, self.share == 1
 
     def is_part_of(self, other: _Hit) -> bool:
         """Return whether this call runs inside the other one."""
