@@ -13,7 +13,8 @@ from hookcli.activations.feature_maps import Bars, Picture, Tiles, take_tiles
 from hookcli.activations.observation import Observation, read_records, take_sample
 from hookcli.activations.pooling import take_activation
 from hookcli.activations.sketch import take_sketches
-from hookcli.activations.stats import reduce_rows, to_dense
+from hookcli.activations.stats import reduce_rows
+from hookcli.hooks.dense import to_dense
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
 

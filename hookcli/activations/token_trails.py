@@ -98,16 +98,9 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Follow the tokens through one call of a function.
+        """Follow the tokens through one call, whose parts are those of a ``FunctionCall``.
 
-        Args:
-            function: the function as torch's ``TorchFunctionMode`` names it.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            output: what it returned, None if it raised or returns nothing.
-
-        Returns:
-            The places of queries and keys if the call is an attention, or the softmax of one.
+        Return the places of queries and keys if it is an attention, or the softmax of one.
         """
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)

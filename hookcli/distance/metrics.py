@@ -41,9 +41,7 @@ class Distance:
     """The distance of B from A.
 
     Attributes:
-        apart: the size of B - A, over the places where both are finite.
-        a: the size of A at these places.
-        b: the size of B at these places.
+        apart: the size of B - A, over the places where both are finite, as are those of A and B.
         cosine: the cosine of the angle between them; None if one is zero.
         misplaced: the number of places where one of the two is not finite and the other is not the
             same.

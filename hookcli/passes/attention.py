@@ -25,7 +25,6 @@ from hookcli.activations.attention_figures import (
 )
 from hookcli.activations.attention_maps import (
     choose_side,
-    refuse_rollout,
     roll_out,
     thin_map,
     thin_queries,
@@ -109,7 +108,7 @@ class Attending:
         self.settings, self.key, self.found = settings, key, found
         places = [call.places for call in found.calls]
         self._wanted = {(call.path, call.place): call for call in found.calls}
-        self._can_roll_out = not refuse_rollout(places)
+        self._can_roll_out = not found.refuse_rollout()
         sizes = [(each.heads, each.query_grid, each.key_grid) for each in places if _is_drawn(each)]
         self._side = choose_side(sizes, settings.limit)
         self._counts = Counter[str]()

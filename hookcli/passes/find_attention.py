@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from hookcli.activations.attention_maps import refuse_rollout
 from hookcli.activations.token_trails import TokenTrails
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
@@ -78,6 +79,10 @@ class FoundAttention:
     calls: tuple[AttentionCall, ...]
     hidden: tuple[tuple[Call, str], ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
+
+    def refuse_rollout(self) -> str:
+        """Return why the attention cannot be rolled out over the calls; empty if it can."""
+        return refuse_rollout([call.places for call in self.calls])
 
 
 def hidden_row(call: Call, reason: str) -> AttentionRow:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from hookcli.activations.stats import name_not_finite
 from hookcli.errors import ForwardError
 from hookcli.hooks.change import Change, change, change_input_gradients
+from hookcli.hooks.dense import name_not_finite
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import named_tensors

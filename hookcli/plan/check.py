@@ -40,10 +40,7 @@ def check_request(
 ) -> None:
     """Check the options that all commands share that run a model.
 
-    Args:
-        request: the model, the images, the layers and the changes to them.
-        edited_side: the side of an edit that names none.
-        with_gradients: the run has gradients, which edits may change.
+    An edit that names no side is of ``edited_side``; if the run has gradients, it may change them.
 
     Raises:
         RequestError: an option has a value that it cannot have.
@@ -83,9 +80,8 @@ def _check_words(request: RunRequest) -> None:
         is_layer = re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", word) and re.search(r"\d$|\.\d", word)
         if is_layer and request.layers != DEFAULTS.run.layers and not os.path.exists(word):  # noqa: PTH110  pathlib's may raise
             forms = ",".join((*request.layers, word))
-            raise RequestError(
-                f"there is no image {word!r}", f"several layers are one word: --layers {forms}"
-            )
+            hint = f"several layers are one word: --layers {forms}"
+            raise RequestError(f"there is no image {word!r}", hint)
 
 
 def check_run(config: RunConfig) -> None:

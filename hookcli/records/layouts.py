@@ -79,8 +79,7 @@ class Layout:
     Attributes:
         name: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``.
         channel_axis: the axis that holds channels; None when it is not known.
-        height: the rows of one feature map; 0 when there is no spatial form.
-        width: the columns of one feature map; 0 when there is no spatial form.
+        height: the rows of one feature map; 0, as the width, when there is no spatial form.
         prefix: the number of tokens before the spatial ones: class, distillation and register
             tokens. With NLC there can be others after them, such as detection tokens.
         inferred: neither the type of the module nor the shape told the layout, but another tensor

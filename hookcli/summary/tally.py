@@ -29,7 +29,6 @@ class Tally:
 
     Attributes:
         limits: the thresholds of the rules that look at one image.
-        calls: the figures of each call, by its id.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)
