@@ -68,15 +68,16 @@ def _of_products(
     return _softmax((queries * scale) @ keys.transpose(-2, -1), attn_mask)
 
 
-def _softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
     """Return the softmax of scores (…, queries, keys), with zeros where no key may be seen.
 
-    The scores are written over. The mask is True where a key may be seen, or is added to them.
+    The scores are written over. A mask is True where a key may be seen, or is added to them.
     """
-    if mask is not None and mask.dtype == torch.bool:
-        scores.masked_fill_(~mask, -torch.inf)
-    elif mask is not None:
-        scores += mask
+    for mask in masks:
+        if mask is not None and mask.dtype == torch.bool:
+            scores.masked_fill_(~mask, -torch.inf)
+        elif mask is not None:
+            scores += mask
     highest = scores.amax(-1, keepdim=True)
     scores.sub_(highest.masked_fill_(highest == -torch.inf, 0)).exp_()
     total = scores.sum(-1, keepdim=True)
@@ -105,12 +106,11 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
     if mask is None and padding is None:
         shares: Tensor = scores.softmax(-1)
         return shares
-    for hidden in (mask, padding):  # unlike in the function above, True hides a key
-        if hidden is not None and hidden.dtype == torch.bool:
-            scores.masked_fill_(hidden, -torch.inf)
-        elif hidden is not None:
-            scores += hidden
-    return _softmax(scores, None)
+    # Unlike in the function above, True hides a key.
+    shown = (
+        ~each if each is not None and each.dtype == torch.bool else each for each in (mask, padding)
+    )
+    return _softmax(scores, *shown)
 
 
 def _project(given: Mapping[str, Any], place: int, name: str) -> Tensor:

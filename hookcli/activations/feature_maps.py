@@ -139,9 +139,7 @@ def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
     It is the sum of the channels, each weighted by its mean gradient, with negative values cut off:
     Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
     """
-    maps, slopes = (
-        _as_pictures(tensor.detach().float(), layout) for tensor in (activation, gradient)
-    )
+    maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
 
 
@@ -247,9 +245,10 @@ def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Te
 
 
 def _take_bars(values: Tensor, layout: Layout) -> Bars:
-    if layout.channel_axis is not None and values.shape[layout.channel_axis] <= 4 * MOST_BARS:
-        axes = [axis for axis in range(values.dim()) if axis != layout.channel_axis]
-        run = values.numel() // max(1, values.shape[layout.channel_axis])
+    channel = layout.channel_axis
+    if channel is not None and values.shape[channel] <= 4 * MOST_BARS:
+        axes = [axis for axis in range(values.dim()) if axis != channel]
+        run = values.numel() // max(1, values.shape[channel])
         return Bars(values.mean(axes) if run > 1 else values.flatten().clone(), True, run)
     flat = values.flatten()
     run = max(1, -(-flat.numel() // MOST_BARS))

@@ -13,7 +13,7 @@ import numpy as np
 from hookcli.compare.facts import check_call, list_saved_options, split_saved
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
-from hookcli.errors import HookcliError, OutputError, RequestError
+from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import (
     MOST_BYTES,
     DamagedError,
@@ -120,14 +120,10 @@ def load_compared_run(name: str) -> ComparedRun:
             )
             raise RequestError(f"{name!r} is neither a run nor a golden file", hint) from error
         raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
+    except storage.StorageError as error:
+        raise OutputError(f"cannot read {name!r}: {error.strerror}", storage.TRY_AGAIN) from error
     except OSError as error:
-        raise _cannot_read(name, error) from error
-
-
-def _cannot_read(name: str, error: OSError) -> HookcliError:
-    if isinstance(error, storage.StorageError):
-        return OutputError(f"cannot read {name!r}: {error.strerror}", storage.TRY_AGAIN)
-    return RequestError(f"cannot read {name!r}: {error.strerror}")
+        raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
 
 
 def _read_run(name: str) -> ComparedRun:
@@ -199,8 +195,6 @@ def _read_document(name: str) -> object:
         raise RequestError(
             f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
         ) from error
-    except OSError as error:
-        raise _cannot_read(name, error) from error
     if not text.strip():
         where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
         raise RequestError(where, _GOLDEN)

@@ -49,11 +49,7 @@ def _measure(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> 
 
 
 def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
-    """Measure the distance of tensors that both runs saved.
-
-    Raises:
-        RequestError: the tensors differ in shape.
-    """
+    """Measure the distance of tensors that both runs saved."""
     assert a.read is not None and b.read is not None  # noqa: S101, PT018
     one, two = a.read(), b.read()
     if one.shape != two.shape:

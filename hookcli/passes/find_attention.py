@@ -131,9 +131,6 @@ def _follow_other(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finde
     """Follow the tokens of a noisy negative that is turned round.
 
     If the model cannot take a negative, they are those of the same pixels.
-
-    Raises:
-        ForwardError: the model cannot take the same pixels twice.
     """
     noise = torch.rand(pixels.shape).to(pixels) * (pixels.amax() - pixels.amin() + 1)
     with suppress(ForwardError):
