@@ -106,10 +106,8 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
     if mask is None and padding is None:
         shares: Tensor = scores.softmax(-1)
         return shares
-    # Unlike in the function above, True hides a key.
-    shown = (
-        ~each if each is not None and each.dtype == torch.bool else each for each in (mask, padding)
-    )
+    masks = (mask, padding)  # unlike in the function above, True hides a key
+    shown = (~each if each is not None and each.dtype == torch.bool else each for each in masks)
     return _softmax(scores, *shown)
 
 

@@ -205,11 +205,7 @@ def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
 
 
 def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
-    """Return the pairs of keys of the images that both runs have.
-
-    Raises:
-        RequestError: there are none, or a key stands for different images.
-    """
+    """Return the pairs of keys of the images that both runs have."""
     for run in (a, b):
         if not run.images:
             raise RequestError(f"{run.name!r} holds no image", "make it of images that can be read")

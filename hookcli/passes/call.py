@@ -16,7 +16,7 @@ from hookcli.errors import ForwardError
 from hookcli.hooks.nested import map_tensors, named_tensors
 from hookcli.outside.foreign import ENDS, Surroundings, first_line
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
-from hookcli.passes.restorers import memory_of, tensor_restorers
+from hookcli.passes.restorers import memory_of, restoring, tensor_restorers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -150,15 +150,9 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
             undo.append(partial(operator.setitem, module._buffers, name, buffer))
             if buffer is not None and not is_lazy(buffer):
                 undo += tensor_restorers(buffer, memories)
-    devices = {value.device for value in model.parameters() if value.device.type == "cuda"}
-    try:
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(seed)
-            yield
-    finally:
-        with torch.inference_mode(False), torch.no_grad():
-            for restore in undo:
-                restore()
+    with restoring(model, undo):
+        torch.manual_seed(seed)
+        yield
 
 
 def _is_model_error(error: BaseException) -> bool:

@@ -30,7 +30,7 @@ _ENDS = {
 }
 _ACTIVATIONS = {*_ENDS, "ReLU", "relu", "sigmoid", "tanh", "relu6", "hardswish", "hardsigmoid"}
 _NAMED = 2  # at most this many other layers are named
-_LEAST_VALUES = 4  # per channel, over all images
+_LEAST_VALUES = 4  # per channel, over all images: a single one may be zero by chance
 _MIXING = ("Conv", "Linear")  # types of layers whose channels come from all of the layer before
 _SAYS = {
     "dead": "are zero everywhere",
@@ -152,7 +152,7 @@ def _in_order_of_their_ends(outputs: Sequence[CallTally]) -> list[CallTally]:
 
 def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:
     ranges = tally.ranges()
-    if ranges is None or not _says_something(tally):
+    if ranges is None or not tally.channels or tally.stats.numel / tally.channels < _LEAST_VALUES:
         return
     pairs = list(zip(*(values.tolist() for values in ranges), strict=True))
     kind = tally.call.layer.module_type
@@ -165,11 +165,6 @@ def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:
         places = frozenset(place for place, pair in enumerate(pairs) if holds(*pair))
         if places and len(places) / len(pairs) >= limits[rule]:
             yield _Hit(rule, tally, places, len(pairs))
-
-
-def _says_something(tally: CallTally) -> bool:
-    """Return whether each channel has several values: a single one may be zero by chance."""
-    return bool(tally.channels) and tally.stats.numel / (tally.channels or 1) >= _LEAST_VALUES
 
 
 def _at_an_end(module_type: str, low: float, high: float) -> bool:

@@ -26,7 +26,8 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
         if not signs and not made:
             continue
         layer, total = _first_part(evidence, signs), sum(sign.number for sign in signs.values())
-        held = f"{_values(int(total), name)} in {count(len(signs), 'layer')}, first in {layer}"
+        values = f"{int(total):,} {name} value{'' if total == 1 else 's'}"
+        held = f"{values} in {count(len(signs), 'layer')}, first in {layer}"
         parts = [made] * bool(made) + [held] * bool(signs)
         images = dict.fromkeys(image for sign in signs.values() for image in sign.images)
         number, shown = total if signs else None, tuple(images)[:MOST_NAMED]
@@ -108,7 +109,3 @@ def _moment(call: Call) -> tuple[int, str]:
     if call.side in ("output", "input"):
         return call.order, call.side
     return -call.order, {"grad_output": "0", "grad_input": "1"}.get(call.side, "2")
-
-
-def _values(number: int, name: str) -> str:
-    return f"{number:,} {name} value{'' if number == 1 else 's'}"

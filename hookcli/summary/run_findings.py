@@ -74,15 +74,9 @@ def _find_untrained(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("untrained", "", None, None, sentence)
 
 
-def _made_for(evidence: Evidence) -> int:
-    """Return the shorter side of the input that the model was made for; 0 if it takes any size."""
-    if evidence.model is None or evidence.takes_any_size:
-        return 0
-    return min(evidence.model.input_shape[-2:], default=0)
-
-
 def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    least = _made_for(evidence)
+    made_for = () if evidence.takes_any_size or not evidence.model else evidence.model.input_shape
+    least = min(made_for[-2:], default=0)
     wanted = {key: max(min(seen), least) for key, (_, seen) in evidence.sizes.items()}
     shares = {key: min(given) / wanted[key] for key, (given, _) in evidence.sizes.items()}
     small = [
