@@ -17,7 +17,7 @@ from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.observe import observe
 from hookcli.models.inputs import PLAIN
-from hookcli.passes.attention import AttentionSettings
+from hookcli.passes.attention import AttentionSettings, attend
 from hookcli.passes.find_operations import find_operations
 from hookcli.passes.forward import ForwardSettings, run_forward
 
@@ -76,9 +76,10 @@ def attention() -> str:
             model(pixels)
 
     def attended() -> None:
-        with torch.inference_mode(), settings.attend("image", pixels) as attending:
+        with torch.inference_mode(), attend(settings, "image", pixels) as attending:
             model(pixels)
-        attending.finish()
+        if attending is not None:
+            attending.finish()
 
     what = f"attention of the {len(found.calls)} layers of vit_b_16 / bare"
     return f"{ratio(what, attended, bare)}  (goal 1.5)"

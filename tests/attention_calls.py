@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from hookcli.activations.attention import image_probabilities
+from hookcli.activations.attention import call_probabilities
 from hookcli.activations.token_trails import TokenTrails
 
 if TYPE_CHECKING:
@@ -63,10 +63,9 @@ class Watching(TorchFunctionMode):
             places = self.places[self._step]
             self._step += 1
             if places is not None:
-                raw = [
-                    image_probabilities(name, args, kwargs, output, image, self.images).clone()
-                    for image in range(self.images)
-                ]
+                # images are the slowest axis, or a part of it: windows and heads come after them
+                shares = call_probabilities(name, args, kwargs, output).clone()
+                raw = list(shares.tensor_split(self.images))
                 ordered = [places.arrange(each) for each in raw]
                 self.calls.append(SeenCall(name, places, raw, ordered, args, output))
         return output

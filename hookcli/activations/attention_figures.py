@@ -23,15 +23,9 @@ CLASS_TOKEN = NO_PLACE
 def measure_attention(
     call: Call, function: str, probabilities: Tensor, places: TokenPlaces
 ) -> AttentionRow:
-    """Return the row of an attention call for one image.
+    """Return the row of an attention call with probabilities (windows, heads, queries, keys).
 
     Takes memory for one more copy of the probabilities, or two if some are not finite.
-
-    Args:
-        call: the module that computes it, and which of its attention calls it is.
-        function: the function that was called.
-        probabilities: the probabilities (windows, heads, queries, keys), as float32.
-        places: the places of queries and keys.
     """
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
@@ -83,12 +77,9 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
     What a head gives to keys that are not on the image is missing from the map. Where several
     queries stand at a cell, it is their mean.
 
-    Args:
-        probabilities: those of one image, (windows, heads, queries, keys); a rollout has one window
-            and one head.
-        places: the places of queries and keys.
-        cell: the cell of ``places.query_grid``, counted row by row, or ``CLASS_TOKEN`` for the
-            first query that stands for no part of the image.
+    The probabilities are (windows, heads, queries, keys); a rollout has one window and one head.
+    The cells of the grid of the queries are counted row by row; ``CLASS_TOKEN`` is the first query
+    that stands for no part of the image.
 
     Returns:
         The map, or None if there is no such query, or keys have no places. For a clip it is
@@ -110,12 +101,9 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the cell of the grid of the queries that holds a point of the image.
+    """Return the cell of the grid of the queries, or of its first frame, that holds a point.
 
-    Args:
-        places: the places of the queries; for a clip the cell is one of its first frame.
-        across: the point from the left of what the network sees, as a share of its width.
-        down: the point from the top, as a share of its height.
+    The point is given from the left and from the top, as shares of what the network sees.
     """
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)

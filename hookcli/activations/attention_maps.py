@@ -45,11 +45,8 @@ def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
     """Return the rollout up to and including one call, (tokens, tokens).
 
     As Abnar and Zuidema define it (https://arxiv.org/abs/2005.00928): the mean over the heads, half
-    of it replaced by the identity for the residual connection, times what came before.
-
-    Args:
-        before: the rollout of the calls before; None for the first one.
-        probabilities: those of one image, (1, heads, tokens, tokens).
+    of it replaced by the identity for the residual connection, times what came ``before``. The
+    probabilities are (1, heads, tokens, tokens).
     """
     mean = probabilities[0].mean(0)
     mean.diagonal().add_(1)
@@ -68,14 +65,12 @@ def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit:
     """
     if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
         return None
-    for side in range(THINNED_SIDE, 1, -1):
-        sizes = (
-            heads * math.prod(min(side, length) for length in (*many, *few))
-            for heads, many, few in maps
-        )
-        if sum(sizes) <= limit:
-            return side
-    return 1
+
+    def size(side: int) -> int:
+        thinned = ((heads, [min(side, n) for n in (*many, *few)]) for heads, many, few in maps)
+        return sum(heads * math.prod(lengths) for heads, lengths in thinned)
+
+    return next((side for side in range(THINNED_SIDE, 1, -1) if size(side) <= limit), 1)
 
 
 def thin_map(values: Tensor, side: int | None) -> tuple[Tensor, Tensor]:
@@ -99,16 +94,12 @@ def thin_map(values: Tensor, side: int | None) -> tuple[Tensor, Tensor]:
 
 
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
-    """Return the cells of a grid whose maps are kept: all, or those in the middle of fewer cells.
+    """Return the cells of a grid (rows, columns) whose maps are kept.
 
-    Args:
-        grid: the rows and columns of the grid of the queries.
-        side: the most rows and columns that are kept; None keeps all.
+    They are all, or with more than ``side`` rows or columns those in the middle of fewer cells.
     """
-    rows, columns = (_middles(length, length if side is None else side) for length in grid)
+    sizes = [(length, min(length, side or length)) for length in grid]
+    rows, columns = (
+        [(2 * place + 1) * length // (2 * kept) for place in range(kept)] for length, kept in sizes
+    )
     return [row * grid[1] + column for row in rows for column in columns]
-
-
-def _middles(length: int, wanted: int) -> list[int]:
-    kept = min(length, wanted)
-    return [(2 * place + 1) * length // (2 * kept) for place in range(kept)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from hookcli.activations.feature_maps import Bars, Picture, Tiles, take_tiles
 from hookcli.activations.observation import Observation, read_records, take_sample
 from hookcli.activations.pooling import take_activation
 from hookcli.activations.sketch import take_sketches
-from hookcli.activations.stats import reduce_rows, to_dense
+from hookcli.activations.stats import reduce_rows
+from hookcli.hooks.dense import to_dense
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
 
@@ -33,7 +34,6 @@ class Heat:
     """A map of one image, to be drawn over what the network saw.
 
     Attributes:
-        image: the image's key.
         kind: ``cam`` or ``saliency``.
         call: the call of a Grad-CAM; None for a saliency map of the pixels.
         values: the map, (h, w), without negative values.
@@ -51,17 +51,12 @@ class BatchResult:
 
     Attributes:
         records: one record per image and observed tensor.
-        pictures: the pictures that are to be drawn.
         called: the module paths of the observed layers that ran.
         output: the output of the model; None if it raised an exception.
-        keys: the keys of the images in the batch.
         kept: the call id, the image and the (1, …) tensor, on the host, of each tensor to be saved.
         unedited: the output of the model without edits; None in a run without edits.
         score: the number from which the backward started; None without a backward.
-        unedited_score: the score without edits.
-        heats: the maps that are to be drawn over the images.
         attention: what the attention calls do with the image; None if that was not asked for.
-        effects: what the edits did.
     """
 
     records: tuple[LayerRecord, ...] = ()
@@ -87,23 +82,15 @@ class Collector:
     """The observer of one forward, or of its backward.
 
     Attributes:
-        keys: the keys of the images in the batch.
         pixels: the height and width of the network's input.
-        style: how feature maps are drawn.
         sample: whether some values of each tensor are kept, for histograms.
-        focus: the shares of the network's input inside and outside a box; None without a box.
         save: which parts of the tensors are saved; None to save none.
         unedited: the tensors of the same calls without edits, by call id; None in a run without
             edits.
         drawn: the sides of which pictures are made.
         activations: the outputs that gradients are multiplied by in pictures, by call id; None to
             draw the gradients alone.
-        sketch: whether a sketch of every tensor is taken.
-        kept: the tensors to be saved so far, with their calls.
         has_other_leading_axis: whether the leading axis of some tensor was not the batch.
-        seen: the tensors observed so far.
-        pictures: the pictures taken so far.
-        called: the module paths of the observed layers that ran so far.
     """
 
     keys: tuple[str, ...]
@@ -143,11 +130,11 @@ class Collector:
         """Return everything that was observed, as plain numbers on the host."""
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
         records = read_records(self.seen, self.keys)
+        on_host = [(call.id, tensor.cpu()) for call, tensor in self.kept if tensor.numel()]
         kept = tuple(
-            (call.id, key, of_image(tensor, index))
-            for call, tensor in [(call, tensor.cpu()) for call, tensor in self.kept]
+            (call_id, key, of_image(tensor, index))
+            for call_id, tensor in on_host
             for index, key in enumerate(self.keys)
-            if tensor.numel()
         )
         return BatchResult(records, pictures, frozenset(self.called), output, self.keys, kept)
 
@@ -180,6 +167,7 @@ class Collector:
         self, call: Call, rows: Tensor, layout: Layout, shape: tuple[int, ...], axis: int | None
     ) -> None:
         """Reduce rows (rows, …), whose channels are along ``axis``, and note the observation."""
+        plain = None if self.unedited is None else self.unedited.get(call.id)
         with_sample = self.sample and rows.numel() and call.side != "param"
         self.seen.append(
             Observation(
@@ -189,15 +177,10 @@ class Collector:
                 rows.dtype,
                 reduce_rows(rows, axis),
                 take_sample(rows) if with_sample else None,
-                self._measure(call, rows),
+                None if plain is None else measure_change(rows, plain),
                 take_sketches(rows) if self.sketch else None,
             )
         )
-
-    def _measure(self, call: Call, rows: Tensor) -> Tensor | None:
-        """Return the distance of each row from the row without edits; None if there is none."""
-        plain = None if self.unedited is None else self.unedited.get(call.id)
-        return None if plain is None else measure_change(rows, plain)
 
     def _draw(self, call: Call, tensor: Tensor, layout: Layout, shape: tuple[int, ...]) -> None:
         if self.activations is not None:
@@ -236,14 +219,8 @@ def of_image(batched: Tensor, index: int) -> Tensor:
 
 
 def _on_host(content: Tiles | Bars) -> Tiles | Bars:
-    if isinstance(content, Bars):
-        return replace(content, values=content.values.cpu())
-    return replace(
-        content,
-        levels=content.levels.cpu(),
-        channels=content.channels.cpu(),
-        figures=content.figures.cpu(),
-        scores=None if content.scores is None else content.scores.cpu(),
-        maps=None if content.maps is None else content.maps.cpu(),
-        range=None if content.range is None else content.range.cpu(),
-    )
+    values = {each.name: getattr(content, each.name) for each in fields(content)}
+    tensors: dict[str, Any] = {
+        name: value.cpu() for name, value in values.items() if isinstance(value, Tensor)
+    }
+    return replace(content, **tensors)

@@ -30,7 +30,6 @@ class Tiles:
         levels: the colour levels of each tile, (K, h, w) in uint8, from 0 to LEVELS - 1, or
             NOT_FINITE; signed levels begin at 1 and have zero at MIDDLE.
         channels: the channel of each tile, (K,), counted from 0.
-        total: the number of channels of the activation.
         shown: the height and width of a feature map before it was made small.
         figures: the smallest value, the largest, the mean and the standard deviation of each tile's
             channel, (4, K); the last two are NaN when the channel is not finite.
@@ -75,11 +74,7 @@ class Picture:
     Its tensors stay on the device until the forward has ended.
 
     Attributes:
-        image: the image's key.
-        call: the call, and which of its tensors it is.
-        layout: the meaning of the tensor's axes.
         shape: the shape of one image's part of the tensor, (1, …).
-        content: the tiles or bars.
     """
 
     image: str
@@ -139,19 +134,12 @@ def take_tiles(
 
 
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
-    """Return the Grad-CAM (h, w) of one call.
+    """Return the Grad-CAM (h, w) of the output (1, …) of a call and of its gradient.
 
     It is the sum of the channels, each weighted by its mean gradient, with negative values cut off:
     Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
-
-    Args:
-        activation: the output of the call, (1, …).
-        gradient: the gradient of the score with respect to ``activation``.
-        layout: the layout of both, which has spatial form.
     """
-    maps, slopes = (
-        _as_pictures(tensor.detach().float(), layout) for tensor in (activation, gradient)
-    )
+    maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
 
 
@@ -159,12 +147,8 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
     """Return, as (C,), how much more each channel fires inside a box than outside.
 
     It is the difference of the means in standard deviations of the channel, and 0 for a constant
-    channel.
-
-    Args:
-        maps: the feature maps, (C, h, w).
-        focus: the shares of the network's input inside and outside the box, (2, H, W) from 0 to 1;
-            they are averaged over the area that each place of a map stands for.
+    channel. ``focus`` (2, H, W), the shares of the network's input inside and outside the box, is
+    averaged over the area that each place of a map (C, h, w) stands for.
     """
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
@@ -198,9 +182,8 @@ def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> T
     if scores is None and style.rank == "index":
         return torch.arange(count, device=maps.device)[: style.top]
     ranked = _rank_scores(maps, style.rank) if scores is None else scores
-    scores = ranked.nan_to_num(torch.inf, torch.inf, torch.inf)
-    order = torch.sort(scores, descending=True, stable=True).indices
-    return order[: style.top]
+    ranked = ranked.nan_to_num(torch.inf, torch.inf, torch.inf)
+    return torch.sort(ranked, descending=True, stable=True).indices[: style.top]
 
 
 def _rank_scores(maps: Tensor, rank: str) -> Tensor:
@@ -246,8 +229,7 @@ def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
     """
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
-    marked = torch.where(maps.isfinite(), levels, count)
-    return marked.to(torch.uint8)
+    return torch.where(maps.isfinite(), levels, count).to(torch.uint8)
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
@@ -259,14 +241,14 @@ def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Te
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (count - 1 - middle)).round_() + middle
-    marked = torch.where(maps.isfinite(), levels, count)
-    return marked.to(torch.uint8)
+    return torch.where(maps.isfinite(), levels, count).to(torch.uint8)
 
 
 def _take_bars(values: Tensor, layout: Layout) -> Bars:
-    if layout.channel_axis is not None and values.shape[layout.channel_axis] <= 4 * MOST_BARS:
-        axes = [axis for axis in range(values.dim()) if axis != layout.channel_axis]
-        run = values.numel() // max(1, values.shape[layout.channel_axis])
+    channel = layout.channel_axis
+    if channel is not None and values.shape[channel] <= 4 * MOST_BARS:
+        axes = [axis for axis in range(values.dim()) if axis != channel]
+        run = values.numel() // max(1, values.shape[channel])
         return Bars(values.mean(axes) if run > 1 else values.flatten().clone(), True, run)
     flat = values.flatten()
     run = max(1, -(-flat.numel() // MOST_BARS))

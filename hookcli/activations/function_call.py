@@ -24,7 +24,7 @@ _MOVING = {
 }  # fmt: skip
 REDUCING = {"amax", "amin", "mean", "sum"}
 _CHOOSING = {"__getitem__", "gather", "index_select", "repeat_interleave", "take_along_dim"}
-_REPLACING = {"__setitem__", "copy_", "fill_", "zero_"}
+REPLACING = {"__setitem__", "copy_", "fill_", "zero_"}
 # Functions that move values, or mix those of all places, in a way that is not followed.
 _SCATTERING = {
     "argsort", "as_strided", "diag_embed", "diagonal", "grid_sample", "masked_scatter",
@@ -79,11 +79,6 @@ class FunctionCall:
         return self.name in _FUSED
 
     @property
-    def replaces(self) -> bool:
-        """Whether it gives a part of a tensor other values."""
-        return self.name in _REPLACING
-
-    @property
     def moves(self) -> bool:
         """Whether it moves the values of its first argument, and computes none."""
         return self.name in _MOVING
@@ -94,11 +89,7 @@ class FunctionCall:
         return self.name.endswith(_SAMPLING)
 
     def loses_places(self, given: Sequence[Tensor]) -> bool:
-        """Return whether the places of what it returned cannot be followed.
-
-        Args:
-            given: those of its arguments that stand at pixels.
-        """
+        """Return whether places are lost in what it returned; ``given`` stand at pixels."""
         name = self.name
         is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
         pairs = name in _PAIRING and len(given) > 1
@@ -110,20 +101,10 @@ def read_call(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: object
 ) -> FunctionCall:
     """Return a call as its parts are known inside a ``TorchFunctionMode``."""
-    args, kwargs = _first_by_place(args, kwargs)
+    first = next((word for word in ("input", "tensors") if not args and word in kwargs), None)
+    if first is not None:  # it was given by its name
+        args, kwargs = (kwargs[first],), {k: part for k, part in kwargs.items() if k != first}
     return FunctionCall(function, _name_of(function), args, kwargs, output)
-
-
-def _first_by_place(
-    args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return arguments with the first one, if it was given by its name, in its place."""
-    if args:
-        return args, kwargs
-    named = next((word for word in ("input", "tensors") if word in kwargs), None)
-    if named is None:
-        return args, kwargs
-    return (kwargs[named],), {word: part for word, part in kwargs.items() if word != named}
 
 
 def _name_of(function: Callable[..., object]) -> str:

@@ -34,8 +34,6 @@ class QueryMaps:
         levels: the maps as one picture, (rows * heads * h, columns * w) in 256 levels: a block for
             each query where it stands on the image, and in a block the maps of its heads one below
             the other. A class token adds a row of blocks, of which it has the first.
-        query_grid: the rows and columns of the queries.
-        map_grid: the rows and columns of a map.
         is_thinned: these are fewer than those that the model computed.
         has_class_token: the last row of blocks begins with that of the class token.
     """
@@ -52,8 +50,6 @@ class CallAttention:
     """What one attention call does with an image.
 
     Attributes:
-        call: the call.
-        row: its figures.
         query: the map of the query that is drawn; None if there is no such query, or no pictures.
         maps: the maps of all queries for the page; None if there are none.
         kept: the probabilities (1, windows, heads, queries, keys); None unless they are saved.
@@ -71,7 +67,6 @@ class ImageAttention:
     """What the attention calls of a forward do with its image.
 
     Attributes:
-        image: the image's key.
         calls: the calls whose attention is visible, in running order.
         hidden: the rows of the calls whose attention is not visible.
         rollout: the attention of a query rolled out over all calls; None if that was not asked for.

@@ -32,11 +32,8 @@ class Observation:
     """One tensor as it was observed inside a hook.
 
     Attributes:
-        call: the call, and which of its tensors it is.
-        layout: the meaning of the tensor's axes.
         shape: the shape of one image's part, ``(1, …)``, or of the whole tensor if it cannot be
             divided into images.
-        dtype: the tensor's dtype.
         reduced: its figures, one row per image; a single row holds for every image.
         sample: some of its values, (rows, S); None when no sample was requested.
         change: the distance of each row from the run without edits, (rows,); None without edits.
@@ -65,13 +62,8 @@ def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[La
 
 def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
     """Return the rows of every tensor on the host, each with its channels and sketch."""
-    tensors = [
-        tensor
-        for each in seen
-        for tensor in (each.reduced.table, each.reduced.low, each.reduced.high, each.sketch)
-        if isinstance(tensor, Tensor)
-    ]
-    brought = _transfer(tensors)
+    known = ((r.reduced.table, r.reduced.low, r.reduced.high, r.sketch) for r in seen)
+    brought = _transfer([each for parts in known for each in parts if isinstance(each, Tensor)])
     figures = []
     for each in seen:
         reduced = each.reduced

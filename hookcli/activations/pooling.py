@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 from hookcli.activations.feature_maps import as_maps
-from hookcli.activations.stats import to_dense
+from hookcli.hooks.dense import to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,8 +107,8 @@ def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
     """Average each map (…, h, w) down to N x N cells, or each sequence (…, L) to N."""
     side = int(style.pool)
     if maps.shape[1] == 0:  # no requested channel exists, and torch cannot pool an empty tensor
-        sides = (side,) if maps.dim() == 3 else (side, side)
-        return maps.new_empty((*maps.shape[: -len(sides)], *sides))
+        pooled = 1 if maps.dim() == 3 else 2
+        return maps.new_empty((*maps.shape[:-pooled], *[side] * pooled))
     if maps.dim() == 3:
         return adaptive_avg_pool1d(maps, (side,))
     if maps.dim() == 4:

@@ -44,10 +44,7 @@ class Shares:
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
         """Begin to follow those of one more attention; none if it has weighed the values itself.
 
-        Args:
-            probabilities: the tensors that hold them.
-            keys: the part of their trail that the softmax is taken over: 0 for its own, 1 for its
-                columns.
+        ``keys`` is the part of their trail that the softmax is taken over: 0 own, 1 columns.
         """
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
         self._keys.append(keys)
@@ -65,12 +62,8 @@ class Shares:
     ) -> None:
         """Follow them through one call of a function that does not begin or end an attention.
 
-        Args:
-            operation: the name of the function as an operation.
-            tensors: the tensors that it was given.
-            outputs: those that it returned.
-            summed: the parts of the trail of probabilities that a product sums over; none if it
-                sums over heads.
+        ``summed`` are the parts of their trail that a product sums over; none if it sums over
+        heads.
         """
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
         weighs = operation in FACTORS and bool(summed)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 NO_PLACE, PADDING = -1, -2
 
+_NOT_FOLLOWED = "the places of its tokens could not be followed from the pixels on"
+_BROKEN = "its tokens stand for a part of the image that is no whole number of them"
+_NOWHERE = "its tokens stand for no parts of the image, as far as they could be followed"
 _ROUNDED, _UNEVEN = 0.5, 0.25  # of a token: what rounding may add, and where a crop may end
 
 
@@ -81,11 +84,7 @@ class TokenPlaces:
         )
 
     def arrange(self, probabilities: Tensor) -> Tensor:
-        """Return one image's probabilities as (windows, heads, queries, keys).
-
-        Args:
-            probabilities: they, (…, queries, keys), as ``turn`` returns them.
-        """
+        """Return one image's probabilities, as ``turn`` does, (windows, heads, queries, keys)."""
         *_, queries, keys = probabilities.shape
         split = probabilities.reshape(*self.shape, queries, keys)
         heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
@@ -97,13 +96,10 @@ class TokenPlaces:
 def find_places(
     queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
 ) -> TokenPlaces:
-    """Return the places of queries and keys on an image.
+    """Return the places of queries and keys on an image, or a clip, of these sizes.
 
-    Args:
-        queries: the trail of the queries, (…, L).
-        keys: the trail of the keys, (…, M), of the same leading axes.
-        sizes: the height and the width of the image, of a clip the number of frames before them.
-        collapsed: the axes of the image along which the model has reduced it to a single line.
+    The trails (…, L) of queries and (…, M) of keys have the same leading axes; ``collapsed`` are
+    the axes of the image along which the model has reduced it to a single line.
     """
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
@@ -116,19 +112,16 @@ def find_places(
         shape += [length] if heads in (1, length) else [length // heads, heads]
     first = tuple(slice(None) if axis in windows else 0 for axis in range(len(shape)))
     at = [part.reshape(*shape, -1)[first].reshape(-1, part.shape[-1]) for part in (queries, keys)]
+    queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
+    unknown = TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), ())
     if any(bool((part <= LOST).any()) for part in at):  # or WEIGHTS
-        queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
-        why = "the places of its tokens could not be followed from the pixels on"
-        return TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), (), why)
+        return replace(unknown, unknown=_NOT_FOLLOWED)
     (query_cells, query_grid), (key_cells, key_grid) = (
         _cells(part, other, sizes, collapsed) for part, other in (at, reversed(at))
     )
     if query_cells is None or key_cells is None:
-        queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
-        why = "its tokens stand for a part of the image that is no whole number of them"
-        return TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), (), why)
-    why = "its tokens stand for no parts of the image, as far as they could be followed"
-    why = "" if query_grid or key_grid else why
+        return replace(unknown, unknown=_BROKEN)
+    why = "" if query_grid or key_grid else _NOWHERE
     return TokenPlaces(
         tuple(shape), tuple(windows), query_cells, key_cells, query_grid, key_grid, why
     )
@@ -188,10 +181,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
     image the last pixel stands for a token: of an image beside it, a cell has both its first and
     its last line. The cells are None if the edge of the part that is left is not that of a cell, or
     if lines stand unevenly.
-
-    Args:
-        lines: the rows or columns of pixels, in ascending order, from 0.
-        size: the number of rows or columns of the image.
+    Lines are in ascending order, and ``size`` is the number of those of the image.
     """
     count, first = len(lines), int(lines[0])
     if count == 1:

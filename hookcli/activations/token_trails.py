@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from hookcli.activations.attention import MULTI_HEAD_ARGUMENTS
-from hookcli.activations.function_call import JOINING, REDUCING, read_call
+from hookcli.activations.function_call import JOINING, REDUCING, REPLACING, read_call
 from hookcli.activations.products import FACTORS, letters_of
 from hookcli.activations.shares import Shares
 from hookcli.activations.token_places import find_places
@@ -98,16 +98,9 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Follow the tokens through one call of a function.
+        """Follow the tokens through one call, whose parts are those of a ``FunctionCall``.
 
-        Args:
-            function: the function as torch's ``TorchFunctionMode`` names it.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            output: what it returned, None if it raised or returns nothing.
-
-        Returns:
-            The places of queries and keys if the call is an attention, or the softmax of one.
+        Return the places of queries and keys if it is an attention, or the softmax of one.
         """
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
@@ -207,13 +200,8 @@ class TokenTrails:
                     self._collapsed.add(axis)
 
     def _trails_of(self, call: FunctionCall, given: Sequence[Tensor]) -> list[Trail]:
-        """Return the trails of the tensors that a function returned.
-
-        Args:
-            call: its call.
-            given: those of its arguments that stand at pixels.
-        """
-        if call.replaces:
+        """Return the trails of the tensors that a function returned; ``given`` stand at pixels."""
+        if call.name in REPLACING:
             return [self._replace(call.name, *call.args, *call.kwargs.values())]
         if call.loses_places(given):
             return [Trail(everywhere(LOST, part)) for part in call.outputs]
@@ -372,29 +360,21 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
     """Return over which parts of a trail a product sums: 0 for its own places, 1 for columns.
 
-    It sums over neither if it sums over heads. Of what is lost, both are said.
-
-    Args:
-        trail: the trail of the factor, which has columns.
-        inside: a letter for each axis of the factor.
-        summed: the letters of the axes that are summed over.
+    It sums over neither if it sums over heads. Of what is lost, both are said. ``inside`` has a
+    letter for each axis of the factor, ``summed`` those of the axes that are summed over.
     """
     parts = [part for part in trail if part is not None]
     axes = [inside.index(letter) for letter in summed]
-    if any(bool((part == LOST).any()) for part in parts):
-        return {0, 1}
-    if any(trail.own.shape[axis] == 1 for axis in axes):
+    is_lost = any(bool((part == LOST).any()) for part in parts)
+    if is_lost or any(trail.own.shape[axis] == 1 for axis in axes):
         return {0, 1}
     return {place for place, part in enumerate(parts) if any(varies(part, axis) for axis in axes)}
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
-    """Return the first and the last line at which values of a trail stand along an axis.
+    """Return the first and the last line of a trail along an axis of ``size`` lines.
 
-    Args:
-        trail: the trail.
-        stride: how many pixels lie between two neighbours along the axis.
-        size: the number of lines of the image.
+    ``stride`` pixels lie between two neighbours along the axis.
     """
     lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
     return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

@@ -78,13 +78,9 @@ def is_weights(trail: Trail) -> bool:
 def spread(
     trail: Tensor, inside: Sequence[str], in_output: Sequence[str], shape: Sequence[int]
 ) -> Tensor:
-    """Return the trail of a factor of a product for the product.
+    """Return the trail of a factor of a product for the product, which has this shape.
 
-    Args:
-        trail: the trail of the factor.
-        inside: a letter for each axis of the factor.
-        in_output: a letter for each axis of the product; axes of other letters are summed over.
-        shape: the shape of the product.
+    Each axis has a letter inside the factor, and in the output; the others are summed over.
     """
     summed = tuple(slice(None) if letter in in_output else 0 for letter in inside)
     kept = [letter for letter in inside if letter in in_output]

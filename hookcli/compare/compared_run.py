@@ -13,8 +13,7 @@ import numpy as np
 from hookcli.compare.facts import check_call, list_saved_options, split_saved
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
-from hookcli.distance.metrics import Figures
-from hookcli.errors import HookcliError, OutputError, RequestError
+from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import (
     MOST_BYTES,
     DamagedError,
@@ -27,7 +26,7 @@ from hookcli.outside.files import read_regular
 from hookcli.outside.foreign import first_line
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
-from hookcli.records.statistics import STATISTICS
+from hookcli.records.statistics import STATISTICS, TotalStats
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from hookcli.store.load import Run
     from hookcli.store.shards import Array
 
+_LATER = "zero_fraction"  # a statistic that earlier versions did not write
 _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 
 
@@ -51,15 +51,13 @@ class RunCall:
     """What a run holds about one call for one image.
 
     Attributes:
-        tensor: the call, its shape and its dtype.
-        figures: the recorded figures.
         sketch: the sketch, (67,); None if none was taken.
         read: a function that reads the saved tensor; None if none was saved.
         layout: the meaning of the axes, as in ``Layout.name``.
     """
 
     tensor: CallTensor
-    figures: Figures
+    figures: TotalStats
     sketch: NDArray[np.float32] | None = None
     read: Callable[[], Array] | None = None
     layout: str = "unknown"
@@ -82,9 +80,14 @@ class ComparedRun:
     name: str
     facts: Mapping[str, Any]
     images: Mapping[str, ImageFacts]
-    calls: Mapping[str, tuple[RunCall, ...]] = field(default_factory=dict)
+    calls: Mapping[str, Sequence[RunCall]] = field(default_factory=dict)
     saved: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise if an image has a call twice."""
+        for key, calls in self.calls.items():
+            refuse_twice(f"call of {key!r}", [call.tensor.call_id for call in calls])
 
     @property
     def pooled(self) -> tuple[str, ...]:
@@ -117,14 +120,10 @@ def load_compared_run(name: str) -> ComparedRun:
             )
             raise RequestError(f"{name!r} is neither a run nor a golden file", hint) from error
         raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
+    except storage.StorageError as error:
+        raise OutputError(f"cannot read {name!r}: {error.strerror}", storage.TRY_AGAIN) from error
     except OSError as error:
-        raise _cannot_read(name, error) from error
-
-
-def _cannot_read(name: str, error: OSError) -> HookcliError:
-    if isinstance(error, storage.StorageError):
-        return OutputError(f"cannot read {name!r}: {error.strerror}", storage.TRY_AGAIN)
-    return RequestError(f"cannot read {name!r}: {error.strerror}")
+        raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
 
 
 def _read_run(name: str) -> ComparedRun:
@@ -140,11 +139,12 @@ def _read_run(name: str) -> ComparedRun:
         image, call_id = row["image"], row["call_id"]
         has_tensor = image in places.get(call_id, ())
         sketch = row.get("sketch")
+        taken = None if sketch is None else sketches.from_bytes(sketch)
         read = _reader(run, row, is_whole=is_whole) if has_tensor else None
-        calls[image].append(
-            _make_call(row, None if sketch is None else sketches.from_bytes(sketch), read)
-        )
-    return _make_run(name, run.manifest, images, calls, saved, run.damage)
+        calls[image].append(_make_call(row, taken, read))
+    return ComparedRun(
+        name, run.manifest, {image.key: image for image in images}, calls, saved, run.damage
+    )
 
 
 def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
@@ -165,26 +165,6 @@ def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
     return read
 
 
-def _make_run(
-    name: str,
-    facts: Mapping[str, Any],
-    images: Sequence[ImageFacts],
-    calls: Mapping[str, list[RunCall]],
-    saved: tuple[str, ...] = (),
-    damage: tuple[str, ...] = (),
-) -> ComparedRun:
-    for key in calls:
-        refuse_twice(f"call of {key!r}", [call.tensor.call_id for call in calls[key]])
-    return ComparedRun(
-        name,
-        facts,
-        {image.key: image for image in images},
-        {key: tuple(calls[key]) for key in calls},
-        saved,
-        damage,
-    )
-
-
 def _read_golden(name: str) -> ComparedRun:
     document = _read_document(name)
     if not isinstance(document, dict) or document.get("kind") != KIND:
@@ -199,12 +179,13 @@ def _read_golden(name: str) -> ComparedRun:
     calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
     rows: list[RecordRow] = document["calls"]
     for place, (call, row) in enumerate(zip(golden.calls, rows, strict=True)):
-        for missing in STATISTICS.keys() - row.keys() - {"zero_fraction"}:
-            raise DamagedError(f"calls[{place}] lacks {missing!r}")
+        lacking = [name for name in STATISTICS if name not in row and name != _LATER]
+        if lacking:
+            raise DamagedError(f"calls[{place}] lacks {lacking[0]!r}")
         check_call(row, calls)
         sketch = None if call.sketch is None else sketches.from_text(call.sketch)
         calls[row["image"]].append(_make_call(row, sketch, None))
-    return _make_run(name, document, golden.images, calls)
+    return ComparedRun(name, document, {image.key: image for image in golden.images}, calls)
 
 
 def _read_document(name: str) -> object:
@@ -214,8 +195,6 @@ def _read_document(name: str) -> object:
         raise RequestError(
             f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
         ) from error
-    except OSError as error:
-        raise _cannot_read(name, error) from error
     if not text.strip():
         where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
         raise RequestError(where, _GOLDEN)
@@ -247,36 +226,30 @@ def _read_stdin() -> bytes:
 
 
 def _make_call(
-    row: RecordRow,
-    sketch: NDArray[np.float32] | None,
-    read: Callable[[], Array] | None,
+    row: RecordRow, sketch: NDArray[np.float32] | None, read: Callable[[], Array] | None
 ) -> RunCall:
-    shape = tuple(map(int, row["shape"]))
     if sketch is not None and not np.isfinite(sketch).all():
         raise ValueError(f"the sketch of {row['call_id']!r} is not finite")
     seen = CallTensor(
-        row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or ""
+        row["call_id"],
+        row["module_type"],
+        tuple(map(int, row["shape"])),
+        row["dtype"],
+        row.get("reason") or "",
     )
-    return RunCall(
-        seen,
-        _read_figures(row),
-        sketch,
-        read,
-        row.get("layout") or "unknown",
-    )
+    return RunCall(seen, _read_figures(row), sketch, read, row.get("layout") or "unknown")
 
 
-def _read_figures(row: RecordRow) -> Figures:
-    values = math.prod(row["shape"])
-    nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
-    return Figures(
-        mean=row["mean"] or 0.0,
-        std=row["std"] or 0.0,
-        low=row["min"] or 0.0,
-        high=row["max"] or 0.0,
-        nans=nans,
-        infs=infs,
-        finite=0 if row["mean"] is None else values - nans - infs,
+def _read_figures(row: RecordRow) -> TotalStats:
+    nans, infs = row["nan_count"] or 0, row["inf_count"] or 0
+    return TotalStats(
+        mean=row["mean"],
+        std=row["std"],
+        min=row["min"],
+        max=row["max"],
+        nan_count=nans,
+        inf_count=infs,
+        numel=nans + infs if row["mean"] is None else math.prod(row["shape"]),
     )
 
 

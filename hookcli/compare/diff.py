@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from hookcli.distance.judge import Judge
 from hookcli.distance.tolerance import matches
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.records.command import list_value_options
+from hookcli.records.report import DEFINED_VERSIONS
+from hookcli.records.runs import ModelInfo
 from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
@@ -21,32 +24,10 @@ if TYPE_CHECKING:
     from hookcli.compare.compared_run import ComparedRun, RunCall
     from hookcli.distance.tolerance import Match, Tolerance
 
-_FACTS = {
-    "model": (
-        "name",
-        "weights",
-        "sha256",
-        "device",
-        "dtype",
-        "preprocessing",
-        "input_shape",
-        "notes",
-    ),
-    "versions": (
-        "hookcli",
-        "torch",
-        "torchvision",
-        "timm",
-        "pillow",
-        "numpy",
-        "python",
-        "platform",
-        "processor",
-        "threads",
-        "memory_format",
-        "matmul",
-        "mha_fast_path",
-    ),
+_SAID_BY_OTHERS = ("task", "trained", "warning")  # of a model: they follow from its other facts
+_FACTS: Mapping[str, Sequence[str]] = {
+    "model": [each.name for each in fields(ModelInfo) if each.name not in _SAID_BY_OTHERS],
+    "versions": DEFINED_VERSIONS["required"],
 }
 
 
@@ -60,13 +41,9 @@ def diff_runs(
 ) -> Comparison:
     """Compare run B with run A, the reference.
 
-    Args:
-        a: the reference.
-        b: the other run.
-        tolerance: how far the runs may be apart.
-        match: whether calls are matched by ``id`` or by ``order``; None matches by id, and the
-            models must be the same.
-        keeps_images: whether the comparison also has one row per call and image.
+    Calls are matched by their id or, with ``match`` "order", by their order; without ``match`` by
+    id, and the models must be the same. With ``keeps_images`` the comparison also has one row per
+    call and image.
 
     Raises:
         RequestError: the runs are of different models or images, or nothing could be compared.
@@ -130,12 +107,11 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
     alike = "make both runs of the same model, on images of one size"
+    nans = "who made the first NaN or Inf: hookcli inspect MODEL IMAGE --fail-on nan,inf"
     raise RequestError(
         f"nothing could be compared: {first.call_id}: "
         f"{first.reason or 'no place is finite in both'}",
-        alike
-        if first.reason
-        else "who made the first NaN or Inf: hookcli inspect MODEL IMAGE --fail-on nan,inf",
+        alike if first.reason else nans,
     )
 
 
@@ -188,11 +164,7 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
 def _list_changed_types(
     types: Mapping[tuple[str, str], Collection[str]],
 ) -> Iterator[ChangedFact]:
-    """Yield the types of layers that differ, each once for all layers that changed alike.
-
-    Args:
-        types: the ids of the calls of each pair of types in A and in B.
-    """
+    """Yield the types of layers that differ; ``types`` are all, with the ids of their calls."""
     for (one, two), ids in types.items():
         if one != two:
             yield ChangedFact(f"type of {_some(ids)}", one, two)
@@ -200,9 +172,8 @@ def _list_changed_types(
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the notes about models, as manifests hold them, each once."""
-    given = (model.get("notes") for model in models)
-    notes = (note for each in given if isinstance(each, (list, tuple)) for note in each)
-    return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
+    notes = (note for model in models for note in model.get("notes") or ())
+    return tuple(dict.fromkeys(notes))
 
 
 def _pair_by_order(
@@ -234,11 +205,7 @@ def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
 
 
 def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
-    """Return the pairs of keys of the images that both runs have.
-
-    Raises:
-        RequestError: there are none, or a key stands for different images.
-    """
+    """Return the pairs of keys of the images that both runs have."""
     for run in (a, b):
         if not run.images:
             raise RequestError(f"{run.name!r} holds no image", "make it of images that can be read")

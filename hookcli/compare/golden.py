@@ -129,11 +129,8 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
         raise RequestError(f"the run in {str(run.folder)!r} kept no sketches", again)
     for option in SAVED_IN_PART:
         if option in run.manifest["command"]:
-            raise RequestError(
-                f"the run in {str(run.folder)!r} kept no sketches, "
-                f"and its tensors only with {option}",
-                again,
-            )
+            what = f"kept no sketches, and its tensors only with {option}"
+            raise RequestError(f"the run in {str(run.folder)!r} {what}", again)
     return {call_id: frozenset(run.images_of(call_id)) for call_id in run.calls}
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from hookcli.activations.stats import to_dense
 from hookcli.compare.diff import check_comparison, pair_ids
 from hookcli.compare.variants import list_uncalled, list_variant_changes, make_ready, run_variant
 from hookcli.distance.comparison import Comparison
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import measure_arrays
+from hookcli.hooks.dense import to_dense
 from hookcli.hooks.operations import without_fast_path
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like

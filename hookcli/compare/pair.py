@@ -30,31 +30,26 @@ def measure_pair(
     Raises:
         RequestError: a shard is damaged, or tensors have different shapes than their records.
     """
-    if (
-        a is None
-        or b is None
-        or a.tensor.shape != b.tensor.shape
-        or a.tensor.reason
-        or b.tensor.reason
-    ):
+    if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)
+    if a.tensor.shape != b.tensor.shape or a.tensor.reason or b.tensor.reason:
+        return CallPair(key, a.tensor, b.tensor)
+    return CallPair(key, a.tensor, b.tensor, _measure(a, b, run_a, run_b))
+
+
+def _measure(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
     if a.read and b.read and not (run_a.saved or run_b.saved):
-        return CallPair(key, a.tensor, b.tensor, _measure_saved(a, b, run_a, run_b))
+        return _measure_saved(a, b, run_a, run_b)
     one, two = _sketch_of(a, run_a), _sketch_of(b, run_b)
-    if one is not None and two is not None:  # preferred to parts of tensors
-        distance = measure_sketches((one, two), (a.figures, b.figures))
-        return CallPair(key, a.tensor, b.tensor, distance)
+    if one is not None and two is not None:
+        return measure_sketches((one, two), (a.figures, b.figures))
     if a.read and b.read and run_a.pooled == run_b.pooled:
-        return CallPair(key, a.tensor, b.tensor, _measure_saved(a, b, run_a, run_b))
-    return CallPair(key, a.tensor, b.tensor, measure_figures(a.figures, b.figures))
+        return _measure_saved(a, b, run_a, run_b)
+    return measure_figures(a.figures, b.figures)
 
 
 def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
-    """Measure the distance of tensors that both runs saved.
-
-    Raises:
-        RequestError: the tensors differ in shape.
-    """
+    """Measure the distance of tensors that both runs saved."""
     assert a.read is not None and b.read is not None  # noqa: S101, PT018
     one, two = a.read(), b.read()
     if one.shape != two.shape:

@@ -58,9 +58,8 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
             )
     if a.saved != b.saved:
         said = " and ".join(f"{run.name!r} {' '.join(run.saved) or 'none'}" for run in (a, b))
-        raise RequestError(
-            f"--pictures needs tensors of one kind: {said}", "run both with the same --tensor-dtype"
-        )
+        hint = "run both with the same --tensor-dtype"
+        raise RequestError(f"--pictures needs tensors of one kind: {said}", hint)
     _check_folder(folder)
 
 
@@ -73,12 +72,7 @@ def write_pictures(
 ) -> Path:
     """Write the page and its pictures, deleting those of an earlier comparison; return the page.
 
-    Args:
-        folder: the folder for the page and the pictures.
-        comparison: the comparison of the two runs.
-        runs: the runs A and B.
-        said: the verdict, followed by notes.
-        theme: the colours of the background and the text of the pictures.
+    The page begins with what is ``said``: the verdict, followed by notes.
 
     Raises:
         OutputError: a file cannot be written.
@@ -109,11 +103,8 @@ def write_pictures(
 
 def choose_rows(comparison: Comparison) -> list[DiffRow]:
     """Return the calls to draw: the first that differs, then the worst; equal ones are left out."""
-    rows = [
-        row
-        for row in comparison.rows
-        if row.source.startswith("tensors") and (row.max_abs or row.reason)
-    ]
+    measured = (row for row in comparison.rows if row.source.startswith("tensors"))
+    rows = [row for row in measured if row.max_abs or row.reason]
     return sorted(rows, key=lambda row: row != comparison.first)[:MOST_PICTURES]
 
 

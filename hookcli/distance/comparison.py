@@ -105,13 +105,11 @@ class Comparison:
     Attributes:
         a: the user's name of the first run, the reference.
         b: the user's name of the second run.
-        tolerance: the tolerance that was requested.
         rows: one row per call, with the figures of its worst image; the worst first.
         changed: the other differences between the runs.
         images: the keys of the images that were compared.
         only_in_a: the keys of the images that B does not have.
         only_in_b: the keys of the images that A does not have.
-        skipped: the images that could not be used.
         uncalled: the chosen layers that ran in neither; known only if both models ran just now.
         notes: unrequested changes to either model that affect what it computes.
         image_rows: one row per call and image, in the order of ``rows`` and then of the images;

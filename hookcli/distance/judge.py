@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Metric, Tolerance
 
 
+_OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # the same in the row of each
+
+
 @dataclass(frozen=True, slots=True)
 class CallTensor:
     """The description of one tensor of one call in a run.
 
     Attributes:
-        call_id: the id of the call.
-        module_type: the class name of the module.
         shape: the shape of one image's tensor, with the leading axis 1.
         dtype: torch's name of the dtype.
         reason: why there is no gradient; empty if there is a tensor.
@@ -44,7 +45,6 @@ class CallPair:
     """A call in both runs, or in one of them, for one image.
 
     Attributes:
-        image: the image's key.
         a: the call in A; None if only B has it.
         b: the call in B; None if only A has it.
         distance: the distance between the two; None if there are not two tensors of one shape.
@@ -74,7 +74,6 @@ class Judge:
     """Judges pairs image by image; within an image, in the order in which the calls complete.
 
     Attributes:
-        tolerance: the tolerance that was requested.
         dtypes: the dtypes of the models of both runs.
         keeps_images: whether the row of every image is kept, and not only that of the worst.
         measured: the number of pairs whose values were compared.
@@ -119,17 +118,9 @@ class Judge:
         """Yield one row per call and image, in the order of ``rows``; none if they are not kept."""
         for row, key in self._rank():
             kept = self._of_images.get(key, [])
+            shared = {name: getattr(row, name) for name in _OF_ALL_IMAGES}
             # In place: the rows of all images are not held twice.
-            kept[:] = [
-                replace(
-                    each,
-                    rank=row.rank,
-                    order=row.order,
-                    images=row.images,
-                    failed_images=row.failed_images,
-                )
-                for each in kept
-            ]
+            kept[:] = [replace(each, **shared) for each in kept]
             yield from kept
 
     def _rank(self) -> Iterator[tuple[DiffRow, tuple[str, str]]]:
@@ -141,9 +132,7 @@ class Judge:
 
     def _share(self, pair: CallPair) -> CallPair:
         """Return the pair with descriptions that all images share, so that its row takes less."""
-        a, b = (
-            None if each is None else self._seen.setdefault(each, each) for each in (pair.a, pair.b)
-        )
+        a, b = (each and self._seen.setdefault(each, each) for each in (pair.a, pair.b))
         return replace(pair, a=a, b=b)
 
     def _place_of(self, image: str) -> int:

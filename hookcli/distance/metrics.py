@@ -16,25 +16,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.distance.tolerance import Metric
+    from hookcli.records.statistics import TotalStats
 
 _ROUNDING = 5e-7  # of the rms: how far sums of equal values in float32, in another order, are apart
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of the finite values of a tensor.
+    """The size of the finite values of a tensor: figures of their magnitudes, if known."""
 
-    Attributes:
-        rms: the root of the mean square.
-        largest: the largest magnitude; None when it is not known.
-        mean: the mean magnitude; None when it is not known.
-        values: the number of finite values.
-    """
-
-    rms: float
+    rms: float  # the root of the mean square
     largest: float | None
     mean: float | None
-    values: int
+    values: int  # how many are finite
 
     def figure(self, metric: Metric) -> float | None:
         """Return the figure that a metric compares; ``cosine`` has none."""
@@ -43,42 +37,11 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of a tensor that a run recorded, those of magnitudes if it is complex.
-
-    Attributes:
-        mean: the mean of the finite values; 0 without any.
-        std: their population standard deviation; 0 without any.
-        low: the smallest finite value; 0 without any.
-        high: the largest finite value; 0 without any.
-        nans: the number of values that are NaN.
-        infs: the number of values that are infinite.
-        finite: the number of finite values.
-    """
-
-    mean: float
-    std: float
-    low: float
-    high: float
-    nans: int
-    infs: int
-    finite: int
-
-    @property
-    def size(self) -> Size:
-        """The size of the finite values."""
-        largest = max(abs(self.low), abs(self.high)) if self.finite else None
-        return Size(math.hypot(self.mean, self.std), largest, None, self.finite)
-
-
-@dataclass(frozen=True, slots=True)
 class Distance:
     """The distance of B from A.
 
     Attributes:
-        apart: the size of B - A, over the places where both are finite.
-        a: the size of A at these places.
-        b: the size of B at these places.
+        apart: the size of B - A, over the places where both are finite, as are those of A and B.
         cosine: the cosine of the angle between them; None if one is zero.
         misplaced: the number of places where one of the two is not finite and the other is not the
             same.
@@ -152,33 +115,43 @@ def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
     )
 
 
-def measure_figures(a: Figures, b: Figures) -> Distance:
-    """Return the least distance that the figures of two tensors prove.
+def measure_figures(a: TotalStats, b: TotalStats) -> Distance:
+    """Return the least distance that the recorded figures of two tensors prove.
 
     The root of the mean square of B - A is at least the change of the mean and that of the standard
     deviation, squared and added up; one value of B - A is at least the change of the smallest or
     the largest value.
     """
     finite = min(a.finite, b.finite)
-    rounded = _ROUNDING * max(a.size.rms, b.size.rms)
-    means, spreads = (
-        max(0.0, abs(one - two) - rounded) for one, two in ((a.mean, b.mean), (a.std, b.std))
+    mean, std, low, high = (
+        abs((getattr(a, name) or 0.0) - (getattr(b, name) or 0.0))
+        for name in ("mean", "std", "min", "max")
     )
-    largest = max(abs(a.low - b.low), abs(a.high - b.high))
-    rms = max(math.hypot(means, spreads), largest / math.sqrt(finite)) if finite else 0.0
+    one, two = _proven_size(a), _proven_size(b)
+    rounded = _ROUNDING * max(one.rms, two.rms)
+    moved = math.hypot(max(0.0, mean - rounded), max(0.0, std - rounded))
+    largest = max(low, high)
+    rms = max(moved, largest / math.sqrt(finite)) if finite else 0.0
+    counts = ((a.nan_count, b.nan_count), (a.inf_count, b.inf_count))
     return Distance(
         Size(rms, largest, None, finite),
-        a.size,
-        b.size,
+        one,
+        two,
         None,
-        abs(a.nans - b.nans) + abs(a.infs - b.infs),
-        min(a.nans, b.nans) + min(a.infs, b.infs),
-        "figures",
+        misplaced=sum(abs(of_a - of_b) for of_a, of_b in counts),
+        nans=sum(map(min, counts)),
+        source="figures",
     )
+
+
+def _proven_size(stats: TotalStats) -> Size:
+    largest = max(abs(stats.min or 0.0), abs(stats.max or 0.0)) if stats.finite else None
+    return Size(math.hypot(stats.mean or 0.0, stats.std or 0.0), largest, None, stats.finite)
 
 
 def measure_sketches(
-    sketches: tuple[NDArray[np.float32], NDArray[np.float32]], figures: tuple[Figures, Figures]
+    sketches: tuple[NDArray[np.float32], NDArray[np.float32]],
+    figures: tuple[TotalStats, TotalStats],
 ) -> Distance:
     """Return the distance of two tensors as it is estimated from their sketches.
 

@@ -94,13 +94,7 @@ class Tolerance:
                 raise RequestError(f"--{name} {value}: not a finite number", f"--{name} 1e-3")
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
-        """Return the relative tolerance of a call.
-
-        Args:
-            call_id: the id of the call.
-            dtypes: all dtypes that were involved; the coarsest determines the default.
-            sketched: whether the distance is estimated from sketches.
-        """
+        """Return the relative tolerance of a call; the coarsest dtype decides the default."""
         chosen = [rtol for glob, rtol in self.layers if matches(glob, call_id)]
         if chosen:
             return chosen[-1]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.activations.stats import name_not_finite
 from hookcli.edits.apply import apply_edit, check_channels
 from hookcli.edits.grammar import read_edit
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.hooks.change import Change
+from hookcli.hooks.dense import name_not_finite
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
 from hookcli.outside.foreign import ask

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hookcli.activations.attention import image_probabilities
+from hookcli.activations.attention import call_probabilities
 from hookcli.activations.attention_figures import (
     CLASS_TOKEN,
     cell_of,
@@ -25,7 +25,6 @@ from hookcli.activations.attention_figures import (
 )
 from hookcli.activations.attention_maps import (
     choose_side,
-    refuse_rollout,
     roll_out,
     thin_map,
     thin_queries,
@@ -43,7 +42,6 @@ from hookcli.records.calls import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from torch import nn
 
@@ -64,15 +62,10 @@ class AttentionSettings:
     """What is computed of the attention in all forwards of a run.
 
     Attributes:
-        model: the model.
         feed: how the model is called with pixels.
         first: returns the pixels (1, …) of the first image of the run.
-        layers: the layers whose attention is wanted, and that of all modules inside them.
         point: the point whose patch is the query that is drawn, from the left and the top as shares
             of what the network sees; None for the class token.
-        draws: pictures are drawn.
-        rollout: the attention is rolled out over all calls.
-        keeps: the probabilities are saved.
         limit: the most bytes of the maps of one image for the page.
         found: the attention of forwards of the shapes of pixels that were seen so far, without the
             leading axis.
@@ -107,10 +100,6 @@ class AttentionSettings:
             self.found[shape] = find_attention(self.model, self.feed, self.layers, first)
         return self.found[shape]
 
-    def attend(self, key: str, pixels: Tensor) -> AbstractContextManager[Attending]:
-        """Return a block around the forward of one image that has this key and pixels (1, …)."""
-        return _attend(Attending(self, key, self.find(pixels)))
-
 
 class Attending:
     """The listener of the forward of one image."""
@@ -119,9 +108,8 @@ class Attending:
         self.settings, self.key, self.found = settings, key, found
         places = [call.places for call in found.calls]
         self._wanted = {(call.path, call.place): call for call in found.calls}
-        self._can_roll_out = not refuse_rollout(places)
-        drawn = [each for each in places if len(each.query_grid) == 2 == len(each.key_grid)]
-        sizes = [(each.heads, each.query_grid, each.key_grid) for each in drawn]
+        self._can_roll_out = not found.refuse_rollout()
+        sizes = [(each.heads, each.query_grid, each.key_grid) for each in places if _is_drawn(each)]
         self._side = choose_side(sizes, settings.limit)
         self._counts = Counter[str]()
         self._calls: list[CallAttention] = []
@@ -146,22 +134,23 @@ class Attending:
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", begun)
         places = wanted.places
         raw = places.turn(
-            image_probabilities(wanted.function, operation.args, operation.kwargs, output)
+            call_probabilities(wanted.function, operation.args, operation.kwargs, output)
         )
         tokens = (places.queries.shape[1], places.keys.shape[1])
         if raw.shape[-2:] == tokens and math.prod(raw.shape[:-2]) == math.prod(places.shape):
             self._take(wanted, places.arrange(raw))
         else:
-            self._other.append(wanted.hidden_row(_OTHER_TOKENS))
+            self._other.append(hidden_row(wanted.call, _OTHER_TOKENS))
 
     def finish(self) -> ImageAttention:
         """Return what was seen of the image."""
-        absent = [call.hidden_row(_NOT_CALLED) for call in self._wanted.values()]
-        hidden = [*self._other, *absent, *self.found.hidden_rows]
+        absent = (hidden_row(each.call, _NOT_CALLED) for each in self._wanted.values())
+        unseen = (hidden_row(call, reason) for call, reason in self.found.hidden)
+        hidden = (*self._other, *absent, *unseen)
         rollout = None
         if self._rollout is not None:
             rollout = self._query_map(self._rollout[None, None], self.found.calls[0].places)
-        return ImageAttention(self.key, tuple(self._calls), tuple(hidden), rollout)
+        return ImageAttention(self.key, tuple(self._calls), hidden, rollout)
 
     def _note_other(self, path: str, place: int) -> None:
         """Note a call that the first image did not make, if it is inside what is wanted."""
@@ -179,7 +168,7 @@ class Attending:
         query = maps = kept = None
         if settings.draws:
             query = self._query_map(probabilities, places)
-            if len(places.query_grid) == 2 == len(places.key_grid):
+            if _is_drawn(places):
                 maps = self._all_maps(probabilities, places)
         if settings.rollout and self._can_roll_out:
             self._rollout = roll_out(self._rollout, probabilities)
@@ -216,23 +205,21 @@ class Attending:
             tiles.append(thin_map(values, self._side)[0])
         together = torch.stack(tiles)  # (queries, heads, h, w)
         _, heads, height, width = together.shape
-        side = self._side
-        rows, columns = (
-            length if side is None else min(length, side) for length in places.query_grid
-        )
+        rows, columns = (min(length, self._side or length) for length in places.query_grid)
         blocks = together.reshape(rows, columns, heads * height, width)
         levels = blocks.transpose(1, 2).reshape(rows * heads * height, columns * width)
         grids = ((rows, columns), (height, width))
         is_thinned = grids != (places.query_grid, places.key_grid)
         token = query_map(probabilities, places, CLASS_TOKEN)
         if token is not None:
-            levels = _add_below(levels, thin_map(token, self._side)[0].flatten(0, 1))
+            block = thin_map(token, self._side)[0].flatten(0, 1)
+            levels = torch.cat([levels, functional.pad(block, (0, levels.shape[1] - width))])
         return QueryMaps(levels.cpu(), *grids, is_thinned, token is not None)
 
 
-def _add_below(levels: Tensor, block: Tensor) -> Tensor:
-    """Return levels (H, W) with a block (h, w) below them at the left; the rest of it is 0."""
-    return torch.cat([levels, functional.pad(block, (0, levels.shape[1] - block.shape[1]))])
+def _is_drawn(places: TokenPlaces) -> bool:
+    """Return whether queries and keys stand on a picture, and not on a clip or nowhere."""
+    return len(places.query_grid) == 2 == len(places.key_grid)
 
 
 def _one_frame(values: Tensor) -> Tensor:
@@ -242,20 +229,13 @@ def _one_frame(values: Tensor) -> Tensor:
 
 
 @contextmanager
-def _attend(attending: Attending) -> Iterator[Attending]:
-    model = attending.settings.model
-    with listen_to_operations(model, list_watchable(model), attending):
-        yield attending
-
-
 def attend(
     settings: AttentionSettings | None, key: str, pixels: Tensor
-) -> AbstractContextManager[Attending | None]:
-    """Return a block around a forward of one image, in which its attention is computed.
-
-    Args:
-        settings: what is computed; None for nothing.
-        key: the key of the image.
-        pixels: the pixels of the image, (1, …).
-    """
-    return nullcontext() if settings is None else settings.attend(key, pixels)
+) -> Iterator[Attending | None]:
+    """Compute the attention of the forward of one image (1, …) in the block, if it is wanted."""
+    if settings is None:
+        yield None
+        return
+    attending, model = Attending(settings, key, settings.find(pixels)), settings.model
+    with listen_to_operations(model, list_watchable(model), attending):
+        yield attending

@@ -16,7 +16,7 @@ from hookcli.errors import ForwardError
 from hookcli.hooks.nested import map_tensors, named_tensors
 from hookcli.outside.foreign import ENDS, Surroundings, first_line
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
-from hookcli.passes.restorers import memory_of, tensor_restorers
+from hookcli.passes.restorers import memory_of, restoring, tensor_restorers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -112,16 +112,13 @@ def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]
     return bool(output) and all(isinstance(each, Mapping) for each in output)
 
 
-class _ModelCode:
+class _ModelCode(Surroundings):
     """A ``with`` block in which code of a model runs: what it raises becomes a ForwardError."""
 
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
         """``describe`` returns the message and the hint for an error."""
+        super().__init__()
         self._describe = describe
-        self._surroundings = Surroundings()
-
-    def __enter__(self) -> None:
-        self._surroundings.__enter__()
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
@@ -131,7 +128,7 @@ class _ModelCode:
         Raises:
             ForwardError: the model raised an exception.
         """
-        self._surroundings.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
         if error is not None and _is_model_error(error):
             raise ForwardError(*self._describe(error)) from error
 
@@ -153,15 +150,9 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
             undo.append(partial(operator.setitem, module._buffers, name, buffer))
             if buffer is not None and not is_lazy(buffer):
                 undo += tensor_restorers(buffer, memories)
-    devices = {value.device for value in model.parameters() if value.device.type == "cuda"}
-    try:
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(seed)
-            yield
-    finally:
-        with torch.inference_mode(False), torch.no_grad():
-            for restore in undo:
-                restore()
+    with restoring(model, undo):
+        torch.manual_seed(seed)
+        yield
 
 
 def _is_model_error(error: BaseException) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hookcli.activations.observation import Observation, read_records
-from hookcli.activations.stats import reduce_rows, to_dense
+from hookcli.activations.stats import reduce_rows
 from hookcli.config import DEFAULTS
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import RequestError
 from hookcli.hooks.change import change, change_input_gradients
+from hookcli.hooks.dense import to_dense
 from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled

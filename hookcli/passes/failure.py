@@ -7,6 +7,7 @@ depend on anything that the model itself has to answer, because the model may ra
 from __future__ import annotations
 
 import inspect
+import traceback
 from typing import TYPE_CHECKING, TypeGuard
 
 import torch
@@ -48,10 +49,11 @@ def describe_failure(
     weight = ask(failed, "weight")
     reason = first_line(error)
     path = paths.get(id(failed)) or ROOT_LABEL
-    facts = [f"it was given {given}" if given else ""]
-    facts.append(f"its weight is {shape_text(weight.shape)}" if isinstance(weight, Tensor) else "")
-    last = list(dict.fromkeys(observed))[-_LAST_LAYERS:]
-    facts.append(f"the last observed layers were {', '.join(last)}" if last else "")
+    facts = [f"it was given {given}"] if given else []
+    if isinstance(weight, Tensor):
+        facts.append(f"its weight is {shape_text(weight.shape)}")
+    if last := list(dict.fromkeys(observed))[-_LAST_LAYERS:]:
+        facts.append(f"the last observed layers were {', '.join(last)}")
     if is_out_of_memory(error):
         facts.append("try --batch-size 1, or a smaller --size")
     if failed.training and "more than 1 value per channel" in reason:
@@ -62,18 +64,12 @@ def describe_failure(
         facts.append("hookcli gives one tensor; for more see docs/guide/models.md: four lines")
     if isinstance(error, RecursionError):
         facts.append("it calls itself without end, or its modules are nested too deep")
-    hint = "; ".join(fact for fact in facts if fact)
-    return f"the model failed in {path} ({type(failed).__name__}): {reason}", hint
+    return f"the model failed in {path} ({type(failed).__name__}): {reason}", "; ".join(facts)
 
 
 def frames_of(error: BaseException) -> list[FrameType]:
     """Return the frames of an error's traceback, the outermost first."""
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append(trace.tb_frame)
-        trace = trace.tb_next
-    return frames
+    return [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
 
 
 def is_module(value: object) -> TypeGuard[nn.Module]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from hookcli.activations.attention_maps import refuse_rollout
 from hookcli.activations.token_trails import TokenTrails
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
@@ -55,7 +56,6 @@ class AttentionCall:
         call: the module that computes it, and which of its attention calls it is.
         path: the path of the function as an operation.
         place: which call of that operation it is, from 0.
-        function: the name of the function.
         places: the parts of the image that its queries and keys stand for.
     """
 
@@ -64,10 +64,6 @@ class AttentionCall:
     place: int
     function: str
     places: TokenPlaces
-
-    def hidden_row(self, reason: str) -> AttentionRow:
-        """Return the row of the call for an image of which no figures are known."""
-        return hidden_row(self.call, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +80,9 @@ class FoundAttention:
     hidden: tuple[tuple[Call, str], ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def hidden_rows(self) -> list[AttentionRow]:
-        """A row for each attention that is not visible."""
-        return [hidden_row(call, reason) for call, reason in self.hidden]
+    def refuse_rollout(self) -> str:
+        """Return why the attention cannot be rolled out over the calls; empty if it can."""
+        return refuse_rollout([call.places for call in self.calls])
 
 
 def hidden_row(call: Call, reason: str) -> AttentionRow:
@@ -101,13 +96,9 @@ def hidden_row(call: Call, reason: str) -> AttentionRow:
 def find_attention(
     model: nn.Module, feed: ModelInputs, layers: Sequence[LayerInfo], pixels: Tensor
 ) -> FoundAttention:
-    """Return the attention in forwards of pixels of one shape.
+    """Return the attention of layers, and of all inside them, in forwards of pixels of a shape.
 
-    Args:
-        model: the model.
-        feed: how the model is called with pixels.
-        layers: the layers whose attention is wanted, and that of all modules inside them.
-        pixels: pixels (1, …) of that shape.
+    The pixels (1, …) are some of that shape.
 
     Raises:
         RequestError: the model is not given one tensor of pictures or clips.
@@ -133,17 +124,13 @@ def find_attention(
         (Call(layer, order=next(orders), side="attention"), why)
         for layer, why in _list_hidden(model, layers, finder)
     )
-    hidden = (*changed, *unseen)
-    return FoundAttention(calls, hidden, finder.counts)
+    return FoundAttention(calls, (*changed, *unseen), finder.counts)
 
 
 def _follow_other(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finder:
     """Follow the tokens of a noisy negative that is turned round.
 
     If the model cannot take a negative, they are those of the same pixels.
-
-    Raises:
-        ForwardError: the model cannot take the same pixels twice.
     """
     noise = torch.rand(pixels.shape).to(pixels) * (pixels.amax() - pixels.amin() + 1)
     with suppress(ForwardError):
@@ -154,22 +141,21 @@ def _follow_other(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finde
 def _follow(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finder:
     """Run a forward of pixels, and follow its tokens."""
     arguments = feed.arguments_of(pixels)
-    learned = [arguments, *map(vars, model.modules())]
-    finder = _Finder(pixels, learned, {layer.module_path: layer for layer in list_layers(model)})
+    trails = TokenTrails(pixels, [arguments, *map(vars, model.modules())])
+    finder = _Finder({layer.module_path: layer for layer in list_layers(model)}, trails)
     run_watched(model, arguments, finder)
     return finder
 
 
 def _is_chosen(call: AttentionCall, layers: Sequence[LayerInfo]) -> bool:
     own = call.call.layer.module_path
-    for layer in layers:
-        if layer.is_operation:
-            chosen = not layer.chosen_calls or call.place in layer.chosen_calls
-            if layer.module_path == call.path and chosen:
-                return True
-        elif is_inside(own, layer.module_path):
-            return True
-    return False
+    return any(
+        layer.module_path == call.path
+        and (not layer.chosen_calls or call.place in layer.chosen_calls)
+        if layer.is_operation
+        else is_inside(own, layer.module_path)
+        for layer in layers
+    )
 
 
 def _list_hidden(
@@ -192,13 +178,15 @@ def _list_hidden(
         is_seen = any(is_inside(each, path) or is_inside(path, each) for each in seen)
         has_run = any(is_inside(each, path) for each in finder.ran)
         if has_run and not inner and not is_seen and any(is_inside(path, each) for each in wanted):
-            evidence = {_LOST: finder.blind, _NO_SOFTMAX: finder.products}
-            reasons = [
-                reason
-                for reason, paths in evidence.items()
-                if any(is_inside(each, path) for each in paths)
-            ]
-            yield finder.layers[path], (reasons or [_HIDDEN])[0]
+            evidence = {_LOST: finder.blind, _NO_SOFTMAX: finder.products, _HIDDEN: {path}}
+            yield (
+                finder.layers[path],
+                next(
+                    reason
+                    for reason, paths in evidence.items()
+                    if any(is_inside(each, path) for each in paths)
+                ),
+            )
 
 
 def _has_name_of_attention(path: str, module: nn.Module) -> bool:
@@ -214,37 +202,29 @@ def is_inside(path: str, other: str) -> bool:
 
 @dataclass(slots=True)
 class _Finder:
-    """The listener of the forward that finds the attention calls, with the trails of its tokens.
+    """The listener of the forward that finds the attention calls.
 
     Attributes:
-        pixels: the pixels of the image, (1, …).
-        learned: what is not computed from them.
         layers: the modules by their paths.
-        calls: the attention calls.
         ran: the paths of the modules that called any function of torch.
         products: those that multiplied tokens with tokens.
         blind: those that weighed values with a softmax over what could not be followed.
         counts: how often each function that may be an attention was called, by its path.
     """
 
-    pixels: Tensor
-    learned: Sequence[object]
     layers: Mapping[str, LayerInfo]
+    trails: TokenTrails
     calls: list[AttentionCall] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)
     products: set[str] = field(default_factory=set)
     blind: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
-    _trails: TokenTrails = field(init=False)
     _of_modules: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self._trails = TokenTrails(self.pixels, self.learned)
 
     def explain_change(self, call: AttentionCall) -> str:
         """Return why the probabilities of a call are not those that weigh the values, if so."""
         place = call.call.order - 1
-        shares = self._trails.shares
+        shares = self.trails.shares
         reasons = {
             _PROJECTED: shares.projected,
             _MIXED: shares.added,
@@ -268,10 +248,10 @@ class _Finder:
         operation = cast("OperationCall", begun)
         module_path, name = split_path(operation.path)
         self.ran.add(module_path)
-        places = self._trails.follow(operation.function, operation.args, operation.kwargs, output)
-        if self._trails.saw_product:
+        places = self.trails.follow(operation.function, operation.args, operation.kwargs, output)
+        if self.trails.saw_product:
             self.products.add(module_path)
-        if self._trails.saw_softmax:
+        if self.trails.saw_softmax:
             self.blind.add(module_path)
         if name not in FUNCTIONS or output is None:
             return

@@ -54,40 +54,29 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
     out, and so is what returns no tensor. Afterwards the buffers of the model, which batch norms in
     training change, and the state of the random numbers are what they were.
 
-    Args:
-        model: the model.
-        arguments: the positional arguments of its forward.
-
     Raises:
         ForwardError: the model raised an exception.
     """
     finder = _Finder()
     with torch.inference_mode(False):  # its tensors do not count how often they are written
         own = map_tensors(arguments, lambda _, tensor: tensor.clone())
-        run_aside(model, cast("tuple[object, ...]", own), finder)
+        with unchanged(model):
+            run_watched(model, cast("tuple[object, ...]", own), finder)
     modules = {layer.module_path: layer for layer in list_layers(model)}
     found = []
     for path, seen in finder.seen.items():
         module_path, name = split_path(path)
         if seen.returns:
-            computes = seen.computes and may_compute(name)
-            channels = channels_of_operation(name)
-            around = modules.get(module_path, modules[""])
             layer = LayerInfo(
-                path, name, depth_of(module_path), channels=channels, tokens=around.tokens
+                path,
+                name,
+                depth_of(module_path),
+                channels=channels_of_operation(name),
+                tokens=modules.get(module_path, modules[""]).tokens,
             )
+            computes = seen.computes and may_compute(name)
             found.append(FoundOperation(layer, tuple(seen.moments), computes))
     return tuple(found)
-
-
-def run_aside(model: nn.Module, arguments: tuple[object, ...], listener: Listener) -> None:
-    """Run a forward for its operations alone, and leave no trace of it in the model.
-
-    Raises:
-        ForwardError: the model raised an exception.
-    """
-    with unchanged(model):
-        run_watched(model, arguments, listener)
 
 
 def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Listener) -> None:

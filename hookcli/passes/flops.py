@@ -43,9 +43,6 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ``torch.utils.flop_counter.FlopCounterMode`` returns the same count but loads torch's compiler:
     torch wraps the dispatch function of a mode in one that imports it (1 to 1.5 s), unless the mode
     declines. What runs inside a higher-order operator (``torch.cond``) is not counted.
-
-    Attributes:
-        total: the count so far.
     """
 
     supports_higher_order_operators = True

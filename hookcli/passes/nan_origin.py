@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from hookcli.activations.stats import name_not_finite
 from hookcli.errors import ForwardError
 from hookcli.hooks.change import Change, change, change_input_gradients
+from hookcli.hooks.dense import name_not_finite
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import named_tensors
@@ -22,7 +22,7 @@ from hookcli.passes.find_operations import find_operations
 from hookcli.records.edit_effects import EditEffects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hookcli.edits.resolve import Edits
     from hookcli.models.inputs import ModelInputs
@@ -41,15 +41,9 @@ def find_nan_origin(
     """Return sentences that name what made ``NaN`` and ``Inf``, by these two words.
 
     It is looked for in the forward, then in the forward with edits, then in the backward. What the
-    forward makes by itself comes before what an edit is known to have made.
-
-    Args:
-        model: the model, in evaluation mode.
-        feed: how the model is called with pixels.
-        pixels: the pixels of one image, (1, …).
-        edits: the edits of the run.
-        made_by: the text of the edit that made one in the run, by the two words.
-        score: computes the score at which a backward starts; None without a backward.
+    forward makes by itself comes before what an edit is known to have made: ``made_by`` has the
+    text of that edit by the two words. The model, in evaluation mode, is given the pixels (1, …) of
+    one image. ``score`` computes the score at which a backward starts; None without a backward.
     """
     made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in made_by.items()}
     made |= find_forward_origin(model, feed, pixels)
@@ -71,13 +65,8 @@ def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> 
     between them is, which is then looked for in another forward. Values that only go into modules
     and come out of none, as a mask of minus infinity does, are not reported, unless a module made
     ``NaN`` of ``Inf``.
-
-    Args:
-        model: the model, in evaluation mode.
-        feed: how the model is called with pixels.
-        pixels: the pixels of one image, (1, …).
     """
-    kinds = _kinds([pixels])
+    kinds = _kinds_in(pixels)
     watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in kinds})
     with (
         contextlib.suppress(ForwardError),  # what was watched until the model failed is reported
@@ -101,21 +90,17 @@ def _find_operations(
 ) -> dict[str, str]:
     """Return the operation that made each kind of value, as far as one is seen to make it.
 
-    Args:
-        model: the model.
-        feed: how the model is called with pixels.
-        pixels: the pixels of one image, (1, …).
-        between: the path of the module inside which each kind was made between modules.
+    ``between`` is the path of the module inside which each kind was made between modules.
     """
     made: dict[str, str] = {}
     given: list[frozenset[str]] = []
 
     def started(_call: Call, inputs: object) -> None:
-        given.append(_kinds(tensor for _, tensor in named_tensors(inputs)))
+        given.append(_kinds_in(inputs))
 
     def finished(call: Call, output: object) -> None:
         module_path, _ = split_path(call.layer.module_path)
-        kinds = _kinds(tensor for _, tensor in named_tensors(output)) - given.pop()
+        kinds = _kinds_in(output) - given.pop()
         for kind in sorted(kinds - made.keys()):
             if between.get(kind) == module_path:
                 made[kind] = call.id
@@ -140,28 +125,18 @@ def find_backward_origin(
 
     The first gradient that holds such a value decides: if the gradient goes into a module's
     backward, the value was made between modules; if it comes out, the module made it.
-
-    Args:
-        model: the model, in evaluation mode.
-        feed: how the model is called with pixels.
-        pixels: the pixels of one image, (1, …).
-        score: computes the score at which the backward starts.
-        changes: the edits of the run.
     """
     made: dict[str, str] = {}
 
     def look(call: Call, gradient: Tensor) -> None:
         name = f"{replace(call, side='output', output_key='').id} ({call.layer.module_type})"
-        for kind in sorted(_kinds([gradient]) - made.keys()):
+        for kind in sorted(_kinds_in(gradient) - made.keys()):
+            where = f"by the backward of {name}: its inputs were finite"
             if call.side == "grad_output":
-                made[kind] = (
-                    f"{kind} is made in the backward of the operations "
-                    f"that use the output of {name}"
-                )
+                where = f"in the backward of the operations that use the output of {name}"
             elif call.side == "param":
-                made[kind] = f"{kind} is made in the gradient of {call.id.removeprefix('param:')}"
-            else:
-                made[kind] = f"{kind} is made by the backward of {name}: its inputs were finite"
+                where = f"in the gradient of {call.id.removeprefix('param:')}"
+            made[kind] = f"{kind} is made {where}"
 
     with (
         contextlib.suppress(ForwardError),
@@ -171,9 +146,8 @@ def find_backward_origin(
         observe_gradients(model, list_watchable(model), look),
         change_input_gradients(model, changes),
     ):
-        call_backward(
-            score(call_model(model, feed.arguments_of(pixels.clone()), seed=feed.seed)).value
-        )
+        output = call_model(model, feed.arguments_of(pixels.clone()), seed=feed.seed)
+        call_backward(score(output).value)
     return made
 
 
@@ -182,7 +156,6 @@ class _Running:
     """A call that has started and not ended.
 
     Attributes:
-        call: the call.
         kinds: which of ``NaN`` and ``Inf`` its inputs hold.
         last_child: the id of the call inside it that ended last; empty before the first.
     """
@@ -206,7 +179,6 @@ class _Watcher:
     """Follows one forward and notes where ``NaN`` and ``Inf`` first appear.
 
     Attributes:
-        model: the model.
         made: sentences that name the producers, by ``NaN`` and ``Inf``.
         running: the calls that have started and not ended, the outermost first.
         came_out: which of the two some module has returned.
@@ -222,21 +194,20 @@ class _Watcher:
     causes: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def started(self, call: Call, inputs: object) -> None:
-        kinds = _kinds(tensor for _, tensor in named_tensors(inputs))
+        kinds = _kinds_in(inputs)
         for kind in sorted(kinds - self.made.keys()):
             if self.running:
                 self.made[kind] = self._between(self.running[-1], kind, f"before {call.id}")
             else:
-                self.made[kind] = (
-                    f"{kind} is made from the pixels before the model's forward begins"
-                )
+                where = "from the pixels before the model's forward begins"
+                self.made[kind] = f"{kind} is made {where}"
         self.running.append(_Running(call, kinds))
 
     def finished(self, call: Call, output: object) -> None:
         ended = self.running.pop()
         if self.running:
             self.running[-1].last_child = call.id
-        kinds = _kinds(tensor for _, tensor in named_tensors(output))
+        kinds = _kinds_in(output)
         self.came_out |= kinds
         for kind in sorted(kinds - self.made.keys()):
             self.made[kind] = self._blame(ended, kind)
@@ -248,7 +219,7 @@ class _Watcher:
         recurse = isinstance(module, nn.MultiheadAttention)
         own = [*module.named_parameters(recurse=recurse), *module.named_buffers(recurse=False)]
         for name, values in own:
-            if kind in _kinds([values]):
+            if kind in _kinds_in(values):
                 return f"{ended.name} has {kind} in its own {name}"
         if module._modules and ended.last_child:
             return self._between(ended, kind, "before its end")
@@ -260,7 +231,7 @@ class _Watcher:
         return f"{kind} is made inside {parent.name}, {place} and {end}, between modules"
 
 
-def _kinds(tensors: Iterable[Tensor]) -> frozenset[str]:
-    """Return which of ``NaN`` and ``Inf`` the tensors hold."""
-    names = " ".join(name_not_finite(tensor) for tensor in tensors)
+def _kinds_in(values: object) -> frozenset[str]:
+    """Return which of ``NaN`` and ``Inf`` the tensors among values hold."""
+    names = " ".join(name_not_finite(tensor) for _, tensor in named_tensors(values))
     return frozenset(kind for kind in ("NaN", "Inf") if kind in names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict, deque
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +13,30 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch import nn
 
 _KINDS = (OrderedDict, dict, list, set, deque, bytearray)  # the narrower ones first
+
+
+@contextmanager
+def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterator[None]:
+    """Call ``undo`` when the block ends; torch's random numbers go on from what they were."""
+    devices = {value.device for value in (*model.parameters(), *model.buffers())}
+    try:
+        with torch.random.fork_rng(device for device in devices if device.type == "cuda"):
+            yield
+    finally:
+        with torch.inference_mode(False), torch.no_grad():
+            for restore in undo:
+                restore()
 
 
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:
     """Yield functions that restore a tensor: its memory, shape and gradient, and its values.
 
-    Args:
-        tensor: the tensor.
-        memories: those whose values are restored already or need not be; its own is added.
+    The values of ``memories`` are restored already or need not be; its own memory is added.
     """
     memory = memory_of(tensor)
     if memory is None:

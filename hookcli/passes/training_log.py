@@ -38,14 +38,9 @@ def write_log(
     records: Sequence[LayerRecord],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Write the figures of every record, and a grid of every spatial tensor.
+    """Write the figures of every record, and a grid of every spatial tensor that was kept.
 
-    Args:
-        writer: receives them.
-        step: the number of the training step.
-        prefix: the first part of every tag; the others are the call id and the figure.
-        records: what was recorded.
-        tensors: the tensors that were kept, by call id.
+    A tag is the prefix, the call id, and the name of the figure.
     """
     for record in records:
         for name, value in _list_figures(record.call.side, record.stats):

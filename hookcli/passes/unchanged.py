@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hookcli.errors import ForwardError
 from hookcli.outside.foreign import ask
 from hookcli.passes.call import run_model
-from hookcli.passes.restorers import memory_of, tensor_restorers, value_restorer
+from hookcli.passes.restorers import memory_of, restoring, tensor_restorers, value_restorer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,18 +36,10 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     however deep, their generators of random numbers, and the values of all tensors but parameters.
     Iterators, open files, and objects of Python's own library are not.
     """
-    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-    undo = list(_list_restorers(model))
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(device for device in devices if device.type == "cuda"):
-            yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
-        with torch.inference_mode(False), torch.no_grad():
-            for restore in undo:
-                restore()
+    of_python = partial(random.setstate, random.getstate())
+    of_numpy = partial(np.random.set_state, np.random.get_state())
+    with restoring(model, [of_python, of_numpy, *_list_restorers(model)]):
+        yield
 
 
 def throw_dice() -> None:

@@ -25,12 +25,8 @@ def choose_attention(
 ) -> AttentionSettings | None:
     """Return what is computed of the attention, or None if nothing is asked for.
 
-    Args:
-        scope: what is asked of the run.
-        loaded: the model.
-        sources: the images, or in a worker of a cluster one of them.
-        has_weights: whether the model has its weights; without them no forward looks for attention,
-            and None is returned.
+    A worker of a cluster gives one of the images. Without weights no forward looks for attention,
+    and None is returned.
 
     Raises:
         RequestError: no attention is inside the layers, or the pixel of ``--patch`` is not in what
@@ -44,7 +40,6 @@ def choose_attention(
     patch = find_patch(request.patch, loaded, sources)
     if not has_weights:
         return None
-    from hookcli.activations.attention_maps import refuse_rollout
     from hookcli.passes.attention import AttentionSettings
 
     settings = AttentionSettings(
@@ -66,8 +61,7 @@ def choose_attention(
             if "all" in request.layers
             else "all of the model's: --attention all",
         )
-    reason = refuse_rollout([call.places for call in found.calls]) if request.rollout else ""
-    if reason:
+    if request.rollout and (reason := found.refuse_rollout()):
         raise RequestError(f"--rollout cannot be computed: {reason}", "leave --rollout out")
     return settings
 
@@ -91,9 +85,7 @@ def choose_attention_layers(
 
 
 def find_patch(
-    pixel: tuple[int, int] | None,
-    loaded: LoadedModel,
-    sources: Sequence[ImageSource],
+    pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
     """Return where the network sees the pixel of ``--patch``, as shares of width and height.
 

@@ -39,10 +39,7 @@ def check_request(
 ) -> None:
     """Check the options that all commands share that run a model.
 
-    Args:
-        request: the model, the images, the layers and the changes to them.
-        edited_side: the side of an edit that names none.
-        with_gradients: the run has gradients, which edits may change.
+    An edit that names no side is of ``edited_side``; if the run has gradients, it may change them.
 
     Raises:
         RequestError: an option has a value that it cannot have.
@@ -82,9 +79,8 @@ def _check_words(request: RunRequest) -> None:
         is_layer = re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", word) and re.search(r"\d$|\.\d", word)
         if is_layer and request.layers != DEFAULTS.run.layers and not os.path.exists(word):  # noqa: PTH110  pathlib's may raise
             forms = ",".join((*request.layers, word))
-            raise RequestError(
-                f"there is no image {word!r}", f"several layers are one word: --layers {forms}"
-            )
+            hint = f"several layers are one word: --layers {forms}"
+            raise RequestError(f"there is no image {word!r}", hint)
 
 
 def check_run(config: RunConfig) -> None:
@@ -111,22 +107,21 @@ def check_run(config: RunConfig) -> None:
 
 def _check_machine(config: RunConfig) -> None:
     machine = config.machine
-    if machine.cluster is not None:
-        for name, value in (("--workers", machine.workers), ("--threads", machine.threads)):
-            if value is not None:
-                raise RequestError(
-                    f"{name} means nothing with --cluster",
-                    "use --cluster-workers and --cpus-per-worker",
-                )
-        if config.focus is not None:
-            raise RequestError("--focus is for one image, and --cluster for many")
-        if config.attention is not None and config.attention.patch is not None:
-            raise RequestError("--patch is for one image, and --cluster for many")
-        _check_cluster(machine.cluster, config.run.model.device)
-        if find_spec("ray") is None:
-            raise RequestError(
-                "--cluster needs Ray, which is not installed", "pip install 'hookcli[ray]'"
-            )
+    if machine.cluster is None:
+        return
+    for name, value in (("--workers", machine.workers), ("--threads", machine.threads)):
+        if value is not None:
+            hint = "use --cluster-workers and --cpus-per-worker"
+            raise RequestError(f"{name} means nothing with --cluster", hint)
+    patch = None if config.attention is None else config.attention.patch
+    for name, place in (("--focus", config.focus), ("--patch", patch)):
+        if place is not None:
+            raise RequestError(f"{name} is for one image, and --cluster for many")
+    _check_cluster(machine.cluster, config.run.model.device)
+    if find_spec("ray") is None:
+        raise RequestError(
+            "--cluster needs Ray, which is not installed", "pip install 'hookcli[ray]'"
+        )
 
 
 def _check_places(config: RunConfig) -> None:
@@ -257,17 +252,18 @@ def _check_rules(findings: FindingRequest) -> None:
 
 
 def _check_focus(config: RunConfig) -> None:
-    if config.focus is not None:
-        if len(config.run.images.names) != 1:
-            raise RequestError("--focus is a box in one image", "give one image")
-        if config.grids.mode == "none":
-            raise RequestError(
-                "--focus ranks the channels of grids, and cannot be used with --grids none"
-            )
-        if min(config.focus) < 0:
-            raise RequestError("--focus must begin inside the image: X and Y are at least 0")
-        if min(config.focus[2:]) < 1:
-            raise RequestError("--focus needs a width and a height of at least 1")
+    if config.focus is None:
+        return
+    if len(config.run.images.names) != 1:
+        raise RequestError("--focus is a box in one image", "give one image")
+    if config.grids.mode == "none":
+        raise RequestError(
+            "--focus ranks the channels of grids, and cannot be used with --grids none"
+        )
+    if min(config.focus) < 0:
+        raise RequestError("--focus must begin inside the image: X and Y are at least 0")
+    if min(config.focus[2:]) < 1:
+        raise RequestError("--focus needs a width and a height of at least 1")
 
 
 def _check_colours(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:

@@ -29,10 +29,7 @@ class Plan:
         images: how many images go through the model.
         files: about how many files will be written, if each layer is called once.
         megabytes: about how large the files can become together, in 1e6 bytes.
-        out_dir: the run folder.
-        skipped: the images that cannot be used.
         grids: ``layers``, ``sheet`` or ``none``.
-        sketches: a sketch of every tensor is kept.
         operations: how many of the layers are functional operations.
     """
 

@@ -63,10 +63,7 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> PlannedName
 def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
     """Check that the run may be written; with ``--resume`` finish one that is complete.
 
-    Args:
-        config: what was asked.
-        sources: the images.
-        cleans_up: delete the chunks that a complete run left behind.
+    With ``cleans_up`` the chunks that a complete run left behind are deleted.
 
     Raises:
         CompleteError: the run that is to be resumed is complete.

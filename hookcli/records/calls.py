@@ -34,8 +34,6 @@ class Uncalled:
 
 ROOT_LABEL = "(model)"
 OPERATION = "op:"  # what the name of a functional operation begins with
-
-
 RECOMPUTED = "it was recomputed during the backward"  # the reason why a call has no gradient
 
 
@@ -78,11 +76,9 @@ class LayerInfo:
         return self.module_path or ROOT_LABEL
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
-        """Return the layout of a tensor that this module takes or returns.
+        """Return the layout of a tensor of this shape, with the leading axis, in or out of it.
 
-        Args:
-            shape: the shape of the tensor, with its leading axis.
-            pixels: the height and width of the network's input; None if they are not known.
+        ``pixels`` are the height and width of the network's input, if they are known.
         """
         if not self.inferred or len(self.inferred) != len(shape):
             return resolve_layout(shape, self.channels, pixels, self.tokens)
@@ -95,7 +91,6 @@ class Call:
     """One tensor of one call of one layer.
 
     Attributes:
-        layer: the layer.
         call_index: 0 for the layer's first call in one forward, then 1, and so on.
         order: the position among the observed calls, from 1, by the moment the call started.
         side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of

@@ -57,11 +57,7 @@ def list_differences(
     """Yield how the request of a run that was begun differs from the one that is wanted.
 
     Each difference is worded to follow "was begun": ``with --layers conv, not --layers linear``.
-
-    Args:
-        begun: the request that the run was begun with.
-        wanted: the request to compare it with.
-        prefix: comes before the name of each key.
+    The prefix comes before the name of each key.
     """
     for key, new in wanted.items():
         old, name = begun.get(key), f"{prefix}{key}"

@@ -79,8 +79,7 @@ class Layout:
     Attributes:
         name: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``.
         channel_axis: the axis that holds channels; None when it is not known.
-        height: the rows of one feature map; 0 when there is no spatial form.
-        width: the columns of one feature map; 0 when there is no spatial form.
+        height: the rows of one feature map; 0, as the width, when there is no spatial form.
         prefix: the number of tokens before the spatial ones: class, distillation and register
             tokens. With NLC there can be others after them, such as detection tokens.
         inferred: neither the type of the module nor the shape told the layout, but another tensor
@@ -135,10 +134,8 @@ class Layout:
         """Return the shape (N, C, H, W) of the feature maps of a tensor of this layout.
 
         For a clip it is (N, C, D, H, W), and for a sequence (N, C, L). A tensor that was transposed
-        to ``channels_first`` can be reshaped to it, once it is cut down to ``image_tokens``.
-
-        Args:
-            shape: the shape of the tensor. It has a channel axis and, with NLC, spatial form.
+        to ``channels_first`` can be reshaped to it, once it is cut down to ``image_tokens``. It has
+        a channel axis and, with NLC, spatial form.
         """
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
         if self.name == "NLC":
@@ -179,12 +176,8 @@ def resolve_layout(
 ) -> Layout:
     """Name the axes of a tensor whose first axis is the batch.
 
-    Args:
-        shape: the shape of the tensor, with its leading axis.
-        channels: ``LayerInfo.channels`` of the module.
-        pixels: the height and width of the network's input, whose proportions feature maps keep (to
-            a pixel). None means square.
-        tokens: ``LayerInfo.tokens`` of the module.
+    Feature maps keep the proportions (to a pixel) of ``pixels``, the height and width of the
+    network's input; None means square. The other arguments are those of ``LayerInfo``.
     """
     if 0 in shape or channels.follows_input:
         return UNKNOWN
@@ -208,11 +201,6 @@ def recall_layout(
 
     The name alone does not tell the size of the feature maps, nor how many tokens come before them:
     of tokens, the fewest are taken that leave an image.
-
-    Args:
-        name: ``Layout.name``.
-        shape: the shape that ``resolve_layout`` was given.
-        pixels: the height and width that ``resolve_layout`` was given.
     """
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)

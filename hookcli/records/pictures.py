@@ -139,7 +139,5 @@ LABEL_ROW = 13  # pixels: the height of a line of text above a tile
 LEVELS = 240
 MIDDLE = LEVELS // 2  # the level of zero of signed levels, with as many levels above as below
 NOT_FINITE = 240  # the level of NaN and Inf
-MAP_LEVELS = (
-    255  # of channels at the resolution of their layer; the next one is that of NaN and Inf
-)
+MAP_LEVELS = 255  # of channels at the resolution of their layer; the next is that of NaN and Inf
 MOST_SIDE = 256  # pixels on a side of such a channel

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from hookcli import errors
 from hookcli.outside.documents import Axes, Sha256, said
 from hookcli.outside.files import read_regular
-from hookcli.outside.notebook import (
-    MOST_NOTES,
-    MOST_PICTURES,
-    MOST_ROWS,
-    render_layers,
-)
+from hookcli.outside.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, render_layers
 from hookcli.outside.png import MOST_BYTES
 from hookcli.records.rules import RULES
 from hookcli.records.statistics import figures_of, layer_cells
@@ -151,12 +146,7 @@ class RunResult:
         """Return what a notebook shows: the model, what was found, the layers and some grids."""
         notes = [*describe_run(self.model.weights, self.findings), *self._list_places()]
         rows = [
-            layer_cells(
-                row.call_id,
-                row.module_type,
-                shape_text(row.shape),
-                figures_of(row),
-            )
+            layer_cells(row.call_id, row.module_type, shape_text(row.shape), figures_of(row))
             for row in self.rows[:MOST_ROWS]
         ]
         title = run_title(self.model.name, len(self.rows), len(self.images))

@@ -21,9 +21,7 @@ class UncalledGroup:
     """Layers that did not run for the same reason.
 
     Attributes:
-        layers: the names of the layers.
         names: the names in a short form.
-        reason: why they did not run.
     """
 
     layers: tuple[str, ...]

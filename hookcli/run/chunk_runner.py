@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hookcli.activations.stats import name_not_finite
 from hookcli.errors import NoBoxError
+from hookcli.hooks.dense import name_not_finite
 from hookcli.hooks.nested import named_tensors
 from hookcli.images.fit import refuse_unlike
 from hookcli.passes.failure import is_out_of_memory

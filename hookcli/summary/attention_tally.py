@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hookcli.records.attention import AttentionRow
+
+_OF_HEADS = ("entropy", "prefix_share", "distance")  # the figures of a row with one of each head
 
 
 @dataclass(slots=True)
@@ -16,8 +19,8 @@ class HeadSums:
         counts: how many these are.
     """
 
-    sums: list[float] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    sums: list[float]
+    counts: list[int]
 
     @classmethod
     def of(cls, values: tuple[float | None, ...]) -> HeadSums:
@@ -41,54 +44,34 @@ class AttentionTally:
     """One attention call over some images.
 
     Attributes:
-        row: the facts of the call, as the first of the images has them.
-        images: the number of images.
-        entropy: the entropy of each head.
-        prefix_share: the share of each head's attention on the prefix.
-        distance: how far each head looks.
+        row: the row of the first image that has figures.
+        heads: the sums of its figures of heads, by the name of the figure.
     """
 
     row: AttentionRow
-    images: int = 0
-    entropy: HeadSums = field(default_factory=HeadSums)
-    prefix_share: HeadSums = field(default_factory=HeadSums)
-    distance: HeadSums = field(default_factory=HeadSums)
+    images: int
+    heads: dict[str, HeadSums]
 
     @classmethod
     def of(cls, row: AttentionRow) -> AttentionTally:
         """Return the tally of one image, whose figures ``row`` holds."""
-        return cls(
-            replace(row, entropy=(), prefix_share=(), distance=()),
-            row.images,
-            HeadSums.of(row.entropy),
-            HeadSums.of(row.prefix_share),
-            HeadSums.of(row.distance),
-        )
+        heads = {name: HeadSums.of(getattr(row, name)) for name in _OF_HEADS}
+        return cls(row, row.images, heads)
 
     def merge(self, other: AttentionTally) -> None:
         """Add the tally of later images."""
         self.images += other.images
         if not self.row.function:  # of the images before, no figures were known
             self.row = replace(other.row, reason=other.row.reason or self.row.reason)
-            self.entropy, self.prefix_share = other.entropy, other.prefix_share
-            self.distance = other.distance
+            self.heads = other.heads
             return
         errors = [each for each in (self.row.row_error, other.row.row_error) if each is not None]
-        self.row = replace(
-            self.row,
-            row_error=max(errors, default=None),
-            broken=self.row.broken + other.row.broken,
-        )
-        self.entropy.merge(other.entropy)
-        self.prefix_share.merge(other.prefix_share)
-        self.distance.merge(other.distance)
+        broken = self.row.broken + other.row.broken
+        self.row = replace(self.row, row_error=max(errors, default=None), broken=broken)
+        for name, sums in self.heads.items():
+            sums.merge(other.heads[name])
 
     def means(self) -> AttentionRow:
         """Return the row with the means over the images."""
-        return replace(
-            self.row,
-            images=self.images,
-            entropy=self.entropy.means(),
-            prefix_share=self.prefix_share.means(),
-            distance=self.distance.means(),
-        )
+        means: dict[str, Any] = {name: sums.means() for name, sums in self.heads.items()}
+        return replace(self.row, images=self.images, **means)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from hookcli.records.calls import Call
 from hookcli.records.layouts import INFERRED, Layout
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_NAMED
-from hookcli.records.statistics import OVER, STATISTICS, Statistics, figures_of
+from hookcli.records.statistics import TotalStats, figures_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,53 +43,15 @@ class RuleHit:
             self.number, self.against = other.number, other.against
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TotalStats(Statistics):
-    """The statistics of the values of one or more images together.
-
-    Attributes:
-        numel: the number of values.
-    """
-
-    numel: int = 0
-
-    @property
-    def finite(self) -> int:
-        """The number of finite values."""
-        return self.numel - self.nan_count - self.inf_count
-
-    def merge(self, other: TotalStats) -> TotalStats:
-        """Return the statistics of the values of both."""
-        one, two = (
-            {**figures_of(part), "numel": part.numel, "finite": part.finite}
-            for part in (self, other)
-        )
-        figures: dict[str, Any] = {}
-        for name, each in STATISTICS.items():
-            over = OVER[each.unit]
-            if one[over] and two[over]:
-                figures[name] = each.merge(name, one, two)
-            else:
-                figures[name] = (one if one[over] else two)[name]
-        return TotalStats(numel=self.numel + other.numel, **figures)
-
-
 @dataclass(slots=True)
 class CallTally:
-    """The figures of one call over the images so far.
+    """The figures of one call over the images so far; shape and the like are those of the first.
 
     Attributes:
-        call: the call, and which of its tensors it is.
-        layout: the layout of the first image's tensor.
-        shape: the shape of the first image's tensor.
-        dtype: the dtype of the first image's tensor.
-        histogram: the histogram of the first image.
-        images: the number of images.
-        stats: the statistics of all images.
         low: the smallest value of each channel, as bytes of float64; None without channels, or when
             images differ in the number of channels.
         high: the largest value of each channel, in the same form.
-        channels: the number of channels of the first image; None without channels.
+        channels: the number of channels; None without any.
         signs: the rules whose thresholds were passed, with what passed them.
         changes: the sum of the squares of the images' distances from the run without edits; None in
             a run without edits.

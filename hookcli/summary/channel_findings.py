@@ -7,7 +7,7 @@ holds a single value. These are counted in its finding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ _ENDS = {
 }
 _ACTIVATIONS = {*_ENDS, "ReLU", "relu", "sigmoid", "tanh", "relu6", "hardswish", "hardsigmoid"}
 _NAMED = 2  # at most this many other layers are named
-_LEAST_VALUES = 4  # per channel, over all images
+_LEAST_VALUES = 4  # per channel, over all images: a single one may be zero by chance
 _MIXING = ("Conv", "Linear")  # types of layers whose channels come from all of the layer before
 _SAYS = {
     "dead": "are zero everywhere",
@@ -44,8 +44,6 @@ class _Hit:
     """A call of which more channels are dead, constant or saturated than the threshold allows.
 
     Attributes:
-        rule: the rule.
-        tally: the figures of the call.
         places: which channels these are.
         channels: how many the call has.
         after: how many calls hold the same because of this one.
@@ -55,7 +53,7 @@ class _Hit:
     tally: CallTally
     places: frozenset[int]
     channels: int
-    after: int = field(default=0)
+    after: int = 0
 
     @property
     def number(self) -> int:
@@ -72,12 +70,8 @@ class _Hit:
     @property
     def kind(self) -> tuple[str, str, str, bool]:
         """The same for layers that do the same work in other blocks and lose as much."""
-        return (
-            self.rule,
-            role_of(self.path).name,
-            self.tally.call.layer.module_type,
-            self.share == 1,
-        )
+        role, kind = role_of(self.path).name, self.tally.call.layer.module_type
+        return self.rule, role, kind, self.share == 1
 
     def is_part_of(self, other: _Hit) -> bool:
         """Return whether this call runs inside the other one."""
@@ -158,7 +152,7 @@ def _in_order_of_their_ends(outputs: Sequence[CallTally]) -> list[CallTally]:
 
 def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:
     ranges = tally.ranges()
-    if ranges is None or not _says_something(tally):
+    if ranges is None or not tally.channels or tally.stats.numel / tally.channels < _LEAST_VALUES:
         return
     pairs = list(zip(*(values.tolist() for values in ranges), strict=True))
     kind = tally.call.layer.module_type
@@ -171,11 +165,6 @@ def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:
         places = frozenset(place for place, pair in enumerate(pairs) if holds(*pair))
         if places and len(places) / len(pairs) >= limits[rule]:
             yield _Hit(rule, tally, places, len(pairs))
-
-
-def _says_something(tally: CallTally) -> bool:
-    """Return whether each channel has several values: a single one may be zero by chance."""
-    return bool(tally.channels) and tally.stats.numel / (tally.channels or 1) >= _LEAST_VALUES
 
 
 def _at_an_end(module_type: str, low: float, high: float) -> bool:

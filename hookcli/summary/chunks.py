@@ -34,20 +34,15 @@ class Chunk:
         number: the number of the chunk, from 0.
         files: the state of each file that was planned, in the order of the plan.
         images: the images that went through the model, in the same order.
-        skipped: the images that could not be used.
         calls: the figures of the images, by call id.
         called: the module paths of the selected layers that ran.
         written: the module that wrote over the output of a call, by call id.
         broken: the first image that holds a ``NaN``, and the first that holds an ``Inf``.
-        grids: the pictures of feature maps, and what they show.
-        heats: the maps that were drawn over the images.
-        thumbnails: the pictures of thumbnails.
         attention: the figures of the attention calls, by call id.
         attention_maps: the maps of the attention calls, for the page.
         written_files: the files that were written, relative to the run folder.
         alone: whether images may not share a forward from this chunk on.
         halved: the number of batches that ran out of memory and were divided.
-        edits: what the edits did.
         merge_key: the settings that must be the same before two chunks may be merged.
     """
 

@@ -20,9 +20,6 @@ class Evidence:
 
     Attributes:
         calls: the figures of each call over the images, by call id.
-        uncalled: the selected layers that did not run.
-        skipped: the images that were not used.
-        model: the model that ran.
         takes_any_size: the model was made for pictures of no particular size.
         sizes: two sizes of each image, by its key: the height and width of the image as it was
             given, and of the network's input.

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 from hookcli.records.rules import RULES
 from hookcli.summary import layer_findings, run_findings
 from hookcli.summary.channel_findings import find_channels
-from hookcli.summary.evidence import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hookcli.records.runs import Finding
-
-__all__ = ["RULES", "Evidence", "list_findings"]
+    from hookcli.summary.evidence import Evidence
 
 
 def list_findings(

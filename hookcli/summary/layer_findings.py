@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hookcli.records.calls import RECOMPUTED
 from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, Finding
-from hookcli.records.text import and_more
+from hookcli.records.text import and_more, count
 from hookcli.summary.scales import role_of
 
 if TYPE_CHECKING:
@@ -26,17 +26,12 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
         if not signs and not made:
             continue
         layer, total = _first_part(evidence, signs), sum(sign.number for sign in signs.values())
-        held = f"{_values(int(total), name)} in {_layers(len(signs))}, first in {layer}"
+        values = f"{int(total):,} {name} value{'' if total == 1 else 's'}"
+        held = f"{values} in {count(len(signs), 'layer')}, first in {layer}"
         parts = [made] * bool(made) + [held] * bool(signs)
         images = dict.fromkeys(image for sign in signs.values() for image in sign.images)
-        yield Finding(
-            rule,
-            layer,
-            total if signs else None,
-            limits[rule],
-            "; ".join(parts),
-            tuple(images)[:MOST_NAMED],
-        )
+        number, shown = total if signs else None, tuple(images)[:MOST_NAMED]
+        yield Finding(rule, layer, number, limits[rule], "; ".join(parts), shown)
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
@@ -71,13 +66,8 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
     """Yield findings about layers whose output gets no gradient."""
     alike: dict[str, list[str]] = {}
     for call_id, tally in evidence.calls.items():
-        again = tally.reason == RECOMPUTED
-        if (
-            tally.call.side == "grad_output"
-            and tally.reason
-            and not tally.stats.finite
-            and not again
-        ):
+        is_lost = tally.reason not in ("", RECOMPUTED) and not tally.stats.finite
+        if tally.call.side == "grad_output" and is_lost:
             alike.setdefault(tally.reason, []).append(call_id)
     for reason, group in alike.items():
         if len(group) > limits["no-gradient"]:
@@ -119,11 +109,3 @@ def _moment(call: Call) -> tuple[int, str]:
     if call.side in ("output", "input"):
         return call.order, call.side
     return -call.order, {"grad_output": "0", "grad_input": "1"}.get(call.side, "2")
-
-
-def _layers(count: int) -> str:
-    return f"{count} layer{'' if count == 1 else 's'}"
-
-
-def _values(count: int, name: str) -> str:
-    return f"{count:,} {name} value{'' if count == 1 else 's'}"

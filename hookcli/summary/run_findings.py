@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hookcli.records.runs import Finding
-from hookcli.records.text import and_more
+from hookcli.records.text import and_more, count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,11 +59,10 @@ def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[
 
 def _find_skipped(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     if len(evidence.skipped) > limits["skipped"]:
-        first, count = evidence.skipped[0], len(evidence.skipped)
-        more = and_more(count - 1, " (and {} more)")
-        images = f"{count} image{'s' if count > 1 else ''}"
-        sentence = f"{images} skipped, see skipped.csv: {first.file!r} {first.reason}{more}"
-        yield Finding("skipped", "", float(count), limits["skipped"], sentence)
+        first, number = evidence.skipped[0], len(evidence.skipped)
+        told = f"{first.file!r} {first.reason}{and_more(number - 1, ' (and {} more)')}"
+        sentence = f"{count(number, 'image')} skipped, see skipped.csv: {told}"
+        yield Finding("skipped", "", float(number), limits["skipped"], sentence)
 
 
 def _find_untrained(evidence: Evidence) -> Iterator[Finding]:
@@ -75,34 +74,23 @@ def _find_untrained(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("untrained", "", None, None, sentence)
 
 
-def _made_for(evidence: Evidence) -> int:
-    """Return the shorter side of the input that the model was made for; 0 if it takes any size."""
-    if evidence.model is None or evidence.takes_any_size:
-        return 0
-    return min(evidence.model.input_shape[-2:], default=0)
-
-
 def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    least = _made_for(evidence)
+    made_for = () if evidence.takes_any_size or not evidence.model else evidence.model.input_shape
+    least = min(made_for[-2:], default=0)
     wanted = {key: max(min(seen), least) for key, (_, seen) in evidence.sizes.items()}
     shares = {key: min(given) / wanted[key] for key, (given, _) in evidence.sizes.items()}
-    small = {
-        key: share
+    small = [
+        key
         for key, share in shares.items()
         if share < limits["small"] and wanted[key] - min(evidence.sizes[key][0]) > _ROUNDING
-    }
+    ]
     if small:
-        key = min(small, key=lambda each: small[each])
+        key = min(small, key=shares.__getitem__)
         given, seen = evidence.sizes[key]
         name = repr(evidence.files.get(key, key))
         more = and_more(len(small) - 1, " (and {} more image{s})")
-        sentence = (
-            f"{name} is {given[1]} by {given[0]} pixels, and the network was made for "
-            f"at least {wanted[key]}{more}"
-        )
+        what = f", and the network was made for at least {wanted[key]}"
         if seen != given:
-            sentence = (
-                f"{name} is {given[1]} by {given[0]} pixels and was resized to the {seen[1]} by "
-                f"{seen[0]} that the network sees{more}"
-            )
-        yield Finding("small", "", small[key], limits["small"], sentence, tuple(small))
+            what = f" and was resized to the {seen[1]} by {seen[0]} that the network sees"
+        sentence = f"{name} is {given[1]} by {given[0]} pixels{what}{more}"
+        yield Finding("small", "", shares[key], limits["small"], sentence, tuple(small))

@@ -74,7 +74,6 @@ class ScaleHit:
 
     Attributes:
         rule: ``exploding`` or ``vanishing``.
-        record: the call.
         number: how many times its spread is larger or smaller than that of the other call.
         against: the other call.
     """
@@ -90,7 +89,6 @@ class _Place:
     """What decides which calls can be compared.
 
     Attributes:
-        module_path: the path of the module.
         form: the type of the module, the layout of the tensor, and which call and output it is.
     """
 
@@ -113,7 +111,6 @@ class _Reference:
     """What a call is compared with.
 
     Attributes:
-        here: the place of the call in the row of calls.
         there: the place of the other call.
         same_step: the calls right before the two have the same role too.
         others: up to two calls of the same role after it, where the other call cannot be relied on
@@ -142,10 +139,8 @@ def find_scale_hits(
     What follows from a hit is no hit: neither the same change in the layers after it, until they
     are compared with one that is changed too, nor the return to the spread before it.
 
-    Args:
-        records: the outputs of one image, or their gradients, in the order in which they were made.
-        exploding: the threshold of ``exploding``.
-        vanishing: the threshold of ``vanishing``.
+    The records are the outputs of one image, or their gradients, in the order in which they were
+    made; the numbers are thresholds.
     """
     row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
     spreads = [record.stats.std or 1.0 for record in row]
@@ -263,24 +258,15 @@ def _find_mates(
 
 
 def _place_of(record: LayerRecord) -> _Place:
-    call, layout = record.call, record.layout
-    form = (
-        call.layer.module_type,
-        layout.name,
-        layout.is_spatial,
-        call.call_index,
-        call.output_key,
-    )
+    call, layout, kind = record.call, record.layout, record.call.layer.module_type
+    form = (kind, layout.name, layout.is_spatial, call.call_index, call.output_key)
     return _Place(call.layer.module_path, form)
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Put the outputs of one image in the order in which they were made.
+    """Put the outputs of one image, which come as their calls started, in the order of their ends.
 
     A block starts before its parts and ends after them.
-
-    Args:
-        records: the outputs in the order in which their calls started.
     """
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.summary.call_tally import CallTally, RuleHit, tally_of
+from hookcli.summary.chunks import merge_by_call
 from hookcli.summary.scales import find_scale_hits, order_by_end
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ class Tally:
 
     Attributes:
         limits: the thresholds of the rules that look at one image.
-        calls: the figures of each call, by its id.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Tally:
         """Add the records of one or more images."""
         ordered = sorted(records, key=lambda r: (r.image, r.call.order))
         for record in ordered:
-            self._merge(tally_of(record))
+            merge_by_call(self.calls, {record.call.id: tally_of(record)})
             self._look(record)
         if not self.limits:
             return
@@ -48,13 +48,6 @@ class Tally:
                 sides.setdefault(record.call.side, []).append(record)
             self._compare(order_by_end(sides["output"]))
             self._compare(reversed(order_by_end(sides["grad_output"])))
-
-    def _merge(self, other: CallTally) -> None:
-        known = self.calls.get(other.call.id)
-        if known is None:
-            self.calls[other.call.id] = other
-        else:
-            known.merge(other)
 
     def _sign(self, rule: str, record: LayerRecord, number: float, against: str = "") -> None:
         if rule in self.limits:

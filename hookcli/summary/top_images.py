@@ -59,7 +59,10 @@ class TopImages:
                 else:
                     groups.setdefault(call_id, []).append((positions[record.image], high))
         for call_id, group in groups.items():
-            self._add_call(call_id, group)
+            new = np.array([high for _, high in group])
+            at = np.array([position for position, _ in group], dtype=np.int64)
+            values = np.where(np.isnan(new), -np.inf, new).T
+            self._join(call_id, values, np.broadcast_to(at, values.shape))
         return others
 
     def merge(self, chunk: TopImages) -> None:
@@ -69,8 +72,7 @@ class TopImages:
         """
         self.chunks += chunk.chunks
         for call_id, values in chunk.values.items():
-            size = len(self.values.get(call_id, values))
-            if len(values) == size:
+            if len(values) == len(self.values.get(call_id, values)):
                 self._join(call_id, values, chunk.places[call_id])
 
     def rows(self) -> Iterator[tuple[str, int, int, int, float]]:
@@ -110,13 +112,6 @@ class TopImages:
         )
         saved = _SavedTop(self.count, self.chunks, calls, _digest(self.count, self.chunks, calls))
         return encode_escaped(saved)
-
-    def _add_call(self, call_id: str, group: list[tuple[int, Sequence[float]]]) -> None:
-        """Add images of one call, each as its position and the largest value of each channel."""
-        new = np.array([high for _, high in group])
-        at = np.array([position for position, _ in group], dtype=np.int64)
-        values = np.where(np.isnan(new), -np.inf, new).T
-        self._join(call_id, values, np.broadcast_to(at, values.shape))
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
         """Add values (C, N) of one call with their positions in the run (C, N)."""
@@ -166,9 +161,7 @@ class _SavedTop:
 def read_top_images(data: bytes, images: int | None = None) -> TopImages | None:
     """Return the top images that ``to_bytes`` saved, or None if the data are damaged.
 
-    Args:
-        data: the bytes.
-        images: the number of images of the run; data that name a later one are damaged.
+    Data that name an image after the first ``images``, those of the run, are damaged.
     """
     try:
         saved = decode_escaped(data, _SavedTop)

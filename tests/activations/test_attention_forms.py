@@ -11,7 +11,7 @@ from torch import nn
 
 from hookcli.hooks.layers import list_layers
 from hookcli.models.inputs import PLAIN
-from hookcli.passes.attention import AttentionSettings
+from hookcli.passes.attention import AttentionSettings, attend
 
 ADDED = "its softmax is added to other weights before it weighs the values"
 BLIND = "a softmax was seen in it, over what could not be followed from the pixels on"
@@ -109,7 +109,7 @@ def attention_of(net):
     settings = AttentionSettings(
         net, PLAIN, lambda: pixels.clone(), tuple(list_layers(net)[:1]), draws=False, keeps=True
     )
-    with torch.inference_mode(), settings.attend("image", pixels) as attending:
+    with torch.inference_mode(), attend(settings, "image", pixels) as attending:
         net(pixels)
     return settings, attending.finish()
 

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import hookcli
 from hookcli.hooks.layers import list_layers
 from hookcli.models.inputs import PLAIN
-from hookcli.passes.attention import AttentionSettings
+from hookcli.passes.attention import AttentionSettings, attend
 
 PATCHES = torch.arange(16).view(4, 4)  # of 32 by 32 pixels, 8 by 8 each
 
@@ -169,7 +169,7 @@ def test_the_attention_of_odd_models_is_what_they_use(kind, shape, dtype, places
     settings = AttentionSettings(
         net, PLAIN, lambda: pixels, tuple(list_layers(net)[:1]), draws=False, keeps=True
     )
-    with torch.inference_mode(), settings.attend("image", pixels) as attending:
+    with torch.inference_mode(), attend(settings, "image", pixels) as attending:
         net.used.clear()
         net(pixels)
     seen, (found,) = attending.finish(), settings.found.values()

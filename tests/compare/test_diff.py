@@ -19,7 +19,6 @@ from hookcli.compare.compared_run import RunCall, load_compared_run
 from hookcli.compare.diff import diff_runs, list_changed, pair_calls, pair_ids
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import (
-    Figures,
     Size,
     measure_arrays,
     measure_figures,
@@ -27,6 +26,7 @@ from hookcli.distance.metrics import (
 )
 from hookcli.distance.tolerance import Tolerance, matches
 from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.records.statistics import TotalStats
 from tests.toy_runs import ToyRun, array, run_of
 
 NAN, INF = math.nan, math.inf
@@ -153,11 +153,11 @@ def sketched(a, b, figures):
     return measure_sketches((one, two), figures)
 
 
-PAIR = Figures(mean=3.5, std=0.5, low=3.0, high=4.0, nans=0, infs=0, finite=2)  # 3 and 4
+PAIR = TotalStats(mean=3.5, std=0.5, min=3.0, max=4.0, numel=2)  # 3 and 4
 
 
 def test_the_distance_of_two_sketches_by_hand():
-    distance = sketched([3, -4], [3, -4.5], (PAIR, replace(PAIR, mean=3.75, std=0.75, high=4.5)))
+    distance = sketched([3, -4], [3, -4.5], (PAIR, replace(PAIR, mean=3.75, std=0.75, max=4.5)))
     assert distance.rel_l2 == pytest.approx(0.1)
     assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
     assert (distance.apart.largest, distance.apart.mean, distance.source) == (
@@ -174,8 +174,8 @@ def test_the_cosine_of_sketches_of_multiples_of_each_other_is_1():
 
 def test_figures_that_prove_a_larger_distance_than_the_sketches_are_believed():
     """All of the difference may fall into one bucket with opposite signs."""
-    one = replace(PAIR, mean=0.0, std=1.0, finite=4)
-    assert sketched([1], [1], (one, replace(one, high=10.0))).rel_l2 == 3  # 10 - 4 over the norm, 2
+    one = replace(PAIR, mean=0.0, std=1.0, numel=4)
+    assert sketched([1], [1], (one, replace(one, max=10.0))).rel_l2 == 3  # 10 - 4 over the norm, 2
     assert sketched([1], [1], (one, replace(one, mean=0.3, std=1.4))).rel_l2 == pytest.approx(
         0.5, 1e-5
     )
@@ -183,8 +183,7 @@ def test_figures_that_prove_a_larger_distance_than_the_sketches_are_believed():
 
 def test_sketches_tell_nan_and_inf_from_how_many_there_are():
     one, two = (
-        replace(PAIR, nans=nans, infs=infs, finite=4 - nans - infs)
-        for nans, infs in ((2, 1), (1, 0))
+        replace(PAIR, nan_count=nans, inf_count=infs, numel=4) for nans, infs in ((2, 1), (1, 0))
     )
     distance = sketched([1], [1], (one, two))
     assert (distance.misplaced, distance.nans, distance.apart.values) == (2, 1, 1)
@@ -195,14 +194,12 @@ def test_sketches_tell_nan_and_inf_from_how_many_there_are():
 
 def figures_of(values):
     """By numpy, of an array that is finite."""
-    return Figures(
+    return TotalStats(
         mean=values.mean(),
         std=values.std(),
-        low=values.min(),
-        high=values.max(),
-        nans=0,
-        infs=0,
-        finite=values.size,
+        min=values.min(),
+        max=values.max(),
+        numel=values.size,
     )
 
 
@@ -214,7 +211,7 @@ def test_figures_prove_the_change_of_mean_and_standard_deviation():
 
 
 def test_figures_prove_that_one_value_moved_as_far_as_the_smallest_or_largest():
-    distance = measure_figures(PAIR, replace(PAIR, low=1.0, high=4.5))
+    distance = measure_figures(PAIR, replace(PAIR, min=1.0, max=4.5))
     assert distance.apart == Size(pytest.approx(2 / math.sqrt(2)), 2.0, None, 2)  # type: ignore[arg-type]
 
 
@@ -234,12 +231,12 @@ def test_sums_of_the_same_values_in_another_order_prove_nothing():
     sums = [float(each.sum(dtype="f4")) for each in (values, values.T, np.sort(values.ravel()))]
     means = [total / values.size for total in sums]
     assert len(set(means)) > 1
-    figures = [replace(PAIR, mean=mean, std=1.0, low=-4.0, finite=values.size) for mean in means]
+    figures = [replace(PAIR, mean=mean, std=1.0, min=-4.0, numel=values.size) for mean in means]
     assert {measure_figures(figures[0], other).apart.rms for other in figures[1:]} == {0}
 
 
 def test_figures_without_finite_values_prove_nothing():
-    one = replace(PAIR, mean=0.0, std=0.0, low=0.0, high=0.0, nans=2, finite=0)
+    one = replace(PAIR, mean=0.0, std=0.0, min=0.0, max=0.0, nan_count=2, numel=2)
     assert measure_figures(one, one).apart.values == 0
     assert measure_figures(one, PAIR).misplaced == 2
 
@@ -429,13 +426,13 @@ def of_figures(a, b, values=2, other_dtype="float32", **tolerance):
     return row
 
 
-LARGE = replace(PAIR, finite=1_000_000)
+LARGE = replace(PAIR, numel=1_000_000)
 
 
 def test_one_value_that_moved_is_held_to_the_norm_of_all():
     """0.1 in one of 1e6 values of a root mean square of 3.5 is 2.8e-5 of the norm."""
-    assert of_figures(LARGE, replace(LARGE, high=4.01), 1_000_000).holds
-    assert not of_figures(LARGE, replace(LARGE, high=4.1), 1_000_000).holds
+    assert of_figures(LARGE, replace(LARGE, max=4.01), 1_000_000).holds
+    assert not of_figures(LARGE, replace(LARGE, max=4.1), 1_000_000).holds
 
 
 # Which calls belong together
@@ -557,7 +554,9 @@ def test_figures_leave_out_what_is_not_finite():
         replace(run_of(conv=array(values, kind)), kept="sketches").write(kind)
         (call,) = load_compared_run(kind).calls["cat"]
         assert call.figures.finite == {"f4": 2, "c8": 4}[kind]
-        assert call.figures.size.rms == pytest.approx({"f4": 5 * ROOT, "c8": 2.5}[kind])
+        assert measure_figures(call.figures, call.figures).a.rms == pytest.approx(
+            {"f4": 5 * ROOT, "c8": 2.5}[kind]
+        )
 
 
 def test_a_dtype_that_changed_is_told(run):
