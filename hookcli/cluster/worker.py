@@ -17,7 +17,7 @@ from hookcli.errors import HookcliError
 from hookcli.images.prepare import prepare_images
 from hookcli.outside.files import cannot_write
 from hookcli.passes.forward import BrokenForwardError
-from hookcli.plan.prepare import FoundImages
+from hookcli.plan.found import FoundImages
 from hookcli.plan.prepared import add_score, prepare_model
 from hookcli.products.catalog import list_products
 from hookcli.render.draw.grid_writer import GridWriter

@@ -7,43 +7,24 @@ reported at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.config import CLIP_FRAMES
+from hookcli.config import VariantRequest
 from hookcli.errors import RequestError
-from hookcli.images.find import find_files
-from hookcli.images.fit import require_image
-from hookcli.images.read import list_images, read_images
 from hookcli.outside.files import full_name
 from hookcli.plan.check import check_request, check_run, check_score, check_values
 from hookcli.plan.clock import Clock
 from hookcli.plan.folder import check_run_folder
-from hookcli.store.places.storage import use_options
+from hookcli.plan.found import find_images
 
 if TYPE_CHECKING:
-    from hookcli.config import AblationConfig, CompareConfig, RunConfig, RunRequest
-    from hookcli.images.read import ImageSource
-    from hookcli.outside.urls import Place
+    from hookcli.config import AblationConfig, CompareConfig, RunConfig
+    from hookcli.passes.runner import Side
     from hookcli.plan.estimate import Plan
-    from hookcli.plan.prepared import PreparedAblation, PreparedModel, PreparedRun
-    from hookcli.records.images import SkippedImage
-
-# At most this many images are read before the model is loaded, so that a bad one is reported early.
-_MOST_READ_FIRST = 8
-
-
-@dataclass(frozen=True, slots=True)
-class FoundImages:
-    """The images that a request names.
-
-    Attributes:
-        sources: the images in order; the content of a few is kept, and many are read later.
-        skipped: what was named but cannot be used.
-    """
-
-    sources: list[ImageSource]
-    skipped: list[SkippedImage]
+    from hookcli.plan.found import FoundImages
+    from hookcli.plan.prepared import PreparedAblation, PreparedRun
 
 
 def prepare_run(config: RunConfig) -> PreparedRun:
@@ -109,8 +90,8 @@ def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> Pre
     return settle_ablation(config, model, has_weights=has_weights)
 
 
-def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedModel]:
-    """Make both variants of a comparison ready; all images are found before a model is loaded.
+def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
+    """Make both sides of a comparison ready; all images are found before a model is loaded.
 
     Raises:
         RequestError: an option has a value that it cannot have, or no layer matched.
@@ -131,43 +112,30 @@ def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedMo
                 f"not {count_one} with {count_two}",
                 "give one image on each side",
             )
-    from hookcli.plan.prepared import prepare_model
+    from hookcli.plan.prepared import prepare_side
 
-    prepared = prepare_model(one, found_one)
-    with prepared.pruning.undone_on_error():
-        return prepared, prepare_model(two, found_two)
+    a = prepare_side(VariantRequest(one.model.name, one), found_one, config.at)
+    with ExitStack() as stack:
+        stack.callback(a.runner.close)
+        b = prepare_side(config.other, found_two, config.at)
+        stack.callback(b.runner.close)
+        _refuse_shared(a, b)
+        stack.pop_all()
+    return a, b
 
 
-def find_images(
-    request: RunRequest,
-    leave_out: Place | None = None,
-    storage: tuple[tuple[str, str], ...] = (),
-) -> FoundImages:
-    """Find the images; a few are read at once, but for many only the files are listed.
+def _refuse_shared(a: Side, b: Side) -> None:
+    """Check that A and B share no modules that one of them changes.
 
-    Args:
-        request: the request that names the images.
-        leave_out: a folder whose files are not used as images.
-        storage: options of the storages that hold what is named by a URL; this process uses them
-            from here on.
+    A factory of the user's may return the same module each time.
 
     Raises:
-        RequestError: a list of names cannot be read.
-        NoImageError: there is no image.
+        RequestError: they share some.
     """
-    use_options(storage)
-    images = request.images
-    files, skipped = find_files(
-        images.names,
-        recursive=images.recursive,
-        null_separated=images.null_separated,
-        keep_folders=images.clip,
-        leave_out=leave_out,
-    )
-    if len(files) <= _MOST_READ_FIRST or images.clip:
-        sources, unread = read_images(files, clip_frames=CLIP_FRAMES * images.clip)
-        skipped += unread
-    else:
-        sources = list_images(files)
-    require_image(sources, skipped)
-    return FoundImages(sources, skipped)
+    one, two = a.request.run, b.request.run
+    is_changed = b.request.channels_last or one.prunes or two.prunes
+    if (one.model != two.model or is_changed) and a.runner.parts & b.runner.parts:
+        raise RequestError(
+            f"{two.model.name} returns the same modules again, and each side needs its own",
+            "name a function that makes a new model each time: FILE.py:FUNCTION",
+        )

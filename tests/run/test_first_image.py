@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from hookcli.config import ModelRequest
-from hookcli.plan.prepare import FoundImages, prepare_run
+from hookcli.plan.found import FoundImages
+from hookcli.plan.prepare import prepare_run
 from hookcli.plan.prepared import prepare_model
 from tests.configs import inspect_config
 from tests.conftest import PHOTOS
