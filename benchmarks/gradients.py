@@ -13,6 +13,7 @@ from hookcli.config import BackwardStyle, GridStyle
 from hookcli.hooks.filter import select_layers
 from hookcli.models.scores import score_output
 from hookcli.passes.backward import BackwardSettings, run_backward
+from hookcli.passes.eager import EagerRunner
 
 TURNS = 25
 
@@ -33,7 +34,7 @@ def main() -> None:
     for layers, goal in (("conv", "at most 1.25"), ("leaf", "")):
         chosen = select_layers(model, [layers])
         grids = GridStyle(mode="none")
-        settings = BackwardSettings(model, chosen, grids, score, style)
+        settings = BackwardSettings(EagerRunner(model, chosen), grids, score, style)
         ratios = []
         for turn in range(TURNS + 2):
             began = time.perf_counter()

@@ -18,6 +18,7 @@ from hookcli.hooks.layers import list_layers
 from hookcli.hooks.observe import observe
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.attention import AttentionSettings, attend
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_operations
 from hookcli.passes.forward import ForwardSettings, run_forward
 
@@ -89,7 +90,7 @@ def observed(
     model: torch.nn.Module, layers: tuple[LayerInfo, ...], pixels: torch.Tensor
 ) -> Callable[[], object]:
     """A forward of resnet34 under hooks, with figures and without pictures."""
-    settings = ForwardSettings(model, layers, "output", GridStyle(mode="none"))
+    settings = ForwardSettings(EagerRunner(model, layers), GridStyle(mode="none"))
     return lambda: run_forward(settings, ["image"], pixels)
 
 

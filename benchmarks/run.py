@@ -99,6 +99,7 @@ def pair_forwards(batch: int, layers: str) -> list[float]:
 
     from hookcli.config import GridStyle
     from hookcli.hooks.filter import select_layers
+    from hookcli.passes.eager import EagerRunner
     from hookcli.passes.forward import ForwardSettings, run_forward
 
     torch.manual_seed(0)
@@ -106,7 +107,7 @@ def pair_forwards(batch: int, layers: str) -> list[float]:
     pixels = torch.randn(batch, 3, 224, 224)
     keys = [str(index) for index in range(batch)]
     chosen = select_layers(model, [layers])
-    settings = ForwardSettings(model, chosen, "output", GridStyle(mode="none"))
+    settings = ForwardSettings(EagerRunner(model, chosen), GridStyle(mode="none"))
 
     def bare() -> None:
         with torch.inference_mode():
@@ -165,12 +166,13 @@ def run_for_peak(side: str, batch: int) -> None:
 
     from hookcli.config import GridStyle
     from hookcli.hooks.filter import select_layers
+    from hookcli.passes.eager import EagerRunner
     from hookcli.passes.forward import ForwardSettings, run_forward
 
     model = resnet34(weights=None).eval()
     pixels = torch.randn(batch, 3, 224, 224)
     chosen = select_layers(model, ["conv"])
-    settings = ForwardSettings(model, chosen, "output", GridStyle(mode="none"))
+    settings = ForwardSettings(EagerRunner(model, chosen), GridStyle(mode="none"))
     for _ in range(3):
         if side == "observed":
             run_forward(settings, [str(index) for index in range(batch)], pixels)

@@ -13,6 +13,7 @@ from hookcli.activations.sketch import take_sketches
 from hookcli.config import GridStyle
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.observe import observe
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def measure(model: torch.nn.Module, pixels: Tensor, turns: int) -> dict[str, lis
     keys = [str(index) for index in range(len(pixels))]
     chosen = select_layers(model, ["conv"])
     style = GridStyle(mode="none")
-    figures = ForwardSettings(model, chosen, "output", style)
-    both = ForwardSettings(model, chosen, "output", style, sketch=True)
+    figures = ForwardSettings(EagerRunner(model, chosen), style)
+    both = ForwardSettings(EagerRunner(model, chosen), style, sketch=True)
 
     def bare() -> None:
         with torch.inference_mode():

@@ -126,6 +126,10 @@ class Collector:
         if self.style.mode != "none" and tensor.numel() and call.side in self.drawn:
             self._draw(call, tensor, layout, shape)
 
+    def list_ids(self) -> list[str]:
+        """Return the ids of the calls observed so far."""
+        return [observed.call.id for observed in self.seen]
+
     def result(self, output: object) -> BatchResult:
         """Return everything that was observed, as plain numbers on the host."""
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)

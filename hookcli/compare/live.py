@@ -1,12 +1,13 @@
-"""``hookcli compare``: two variants of a model run on the same images and compared layer by layer.
+"""``hookcli compare``: two runners run on the same images and compared layer by layer.
 
-Both variants run one image at a time. The tensors of A are kept on the host until B has run the
+Both sides run one image at a time. The tensors of A are kept on the host until B has run the
 same call, and the tensors of B are measured inside their hooks and not kept. Once an image has gone
 through both, only figures are left of it.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,11 @@ import numpy as np
 import torch
 
 from hookcli.compare.diff import check_comparison, pair_ids
-from hookcli.compare.variants import list_uncalled, list_variant_changes, make_ready, run_variant
+from hookcli.compare.side import list_side_changes, list_uncalled, run_side
 from hookcli.distance.comparison import Comparison
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import measure_arrays
 from hookcli.hooks.dense import to_dense
-from hookcli.hooks.operations import without_fast_path
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.records.edit_effects import EditEffects
@@ -31,31 +31,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from hookcli.compare.variants import Variant
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
-    from hookcli.plan.prepared import PreparedModel
+    from hookcli.passes.runner import Side
     from hookcli.records.calls import Call
 
 
 _NUMPY_FLOATS = (torch.float64, torch.float32, torch.float16)
 
 
-def compare_variants(
-    a: Variant,
-    b: Variant,
+def compare_sides(
+    a: Side,
+    b: Side,
     tolerance: Tolerance,
     image_done: Callable[[int, int], None],
     *,
     keeps_images: bool = False,
 ) -> Comparison:
-    """Run the images through both variants and measure how far each call of B is from that of A.
+    """Run the images through both sides and measure how far each call of B is from that of A.
 
     Args:
         a: the reference.
-        b: the other variant; its images are those of A, or one image that is compared with the one
+        b: the other side; its images are those of A, or one image that is compared with the one
             image of A.
         tolerance: how far the two may be apart.
         image_done: called after each image with the number of images that have gone through or been
@@ -67,19 +66,18 @@ def compare_variants(
         ForwardError: a model raised an exception.
         NoImageError: no image could be used.
     """
-    dtypes = tuple(variant.prepared.loaded.info.dtype for variant in (a, b))
+    dtypes = (a.info.dtype, b.info.dtype)
     judge = Judge(tolerance, dtypes, keeps_images)
     keys: list[str] = []
-    skipped_before = list_skipped(a.prepared, b.prepared)
+    skipped_before = list_skipped(a, b)
     skipped: list[SkippedImage] = []
     ran = _Ran()
     first_shape: tuple[int, ...] | None = None
-    with a.prepared.pruning.restored_on_exit(), b.prepared.pruning.restored_on_exit():
-        make_ready(a, b)
-        for sources in pair_sources(a.prepared, b.prepared):
+    with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
+        for sources in pair_sources(a, b):
             image_a, image_b = (
-                prepare_like(variant.prepared.fitter, source, first_shape)
-                for variant, source in zip((a, b), sources, strict=True)
+                prepare_like(side.fitter, source, first_shape)
+                for side, source in zip((a, b), sources, strict=True)
             )
             unusable = [image for image in (image_a, image_b) if image.pixels is None]
             if unusable:
@@ -93,18 +91,18 @@ def compare_variants(
             image_done(len(keys) + len(skipped), len(skipped))
         all_skipped = (*skipped_before, *skipped)
         require_image(keys, all_skipped)
-        for variant, effects in ((a, ran.effects_a), (b, ran.effects_b)):
-            variant.prepared.edits.check_used(effects.used)
-    notes = [note for variant in (a, b) for note in variant.prepared.loaded.info.notes]
+        a.edits.check_used(ran.effects_a.used)
+        b.edits.check_used(ran.effects_b.used)
+    notes = [*a.info.notes, *b.info.notes]
     comparison = Comparison(
-        a.name,
-        b.name,
+        a.request.name,
+        b.request.name,
         tolerance,
         judge.rows(),
-        changed=tuple(list_variant_changes(a, b)),
+        changed=tuple(list_side_changes(a, b)),
         images=tuple(keys),
         skipped=all_skipped,
-        uncalled=list_uncalled(a.prepared, ran.called),
+        uncalled=list_uncalled(a, ran.called),
         notes=tuple(dict.fromkeys(notes)),
         image_rows=tuple(judge.image_rows()),
     )
@@ -112,17 +110,17 @@ def compare_variants(
     return comparison
 
 
-def list_skipped(a: PreparedModel, b: PreparedModel) -> list[SkippedImage]:
-    """Return the images that either variant cannot use, as far as is known before anything runs."""
+def list_skipped(a: Side, b: Side) -> list[SkippedImage]:
+    """Return the images that either side cannot use, as far as is known before anything runs."""
     return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
 
 
-def pair_sources(a: PreparedModel, b: PreparedModel) -> list[tuple[ImageSource, ImageSource]]:
+def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
     """Return each image of A that B can use too, with the image of B that it is compared with.
 
     That is the same image, or the one image of B.
     """
-    if a.request.images != b.request.images:
+    if a.request.run.images != b.request.run.images:
         return list(zip(a.sources, b.sources, strict=True))
     others = {source.key: source for source in b.sources}
     return [(source, others[source.key]) for source in a.sources if source.key in others]
@@ -133,7 +131,7 @@ class _Ran:
     """What ran on the images so far.
 
     Attributes:
-        called: the module paths of the layers that ran in either variant.
+        called: the module paths of the layers that ran on either side.
         effects_a: what the edits of A did.
         effects_b: what the edits of B did.
     """
@@ -188,8 +186,8 @@ class _Measured:
 
 
 def _try_image(
-    a: Variant,
-    b: Variant,
+    a: Side,
+    b: Side,
     image_a: PreparedImage,
     image_b: PreparedImage,
     ran: _Ran,
@@ -202,7 +200,7 @@ def _try_image(
     """
     now = _Ran()
     pairs: list[CallPair] | None = None
-    on_error, several = a.prepared.request.on_error, len(a.prepared.sources) > 1
+    on_error, several = a.request.run.on_error, len(a.sources) > 1
     with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
         pairs = list(_compare_image(a, b, image_a, image_b, now))
         ran.merge(now)
@@ -210,15 +208,13 @@ def _try_image(
 
 
 def _compare_image(
-    a: Variant, b: Variant, image_a: PreparedImage, image_b: PreparedImage, ran: _Ran
+    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, ran: _Ran
 ) -> Iterator[CallPair]:
     """Yield the pairs of one image, in the order in which the calls complete in A."""
     kept = _Kept()
     measured = _Measured(kept)
-    uses_operations = a.prepared.uses_operations or b.prepared.uses_operations
-    with without_fast_path(unless=not uses_operations):
-        run_variant(a, image_a, kept, ran.called, ran.effects_a)
-        run_variant(b, image_b, measured, ran.called, ran.effects_b)
+    run_side(a, image_a, kept, ran.called, ran.effects_a)
+    run_side(b, image_b, measured, ran.called, ran.effects_b)
     for call_id, other in pair_ids(tuple(kept.seen), tuple(measured.seen)):
         yield CallPair(
             image_a.key,

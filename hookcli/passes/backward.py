@@ -13,20 +13,11 @@ import torch
 
 from hookcli.activations.collector import BatchResult, Collector, Heat, keep_tensor
 from hookcli.activations.feature_maps import take_cam
-from hookcli.edits.pruning import Pruning
-from hookcli.edits.resolve import Edits
-from hookcli.errors import ForwardError
-from hookcli.hooks.change import change, change_input_gradients
+from hookcli.hooks.change import change_input_gradients
 from hookcli.hooks.gradients import NOT_NEEDED, need_gradients, observe_gradients
 from hookcli.hooks.observe import observe
-from hookcli.models.inputs import PLAIN
 from hookcli.passes.call import call_backward
-from hookcli.passes.forward import (
-    BrokenForwardError,
-    PassResult,
-    broken_forwards,
-    call_observed,
-)
+from hookcli.passes.forward import PassResult, broken_forwards, observed_until
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layer_records import LayerRecord, TensorStats
 from hookcli.records.layouts import UNKNOWN
@@ -34,13 +25,13 @@ from hookcli.records.layouts import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hookcli.config import BackwardStyle, GridStyle, SaveStyle
     from hookcli.hooks.change import Change
     from hookcli.hooks.gradients import MissingGradient
-    from hookcli.models.inputs import ModelInputs
     from hookcli.models.scores import ScoreTensor
+    from hookcli.passes.eager import EagerRunner
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import Score
 
@@ -49,39 +40,25 @@ IMAGE_NOT_NEEDED = "the gradient of the image was not asked for: use --input-gra
 
 @dataclass(frozen=True, slots=True)
 class BackwardSettings:
-    """The settings that all backwards of a run share.
+    """What all backwards of a run collect.
 
     Attributes:
-        model: the model, in evaluation mode and on its device.
-        layers: the modules whose gradients are observed.
+        runner: runs the model; if its tensors are changed, every image also runs without changes.
         style: how gradients are drawn.
         score: computes the score at which the backward starts from the model's output.
         wanted: what is recorded and drawn of the backward.
         cams: the layers for each of which a Grad-CAM is made.
         save: which tensors are kept; None for none.
         sketch: take a sketch of every tensor.
-        feed: how the model is called with pixels.
-        edits: changes to the tensors that pass through the model; with any, every image is also run
-            without them.
-        pruning: the pruned weights; with any, every image is also run without pruning.
     """
 
-    model: nn.Module
-    layers: Sequence[LayerInfo]
+    runner: EagerRunner
     style: GridStyle
     score: Callable[..., ScoreTensor]
     wanted: BackwardStyle
     cams: Sequence[LayerInfo] = ()
     save: SaveStyle | None = None
     sketch: bool = False
-    feed: ModelInputs = PLAIN
-    edits: Edits = field(default_factory=Edits)
-    pruning: Pruning = field(default_factory=Pruning)
-
-    @property
-    def uses_operations(self) -> bool:
-        """Whether any functional operation is observed or changed."""
-        return self.edits.has_operations or any(layer.is_operation for layer in self.layers)
 
 
 def run_backward(
@@ -113,28 +90,28 @@ def _observe_image(
     unedited: dict[str, Tensor] = {}
     activations: dict[str, Tensor] = {}
     plain: _Outcome | None = None
-    size = settings.feed.size_of(pixels)
-    is_changed = bool(settings.edits or settings.pruning)
-    if is_changed:
+    runner = settings.runner
+    size = runner.size_of(pixels)
+    if runner.plain is not None:
         keeper = _Observer(partial(keep_tensor, unedited))
-        with settings.pruning.without_pruning():
-            plain = _run_pass(settings, pixels, keeper, Collector((key,), size, settings.style), ())
+        unused = Collector((key,), size, settings.style)
+        plain = _run_pass(replace(settings, runner=runner.plain), pixels, keeper, unused, ())
     collector = Collector(
         keys=(key,),
         pixels=size,
         style=settings.style,
         sample=sample,
         save=settings.save,
-        unedited=unedited if is_changed else None,
+        unedited=None if plain is None else unedited,
         drawn=("grad_output",),
         sketch=settings.sketch,
         activations=activations if settings.wanted.times_activation else None,
     )
-    selected = {layer.module_path for layer in settings.layers}
+    selected = {layer.module_path for layer in runner.layers}
     observer = _Observer(collector, selected, activations)
     target = None if plain is None else plain.score.target  # edits may change the prediction
     effects = EditEffects()
-    changes = settings.edits.changes(effects, size, 1)
+    changes = runner.edits.changes(effects, size, 1)
     passed = _run_pass(settings, pixels, observer, collector, changes, target)
     result = collector.result(passed.output)
     missing = [each for each in passed.missing if each.call.layer.module_path in selected]
@@ -175,27 +152,26 @@ def _run_pass(
     Raises:
         BrokenForwardError: the model raised an exception.
     """
-    model = settings.model
-    extra = [layer for layer in settings.cams if layer not in settings.layers]
-    kept = settings.layers if settings.wanted.times_activation else ()
+    runner = settings.runner
+    model = runner.module
+    observed = [*runner.layers, *(each for each in settings.cams if each not in runner.layers)]
+    kept = runner.layers if settings.wanted.times_activation else ()
     leaf = pixels.clone().requires_grad_(settings.wanted.needs_pixels)
     with (
         need_gradients(model),
         torch.enable_grad(),
-        change(model, changes),
+        runner.changed(changes),
         observe(model, [*dict.fromkeys((*kept, *settings.cams))], observer.keep),
-        observe_gradients(model, [*settings.layers, *extra], observer) as gradients,
+        observe_gradients(model, observed, observer) as gradients,
         change_input_gradients(model, changes),
     ):
-        output = call_observed(settings, leaf.clone(), collector)
+        with observed_until(collector):
+            output = runner.call(leaf.clone(), collector.list_ids)
         collector.called |= gradients.called
         score = settings.score
         scored = score(output) if target is None else score(output, target=target)
-        try:
+        with observed_until(collector):
             call_backward(scored.value)
-        except ForwardError as error:
-            partial = collector.result(None)
-            raise BrokenForwardError(error.message, error.hint, partial) from error.__cause__
     return _Outcome(output, scored.score, gradients.missing, leaf)
 
 

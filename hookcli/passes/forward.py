@@ -1,7 +1,7 @@
-"""Images through a model under hooks: records, and the channels that are to be drawn.
+"""Images through a runner: records, and the channels that are to be drawn.
 
-The tensors of a batch are reduced inside the hooks. This module decides how many images share a
-forward, and runs the images without edits too where there are any.
+The tensors of a batch are reduced while the runner shows them. This module decides how many images
+share a forward, and runs the images without edits too where there are any.
 """
 
 from __future__ import annotations
@@ -11,31 +11,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor, nn
-
 from hookcli.activations.collector import BatchResult, Collector, LeadingAxisError, keep_tensor
-from hookcli.edits.pruning import Pruning
-from hookcli.edits.resolve import Edits
 from hookcli.errors import ForwardError, ModelError
-from hookcli.hooks.change import change
-from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.observe import observe
-from hookcli.hooks.operations import without_fast_path
-from hookcli.hooks.overwrite import WriteWatcher
-from hookcli.hooks.watch import watch
-from hookcli.models.inputs import PLAIN
-from hookcli.passes.attention import attend
-from hookcli.passes.call import call_model
-from hookcli.records.edit_effects import EditEffects
+from hookcli.passes.runner import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from torch import Tensor
+
     from hookcli.config import GridStyle, SaveStyle
-    from hookcli.models.inputs import ModelInputs
-    from hookcli.passes.attention import AttentionSettings
-    from hookcli.records.calls import LayerInfo
+    from hookcli.passes.runner import Runner
 
 
 class BrokenForwardError(ForwardError):
@@ -68,43 +54,44 @@ def broken_forwards() -> Iterator[None]:
         raise BrokenForwardError(error.message, error.hint, BatchResult()) from error
 
 
+@contextmanager
+def observed_until(collector: Collector) -> Iterator[None]:
+    """Turn an exception that the model raises in the block into a BrokenForwardError.
+
+    An error of ours, which has no cause, passes through: the model removed hooks, for example.
+
+    Raises:
+        BrokenForwardError: the model raised an exception; the error holds what ``collector`` had
+            observed.
+    """
+    try:
+        yield
+    except ForwardError as error:
+        if error.__cause__ is None:
+            raise
+        raise BrokenForwardError(
+            error.message, error.hint, collector.result(None)
+        ) from error.__cause__
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardSettings:
-    """The settings that all forwards of a run share.
+    """What all forwards of a run collect.
 
     Attributes:
-        model: the model, in evaluation mode and on its device.
-        layers: the modules that are observed.
-        at: ``output``, ``input`` or ``both``.
+        runner: runs the model; if its tensors are changed, every batch also runs without changes.
         style: how feature maps are drawn.
         focus: (2, H, W) from 0 to 1: the share of each pixel that is inside a box, and the share
             that is outside; None without a box.
         save: which tensors are kept; None for none.
         sketch: take a sketch of every tensor.
-        feed: how the model is called with pixels.
-        edits: changes to the tensors that pass through the model; with any, every batch is also run
-            without them.
-        pruning: the pruned weights; with any, every batch is also run without pruning.
-        attention: what is computed of the attention; None for nothing.
     """
 
-    model: nn.Module
-    layers: Sequence[LayerInfo]
-    at: str
+    runner: Runner
     style: GridStyle
     focus: Tensor | None = None
     save: SaveStyle | None = None
     sketch: bool = False
-    feed: ModelInputs = PLAIN
-    edits: Edits = field(default_factory=Edits)
-    pruning: Pruning = field(default_factory=Pruning)
-    attention: AttentionSettings | None = None
-
-    @property
-    def uses_operations(self) -> bool:
-        """Whether any functional operation is observed or changed."""
-        is_operation = any(layer.is_operation for layer in self.layers)
-        return is_operation or self.edits.has_operations or self.attention is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +139,19 @@ def run_forward(
         BrokenForwardError: the model raised an exception.
     """
     if len(keys) == 1:
-        return _run_batch(settings, keys, pixels, first_image=first_image)
+        return _run_batch(settings, Batch(keys, pixels, first_image))
     cannot_share = False
-    # what one image attends to is told apart from that of others only in a forward of its own
-    if not (settings.feed.alone or settings.attention is not None):
+    if not settings.runner.alone:
         try:
             # cloned since a model may write over its input, and the images may have to run again
-            return _run_batch(settings, keys, pixels.clone(), first_image=first_image)
+            return _run_batch(settings, Batch(keys, pixels.clone(), first_image))
         except LeadingAxisError:
             cannot_share = True
     passes = []
     for i, key in enumerate(keys):
         try:
-            is_first = first_image and i == 0
-            passes.append(_run_batch(settings, [key], pixels[i : i + 1], first_image=is_first))
+            batch = Batch([key], pixels[i : i + 1], first_image and i == 0)
+            passes.append(_run_batch(settings, batch))
         except BrokenForwardError as error:
             error.one_at_a_time |= cannot_share
             raise
@@ -176,103 +162,31 @@ def run_forward(
     )
 
 
-def _run_batch(
-    settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool
-) -> PassResult:
-    with broken_forwards():
-        return _observe_batch(settings, keys, pixels, first_image=first_image)
-
-
-def _observe_batch(
-    settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool
-) -> PassResult:
-    model, is_changed = settings.model, bool(settings.edits or settings.pruning)
-    size = settings.feed.size_of(pixels)
+@broken_forwards()
+def _run_batch(settings: ForwardSettings, batch: Batch) -> PassResult:
+    runner = settings.runner
+    plain = runner.plain
+    unedited_output: object = None
     unedited: dict[str, Tensor] = {}
     collector = Collector(
-        keys=tuple(keys),
-        pixels=size,
+        keys=tuple(batch.keys),
+        pixels=runner.size_of(batch.pixels),
         style=settings.style,
-        sample=first_image,
+        sample=batch.is_first,
         focus=settings.focus,
         save=settings.save,
-        unedited=unedited if is_changed else None,
+        unedited=None if plain is None else unedited,
         sketch=settings.sketch,
     )
-    unedited_output = None
-    if is_changed:
-        keep = partial(keep_tensor, unedited)
-        with (
-            torch.inference_mode(),
-            settings.pruning.without_pruning(),
-            observe(model, settings.layers, keep, settings.at),
-        ):
-            unedited_output = call_observed(settings, pixels.clone(), collector)
-    overwritten: dict[str, str] = {}
-    effects = EditEffects()
-    block = attend(settings.attention, keys[0], pixels)
-    with (
-        change(model, settings.edits.changes(effects, size, len(keys))),
-        _find_overwriting(settings, overwritten) if first_image else torch.inference_mode(),
-        observe(model, settings.layers, collector, settings.at, collector.called),
-        block as attending,
-    ):
-        output = call_observed(settings, pixels, collector)
+    with observed_until(collector):
+        if plain is not None:
+            same = Batch(batch.keys, batch.pixels.clone())
+            unedited_output = plain.run(same, partial(keep_tensor, unedited)).output
+        ran = runner.run(batch, collector, collector.called, collector.list_ids)
     result = replace(
-        collector.result(output),
+        collector.result(ran.output),
         unedited=unedited_output,
-        attention=None if attending is None else attending.finish(),
-        effects=effects,
+        attention=ran.attention,
+        effects=ran.effects,
     )
-    return PassResult((result,), collector.has_other_leading_axis, overwritten)
-
-
-class _PassSettings(Protocol):
-    """The settings of a pass that determine how the model is called."""
-
-    @property
-    def model(self) -> nn.Module: ...
-    @property
-    def uses_operations(self) -> bool: ...
-    @property
-    def feed(self) -> ModelInputs: ...
-    @property
-    def pruning(self) -> Pruning: ...
-
-
-def call_observed(settings: _PassSettings, pixels: Tensor, collector: Collector) -> object:
-    """Return what the model returns for ``pixels``.
-
-    Raises:
-        BrokenForwardError: the model raised an exception; the error holds what ``collector`` had
-            observed.
-    """
-    settings.pruning.recompute_weights()
-    try:
-        with without_fast_path(unless=not settings.uses_operations):
-            return call_model(
-                settings.model,
-                settings.feed.arguments_of(pixels),
-                lambda: [observed.call.id for observed in collector.seen],
-                settings.feed.seed,
-            )
-    except ForwardError as error:
-        raise BrokenForwardError(
-            error.message, error.hint, collector.result(None)
-        ) from error.__cause__
-
-
-@contextmanager
-def _find_overwriting(settings: ForwardSettings, overwritten: dict[str, str]) -> Iterator[None]:
-    """Note which modules write over the outputs of others, in a forward without gradients.
-
-    This needs the version counters of tensors, which do not exist in inference mode.
-    """
-    watcher = WriteWatcher(overwritten)
-    operations = (layer for layer in settings.layers if layer.is_operation)
-    layers = [*list_watchable(settings.model), *operations]
-    with (
-        torch.no_grad(),
-        watch(settings.model, layers, watcher.started, watcher.finished),
-    ):
-        yield
+    return PassResult((result,), collector.has_other_leading_axis, ran.overwritten)

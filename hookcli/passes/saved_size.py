@@ -9,8 +9,8 @@ import torch
 
 from hookcli.activations.pooling import saved_shape
 from hookcli.errors import RequestError
-from hookcli.hooks.observe import observe
-from hookcli.passes.call import call_model
+from hookcli.passes.eager import EagerRunner
+from hookcli.passes.runner import Batch
 from hookcli.passes.unchanged import unchanged
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def measure_saved(
         RequestError: no selected layer has any of the channels that are to be saved.
         ForwardError: the model raised an exception.
     """
-    model, feed = loaded.module, loaded.feed
+    runner = EagerRunner.of(loaded, layers, at)
     pixels = loaded.pixels_to_try()
-    size = feed.size_of(pixels)
+    size = runner.size_of(pixels)
     total = 0
 
     def measure(call: Call, tensor: Tensor) -> None:
@@ -46,8 +46,8 @@ def measure_saved(
         kept = tensor.dtype if style.dtype is None else getattr(torch, style.dtype)
         total += math.prod(shape) * kept.itemsize
 
-    with unchanged(model), torch.no_grad(), observe(model, layers, measure, at):
-        call_model(model, feed.arguments_of(pixels))
+    with unchanged(loaded.module):
+        runner.run(Batch([""], pixels), measure)
     if style.channels is not None and not total:
         raise RequestError(
             "no selected layer has any of the channels that --tensor-channels asks for",

@@ -7,9 +7,11 @@ reported at once.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hookcli.config import VariantRequest
 from hookcli.errors import RequestError
 from hookcli.outside.files import full_name
 from hookcli.plan.check import check_request, check_run, check_score, check_values
@@ -19,9 +21,10 @@ from hookcli.plan.images import find_images
 
 if TYPE_CHECKING:
     from hookcli.config import AblationConfig, CompareConfig, RunConfig
+    from hookcli.passes.runner import Side
     from hookcli.plan.estimate import Plan
     from hookcli.plan.images import FoundImages
-    from hookcli.plan.prepared import PreparedAblation, PreparedModel, PreparedRun
+    from hookcli.plan.prepared import PreparedAblation, PreparedRun
 
 
 def prepare_run(config: RunConfig) -> PreparedRun:
@@ -87,8 +90,8 @@ def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> Pre
     return settle_ablation(config, model, has_weights=has_weights)
 
 
-def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedModel]:
-    """Make both variants of a comparison ready; all images are found before a model is loaded.
+def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
+    """Make both sides of a comparison ready; all images are found before a model is loaded.
 
     Raises:
         RequestError: an option has a value that it cannot have, or no layer matched.
@@ -109,8 +112,30 @@ def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedMo
                 f"not {count_one} with {count_two}",
                 "give one image on each side",
             )
-    from hookcli.plan.prepared import prepare_model
+    from hookcli.plan.prepared import prepare_side
 
-    prepared = prepare_model(one, found_one)
-    with prepared.pruning.undone_on_error():
-        return prepared, prepare_model(two, found_two)
+    a = prepare_side(VariantRequest(one.model.name, one), found_one, config.at)
+    with ExitStack() as stack:
+        stack.callback(a.runner.close)
+        b = prepare_side(config.other, found_two, config.at)
+        stack.callback(b.runner.close)
+        _refuse_shared(a, b)
+        stack.pop_all()
+    return a, b
+
+
+def _refuse_shared(a: Side, b: Side) -> None:
+    """Check that A and B share no modules that one of them changes.
+
+    A factory of the user's may return the same module each time.
+
+    Raises:
+        RequestError: they share some.
+    """
+    one, two = a.request.run, b.request.run
+    is_changed = b.request.channels_last or one.prunes or two.prunes
+    if (one.model != two.model or is_changed) and a.runner.parts & b.runner.parts:
+        raise RequestError(
+            f"{two.model.name} returns the same modules again, and each side needs its own",
+            "name a function that makes a new model each time: FILE.py:FUNCTION",
+        )

@@ -15,8 +15,10 @@ from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.models.device import count_threads
 from hookcli.models.load import build_skeleton, load_model
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.layouts import infer_layouts
+from hookcli.passes.runner import Side
 from hookcli.passes.unchanged import goes_through
 from hookcli.plan.attention import choose_attention
 from hookcli.plan.estimate import add_attention, make_plan
@@ -35,11 +37,13 @@ if TYPE_CHECKING:
 
     from hookcli.config import (
         AblationConfig,
+        At,
         BackwardStyle,
         EditedSide,
         GridStyle,
         RunConfig,
         RunRequest,
+        VariantRequest,
     )
     from hookcli.edits.resolve import Edits, ResolvedEdit
     from hookcli.hooks.operations import FoundOperation
@@ -84,9 +88,13 @@ class PreparedModel:
     pruning: Pruning
 
     @property
-    def uses_operations(self) -> bool:
-        """Whether any functional operation is observed or changed."""
-        return self.edits.has_operations or any(layer.is_operation for layer in self.layers)
+    def runner(self) -> EagerRunner:
+        """What runs the model."""
+        return replace(
+            EagerRunner.of(self.loaded, self.layers),
+            edits=self.edits,
+            pruning=self.pruning,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +239,24 @@ def prepare_model(
     return PreparedModel(
         request, loaded, chosen, operations, sources, skipped, fitter, first, edits, pruning
     )
+
+
+def prepare_side(request: VariantRequest, found: FoundImages, at: At) -> Side:
+    """Return one side of a comparison. This is where the way of running its model is chosen.
+
+    Raises:
+        HookcliError: as ``prepare_model``.
+    """
+    model = prepare_model(request.run, found)
+    runner = replace(
+        model.runner,
+        at=at,
+        channels_last=request.channels_last,
+        threads=request.threads,
+        seed=request.run.model.seed,
+    )
+    images = (model.sources, model.skipped, model.fitter)
+    return Side(request, model.loaded.info, runner, *images, model.edits)
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hookcli.images.prepare import PreparedImage
     from hookcli.models.load import LoadedModel
     from hookcli.passes.forward import Pass
+    from hookcli.passes.runner import Runner
     from hookcli.products.product import Job, Product, Scope
     from hookcli.records.images import Prediction
     from hookcli.records.layer_records import LayerRecord
@@ -41,20 +42,20 @@ class ChunkSettings:
 
     Attributes:
         run_pass: runs images through the model.
+        runner: the way in which the model runs.
         loaded: the model.
         limits: the threshold of every rule.
         on_error: what to do with an image on which the model fails: ``stop`` or ``skip``.
         merge_key: settings that must agree before two chunks may be merged.
-        channels_last: pixels are laid out channels last.
         scope: what is asked of the run.
     """
 
     run_pass: Pass
+    runner: Runner
     loaded: LoadedModel
     limits: Mapping[str, float]
     on_error: OnError
     merge_key: str
-    channels_last: bool
     scope: Scope
 
 
@@ -221,11 +222,8 @@ class ChunkRunner:
             BrokenForwardError: the model failed on an image that is not to be skipped.
             NoBoxError: an image that is not to be skipped has no score.
         """
-        loaded = self._settings.loaded
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
-        pixels = stacked.to(device=loaded.info.device, dtype=getattr(torch, loaded.info.dtype))
-        if self._settings.channels_last:
-            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        pixels = self._settings.runner.place(stacked)
         done = self._run_forward(batch, pixels)
         if not isinstance(done, _Failure):
             self._collect(batch, pixels, done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,52 +11,38 @@ from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.run.chunk_runner import ChunkSettings
 
 if TYPE_CHECKING:
+    from hookcli.passes.eager import EagerRunner
     from hookcli.passes.forward import Pass
     from hookcli.plan.prepared import PreparedRun
 
 
 def make_chunk_settings(prepared: PreparedRun) -> ChunkSettings:
     """Return the settings of all chunks of a run."""
+    runner = replace(
+        prepared.model.runner,
+        at=prepared.settings.config.at,
+        attention=prepared.attention,
+        channels_last=prepared.settings.channels_last,
+    )
     return ChunkSettings(
-        run_pass=_choose_pass(prepared),
+        run_pass=_choose_pass(prepared, runner),
+        runner=runner,
         loaded=prepared.model.loaded,
         limits=prepared.settings.limits,
         on_error=prepared.model.request.on_error,
         merge_key=prepared.settings.merge_key,
-        channels_last=prepared.settings.channels_last,
         scope=prepared.settings.scope,
     )
 
 
-def _choose_pass(prepared: PreparedRun) -> Pass:
+def _choose_pass(prepared: PreparedRun, runner: EagerRunner) -> Pass:
     """Return what runs images through the model: forward only, or forward and backward."""
-    loaded, config, focus = prepared.model.loaded, prepared.settings.config, prepared.focus
+    config, focus, style = prepared.settings.config, prepared.focus, prepared.settings.style
+    save, sketch = config.tensors.save, prepared.settings.plan.sketches
     if config.backward is None or prepared.scorer is None:
-        forward = ForwardSettings(
-            loaded.module,
-            prepared.model.layers,
-            config.at,
-            prepared.settings.style,
-            focus=None if focus is None else focus.to(loaded.info.device),
-            save=config.tensors.save,
-            sketch=prepared.settings.plan.sketches,
-            feed=loaded.feed,
-            edits=prepared.model.edits,
-            pruning=prepared.model.pruning,
-            attention=prepared.attention,
-        )
+        focus = None if focus is None else focus.to(runner.device)
+        forward = ForwardSettings(runner, style, focus, save, sketch=sketch)
         return partial(run_forward, forward)
-    backward = BackwardSettings(
-        loaded.module,
-        prepared.model.layers,
-        prepared.settings.style,
-        prepared.scorer,
-        config.backward,
-        cams=prepared.cams,
-        save=config.tensors.save,
-        sketch=prepared.settings.plan.sketches,
-        feed=loaded.feed,
-        edits=prepared.model.edits,
-        pruning=prepared.model.pruning,
-    )
+    score, wanted, cams = prepared.scorer, config.backward, prepared.cams
+    backward = BackwardSettings(runner, style, score, wanted, cams, save, sketch=sketch)
     return partial(run_backward, backward)

@@ -43,7 +43,7 @@ def describe_versions(model: PreparedModel, settings: RunSettings) -> dict[str, 
         model.loaded.module,
         model.loaded.info.device,
         channels_last=settings.channels_last,
-        uses_operations=model.uses_operations or settings.config.attention is not None,
+        uses_operations=model.runner.uses_operations or settings.config.attention is not None,
     )
 
 

@@ -8,6 +8,8 @@ import io
 import json
 import math
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,13 +19,14 @@ import torch
 from torchvision.models import resnet18
 
 from hookcli.compare import live
-from hookcli.compare.variants import Variant
 from hookcli.config import CompareConfig, ImageRequest, ModelRequest, RunRequest, VariantRequest
 from hookcli.distance import sketch
 from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.sketch import sketch_values
 from hookcli.distance.tolerance import Tolerance
+from hookcli.passes.runner import Ran
 from hookcli.plan.prepare import prepare_comparison
+from hookcli.records.calls import Call
 from hookcli.records.images import SkippedImage
 from tests.toy_models import INTERRUPTED_NET, two_channel_net
 
@@ -536,9 +539,9 @@ def test_random_numbers_are_the_same_on_both_sides_unless_the_seed_is_another(co
 
 
 def test_the_random_numbers_of_whoever_calls_are_left_alone(nets):
-    a, b = make_variants("Noisy")
+    a, b = make_sides("Noisy")
     before = torch.random.get_rng_state()
-    live.compare_variants(a, b, Tolerance(), lambda done, skipped: None)
+    live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -703,11 +706,10 @@ def test_of_many_images_a_bad_one_is_found_when_its_turn_comes(run, nets):
 
 
 def stand_in(*keys, skipped=(), images=("folder",)):
-    """What is looked at of a prepared run before anything runs."""
+    """What is looked at of a side before anything runs."""
     sources = [SimpleNamespace(key=key) for key in keys]
-    return SimpleNamespace(
-        request=SimpleNamespace(images=images), sources=sources, skipped=list(skipped)
-    )
+    request = SimpleNamespace(run=SimpleNamespace(images=images))
+    return SimpleNamespace(request=request, sources=sources, skipped=list(skipped))
 
 
 def test_an_image_that_one_of_two_models_cannot_use_is_skipped():
@@ -966,9 +968,9 @@ def test_figures_of_two_folders_find_a_weight_that_was_changed_slightly(run, net
 
 
 def test_no_row_of_an_image_is_kept_for_a_table(nets):
-    a, b = make_variants()
-    plain = live.compare_variants(a, b, Tolerance(), lambda done, skipped: None)
-    whole = live.compare_variants(a, b, Tolerance(), lambda done, skipped: None, keeps_images=True)
+    a, b = make_sides()
+    plain = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
+    whole = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None, keeps_images=True)
     assert (plain.image_rows, whole.image_rows) == ((), whole.rows)
 
 
@@ -1039,11 +1041,47 @@ def test_models_of_other_tasks_are_compared(run, cat, model, words, against, fir
 # What is left
 
 
-def make_variants(net="Net", **other):
+def make_sides(net="Net", **other):
     model, images = ModelRequest(f"nets.py:{net}", device="cpu"), ImageRequest(("a.npy",))
     one, two = (RunRequest(model, images, ("all",), **more) for more in ({}, other))
     config = CompareConfig(one, VariantRequest("net", two))
-    return [Variant(prepared, "net") for prepared in prepare_comparison(config)]
+    return prepare_comparison(config)
+
+
+class Saved:
+    """A runner that holds no module: it shows what it was given."""
+
+    parts = frozenset()
+
+    def __init__(self, side, shown):
+        self.layers = tuple(each for each in side.runner.layers if each.module_path in shown)
+        self.shown, self.closed = shown, False
+
+    def place(self, pixels):
+        return pixels
+
+    def run(self, batch, observer, called=None, seen=tuple):
+        for layer in self.layers:
+            observer(Call(layer), torch.tensor(self.shown[layer.module_path]))
+        return Ran(None)
+
+    def ready(self):
+        return nullcontext()
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_runner_needs_no_module_to_be_compared(nets):
+    """fc is 6 and 0, and 6 and 3 were saved: off by half of its norm; conv was not saved."""
+    a, b = make_sides()
+    b = replace(b, runner=Saved(b, {"fc": [[6.0, 3.0]]}))
+    compared = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
+    assert {row.call_id: (row.rel_l2, row.reason) for row in compared.rows} == {
+        "fc": (0.5, ""),
+        **dict.fromkeys(("conv", "relu", "(model)"), (None, "only in A")),
+    }
+    assert b.runner.closed
 
 
 def hooks_of(model):
@@ -1056,26 +1094,26 @@ def hooks_of(model):
 
 
 def test_nothing_is_left_on_the_models(nets):
-    a, b = make_variants(prunes=("conv=0.5",), edits=("fc:zero",))
-    plain = a.prepared.loaded.module.state_dict()
-    live.compare_variants(a, b, Tolerance(), lambda done, skipped: None)
-    for variant in (a, b):
-        module = variant.prepared.loaded.module
+    a, b = make_sides(prunes=("conv=0.5",), edits=("fc:zero",))
+    plain = a.runner.module.state_dict()
+    live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
+    for side in (a, b):
+        module = side.runner.module
         assert hooks_of(module) == []
         assert list(module.state_dict()) == ["conv.weight", "fc.weight"]
         assert all(torch.equal(v, plain[k]) for k, v in module.state_dict().items())
 
 
 def test_nothing_is_left_on_the_models_when_it_is_interrupted(nets):
-    a, b = make_variants(prunes=("conv=0.5",))
+    a, b = make_sides(prunes=("conv=0.5",))
 
     def interrupt(done, skipped):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        live.compare_variants(a, b, Tolerance(), interrupt)
-    assert hooks_of(a.prepared.loaded.module) + hooks_of(b.prepared.loaded.module) == []
-    assert list(b.prepared.loaded.module.state_dict()) == ["conv.weight", "fc.weight"]
+        live.compare_sides(a, b, Tolerance(), interrupt)
+    assert hooks_of(a.runner.module) + hooks_of(b.runner.module) == []
+    assert list(b.runner.module.state_dict()) == ["conv.weight", "fc.weight"]
 
 
 def test_no_tensor_of_an_image_is_kept_when_it_has_gone_through(nets, monkeypatch):
@@ -1089,14 +1127,14 @@ def test_no_tensor_of_an_image_is_kept_when_it_has_gone_through(nets, monkeypatc
             kept.append(self)
 
     monkeypatch.setattr(live, "_Kept", Watched)
-    a, b = make_variants()
+    a, b = make_sides()
     left = []
     monkeypatch.setattr(
         live,
         "measure_arrays",
         lambda *two: (left.append(len(kept[0].values)), measure_arrays(*two))[1],
     )
-    live.compare_variants(a, b, Tolerance(), lambda done, skipped: None)
+    live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
     assert left == [3, 2, 1, 0]
     assert kept[0].values == {}
 

@@ -23,6 +23,7 @@ from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.models.scores import score_output
 from hookcli.passes.backward import BackwardSettings, run_backward
+from hookcli.passes.eager import EagerRunner
 from tests.small_models import SMALL_MODELS, build_small
 
 MODELS = ("resnet18", "mobilenet_v2", "vgg", "densenet", "vit", "swin", "convnext")
@@ -564,12 +565,10 @@ def test_a_run_leaves_the_model_as_it_was_whatever_the_target(target):
         model, ["output:0:scale=2", "param:2.bias:zero", "grad_input:2:scale=2"], "output"
     )
     settings = BackwardSettings(
-        model,
-        select_layers(model, ["leaf"]),
+        EagerRunner(model, select_layers(model, ["leaf"]), edits=edits),
         GridStyle(mode="none"),
         partial(score_output, style=wanted, target=target, categories=()),
         wanted,
-        edits=edits,
     )
     pixels = photo(2)
     if target == 1:
@@ -595,8 +594,7 @@ def test_grids_of_the_activation_times_the_gradient():
         model[3].weight.copy_(torch.tensor([[1.0, -1.0, 0.5, 1.0]]))
     wanted = BackwardStyle(score="sum", times_activation=True)
     settings = BackwardSettings(
-        model,
-        select_layers(model, ["conv"]),
+        EagerRunner(model, select_layers(model, ["conv"])),
         GridStyle(mode="layers", signed=True),
         partial(score_output, style=wanted, target=None, categories=()),
         wanted,
@@ -615,8 +613,7 @@ def test_saliency_is_the_largest_magnitude_over_colours():
         model[0].weight.copy_(torch.tensor([2.0, -5.0, 1.0]).view(1, 3, 1, 1))
     wanted = BackwardStyle(score="sum", saliency=True)
     settings = BackwardSettings(
-        model,
-        select_layers(model, ["conv"]),
+        EagerRunner(model, select_layers(model, ["conv"])),
         GridStyle(mode="none"),
         partial(score_output, style=wanted, target=None, categories=()),
         wanted,

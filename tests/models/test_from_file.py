@@ -28,6 +28,7 @@ from hookcli.models.fingerprint import hash_weights
 from hookcli.models.inputs import PLAIN as AS_THEY_ARE
 from hookcli.models.load import build_skeleton, load_model
 from hookcli.models.timm import Timm
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.passes.nan_origin import find_forward_origin
 
@@ -892,10 +893,7 @@ class HoldsScripted(nn.Module):
 
 def test_a_model_that_runs_under_inference_mode_is_watched_without_counters():
     forward = ForwardSettings(
-        UnderInference().eval(),
-        list_layers(UnderInference()),
-        "output",
-        GridStyle("none"),
+        EagerRunner(UnderInference().eval(), list_layers(UnderInference())), GridStyle("none")
     )
     done = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True)
     (result,) = done.results
@@ -906,7 +904,7 @@ def test_a_model_that_runs_under_inference_mode_is_watched_without_counters():
 def test_a_scripted_part_that_is_not_selected_is_left_alone():
     model = HoldsScripted().eval()
     fc = [layer for layer in list_layers(model) if layer.module_path == "fc"]
-    forward = ForwardSettings(model, fc, "output", GridStyle("none"))
+    forward = ForwardSettings(EagerRunner(model, fc), GridStyle("none"))
     (result,) = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True).results
     assert [record.call.id for record in result.records] == ["fc"]
     assert find_forward_origin(model, AS_THEY_ARE, torch.full((1, 3, 2, 2), math.nan)) == {

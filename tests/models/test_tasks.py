@@ -25,6 +25,7 @@ from hookcli.hooks.filter import select_layers
 from hookcli.images.read import read_images
 from hookcli.models.load import load_model
 from hookcli.models.tasks import read_predictions
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.plan.prepare import plan_run
 from hookcli.records.images import Prediction
@@ -92,9 +93,7 @@ def ids(document):
 
 def hooked(loaded, *forms):
     layers = select_layers(loaded.module, forms)
-    return ForwardSettings(
-        loaded.module, layers, "output", GridStyle(mode="none"), feed=loaded.feed
-    )
+    return ForwardSettings(EagerRunner.of(loaded, layers), GridStyle(mode="none"))
 
 
 # --- segmentation

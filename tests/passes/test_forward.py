@@ -14,6 +14,7 @@ from hookcli.activations.collector import of_image
 from hookcli.config import GridStyle
 from hookcli.edits.resolve import resolve_edits
 from hookcli.hooks.layers import list_layers
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forward
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
@@ -28,7 +29,7 @@ NO_GRIDS = GridStyle(mode="none")
 def hooked(model, *paths, at="output", style=NO_GRIDS):
     layers = [layer for layer in list_layers(model) if layer.module_path in paths]
     assert len(layers) == len(paths)
-    return ForwardSettings(model.eval(), layers, at, style)
+    return ForwardSettings(EagerRunner(model.eval(), layers, at), style)
 
 
 def results_of(settings, keys, pixels):
@@ -112,7 +113,7 @@ def test_tiles_show_the_activation_before_it_is_written_over():
     pixels = torch.tensor([[[[-1.0, 1.0]]]])  # conv's channel 0 is [2, -2], its channel 1 [-1, 1]
     style = GridStyle(rank="index")
     layers = [LayerInfo("conv", "Conv2d", channels=Channels.FIRST)]
-    forward = ForwardSettings(toys.InplaceRelu().eval(), layers, "output", style)
+    forward = ForwardSettings(EagerRunner(toys.InplaceRelu().eval(), layers), style)
     ((picture,),) = [result.pictures for result in results_of(forward, ["a"], pixels)]
     assert picture.content.levels.tolist() == [[[239, 0]], [[0, 239]]]
 
@@ -196,7 +197,9 @@ def test_the_part_of_an_image_keeps_its_leading_axis(lead, values):
 
 
 def edited(settings, *edits):
-    return replace(settings, edits=resolve_edits(settings.model, edits, "output"))
+    runner = settings.runner
+    resolved = resolve_edits(runner.module, edits, "output")
+    return replace(settings, runner=replace(runner, edits=resolved))
 
 
 def test_an_edit_changes_nothing_before_it_though_the_relu_writes_over_the_convolution():

@@ -22,6 +22,7 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.models.load import load_model
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def picture(seed: int) -> Image.Image:
 
 def hooked(loaded: LoadedModel) -> ForwardSettings:
     layers = select_layers(loaded.module, ["leaf"])
-    return ForwardSettings(loaded.module, layers, "output", NOTHING, feed=loaded.feed)
+    return ForwardSettings(EagerRunner.of(loaded, layers), NOTHING)
 
 
 def is_leaf(module: nn.Module) -> bool:

@@ -29,6 +29,7 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.models.load import build_skeleton
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.passes.survey import survey
 from tests.small_models import SMALL_MODELS, build_small
@@ -148,7 +149,7 @@ def compared(request: pytest.FixtureRequest) -> Compared:
     with torch.inference_mode():
         figures = run_with_clones(copy.deepcopy(model), pixels)
     (result,) = run_forward(
-        ForwardSettings(model, layers, "both", GridStyle("none")), ["one"], pixels
+        ForwardSettings(EagerRunner(model, layers, "both"), GridStyle("none")), ["one"], pixels
     ).results
     return Compared(
         {key_of(record): record for record in result.records},
@@ -249,7 +250,7 @@ def two_ways(request: pytest.FixtureRequest) -> tuple[tuple[Any, ...], list[list
     """The results of one batch of two images, and the records of each image alone."""
     model, pixels = seeded(request.param), noise(2, FAMILIES[request.param])
     layers = select_layers(model, ["leaf"])
-    forward = ForwardSettings(model, layers, "output", GridStyle("none"))
+    forward = ForwardSettings(EagerRunner(model, layers), GridStyle("none"))
     alone = [
         run_forward(forward, [key], pixels[i : i + 1]).results[0].records
         for i, key in enumerate("ab")
@@ -438,7 +439,7 @@ def noise(images: int, side: int) -> Tensor:
 
 
 def observed(model: nn.Module, forms: list[str], pixels: Tensor) -> dict[str, LayerRecord]:
-    forward = ForwardSettings(model, select_layers(model, forms), "output", GridStyle("none"))
+    forward = ForwardSettings(EagerRunner(model, select_layers(model, forms)), GridStyle("none"))
     return {
         record.call.id: record
         for record in run_forward(forward, ["one"], pixels).results[0].records

@@ -15,6 +15,7 @@ from hookcli.config import BackwardStyle, GridStyle
 from hookcli.hooks.filter import select_layers
 from hookcli.models.scores import score_output
 from hookcli.passes.backward import BackwardSettings, run_backward
+from hookcli.passes.eager import EagerRunner
 from tests.world.test_zoo import NAMES
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,7 @@ def test_every_leaf_has_its_gradients_or_a_reason(name):
     made.zero_grad(set_to_none=True)
     leaves = select_layers(made, ["leaf"])
     score = partial(score_output, style=STYLE, target=7, categories=())
-    settings = BackwardSettings(made, leaves, GridStyle(mode="none"), score, STYLE)
+    settings = BackwardSettings(EagerRunner(made, leaves), GridStyle(mode="none"), score, STYLE)
     (result,) = run_backward(settings, ["photo"], pixels).results
     assert all(parameter.grad is None for parameter in made.parameters())
     sides: dict[str, set[str]] = {}

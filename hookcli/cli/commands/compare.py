@@ -152,23 +152,17 @@ def _run(
     from hookcli.plan.prepare import prepare_comparison
 
     with console.no_data():
-        prepared, second = prepare_comparison(config)
+        a, b = prepare_comparison(config)
     from hookcli.cli.output.progress import Progress
-    from hookcli.compare.live import compare_variants, list_skipped, pair_sources
-    from hookcli.compare.variants import Variant
+    from hookcli.compare.live import compare_sides, list_skipped, pair_sources
 
-    other = config.other
-    a = Variant(prepared, config.run.model.name, config.at)
-    b = Variant(second, other.name, config.at, other.channels_last, other.threads)
-    images = len(pair_sources(prepared, second))
-    early = list_skipped(prepared, second)
-    warn_before(early, prepared.loaded.info, second.loaded.info)
+    images = len(pair_sources(a, b))
+    early = list_skipped(a, b)
+    warn_before(early, a.info, b.info)
     bar = Progress(images, is_shown=images > _FEW_IMAGES and not quiet)
     with console.no_data(), bar as progress:
-        comparison = compare_variants(
-            a, b, tolerance, progress.chunk_done, keeps_images=keeps_images
-        )
+        comparison = compare_sides(a, b, tolerance, progress.chunk_done, keeps_images=keeps_images)
     warn_of_skipped(comparison.skipped[len(early) :])
-    chosen = {layer.label for layer in prepared.layers}
+    chosen = {layer.label for layer in a.runner.layers}
     print_uncalled(comparison.uncalled, chosen, quiet=quiet)
     return comparison

@@ -1,0 +1,83 @@
+"""One side of a comparison: run on an image, and described."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.compare.diff import list_changed
+from hookcli.config import DEFAULTS
+from hookcli.distance.comparison import ChangedFact
+from hookcli.errors import ForwardError
+from hookcli.passes.runner import Batch
+from hookcli.records.calls import Uncalled
+from hookcli.records.command import compare_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from hookcli.images.prepare import PreparedImage
+    from hookcli.passes.runner import Side
+    from hookcli.records.calls import Call
+    from hookcli.records.edit_effects import EditEffects
+
+
+def run_side(
+    side: Side,
+    image: PreparedImage,
+    observer: Callable[[Call, Tensor], None],
+    called: set[str],
+    effects: EditEffects,
+) -> None:
+    """Run one image, whose pixels are known; what ran and what edits did is added to the last two.
+
+    Raises:
+        RequestError: the pixels have no channels-last form.
+        ForwardError: the model raised an exception.
+    """
+    assert image.pixels is not None  # noqa: S101  images without pixels have been skipped
+    pixels = image.pixels.unsqueeze(0).contiguous()  # photos are decoded channels last
+    try:
+        batch = Batch([image.key], side.runner.place(pixels))
+        effects.merge(side.runner.run(batch, observer, called).effects)
+    except ForwardError as error:
+        raise ForwardError(f"{side.request.name}: {error.message}", error.hint) from error
+
+
+def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
+    """Yield the facts that differ between the two sides."""
+    yield from list_changed(_facts(a), _facts(b))
+    one, two = a.request, b.request
+    formats = ["channels last" if each.channels_last else "contiguous" for each in (one, two)]
+    if formats[0] != formats[1]:
+        yield ChangedFact("memory format", *formats)
+    seeds = [each.run.model.seed for each in (one, two)]
+    # random weights have the seed in their name, and have been reported above
+    if seeds[0] != seeds[1] and a.info.weights == b.info.weights:
+        yield ChangedFact("seed", *seeds)
+    threads = [each.threads or torch.get_num_threads() for each in (one, two)]
+    if threads[0] != threads[1]:
+        yield ChangedFact("threads", *threads)
+    if one.run.images != two.run.images:
+        yield ChangedFact("image", a.sources[0].name, b.sources[0].name)
+
+
+def list_uncalled(side: Side, called: set[str]) -> tuple[Uncalled, ...]:
+    """Return the chosen layers that ran on neither side, with the reason."""
+    return tuple(
+        Uncalled(layer, side.runner.explain_uncalled(layer))
+        for layer in side.runner.layers
+        if layer.module_path not in called
+    )
+
+
+def _facts(side: Side) -> dict[str, object]:
+    info = side.info
+    return {
+        "model": {name: getattr(info, name) for name in info.__dataclass_fields__},
+        "versions": {},
+        "command": compare_command(side.request.run, DEFAULTS.at),  # both observe the same tensors
+    }

@@ -1,0 +1,97 @@
+"""Eager PyTorch as a runner: what its observer sees, and what its plain counterpart leaves out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookcli.edits.pruning import prune_model
+from hookcli.edits.resolve import resolve_edits
+from hookcli.errors import RequestError
+from hookcli.hooks.filter import select_layers
+from hookcli.passes.eager import EagerRunner
+from hookcli.passes.find_operations import find_operations
+from hookcli.passes.runner import Batch
+from tests import toy_models as toys
+from tests.toy_models import pixel
+
+
+def observed(runner, pixels):
+    """The values that the observer saw, by call id, and what came of the batch."""
+    seen = {}
+    ran = runner.run(Batch(["a"], pixels), lambda call, t: seen.update({call.id: t.tolist()}))
+    return seen, ran
+
+
+def test_an_observer_is_called_before_an_inplace_relu_writes_over_the_convolution():
+    model = toys.InplaceRelu().eval()
+    seen, ran = observed(EagerRunner(model, select_layers(model, ["conv"])), pixel(1.0))
+    assert seen == {"conv": [[[[-2.0]], [[1.0]]]]}
+    assert ran.output.tolist() == [[[[0.0]], [[1.0]]]]
+
+
+def test_a_runner_makes_its_edits_and_its_plain_counterpart_does_not():
+    model = toys.InplaceRelu().eval()
+    edits = resolve_edits(model, ["conv:scale=3"], "output")
+    runner = EagerRunner(model, select_layers(model, ["conv"]), edits=edits)
+    seen, ran = observed(runner, pixel(1.0))
+    assert (seen, ran.effects.used) == ({"conv": [[[[-6.0]], [[3.0]]]]}, {"conv:scale=3"})
+    seen, ran = observed(runner.plain, pixel(1.0))
+    assert (seen, ran.effects.used) == ({"conv": [[[[-2.0]], [[1.0]]]]}, set())
+
+
+def test_a_plain_counterpart_has_the_unpruned_weights_for_one_batch():
+    """Of the weights -2 and 1, half is pruned: the smaller."""
+    model = toys.InplaceRelu().eval()
+    pruning = prune_model(model, ["conv=0.5"], 0)
+    runner = EagerRunner(model, select_layers(model, ["conv"]), pruning=pruning)
+    assert observed(runner, pixel(1.0))[0] == {"conv": [[[[-2.0]], [[0.0]]]]}
+    assert observed(runner.plain, pixel(1.0))[0] == {"conv": [[[[-2.0]], [[1.0]]]]}
+    assert observed(runner, pixel(1.0))[0] == {"conv": [[[[-2.0]], [[0.0]]]]}
+    runner.close()
+    assert [name for name, _ in model.named_parameters()] == ["conv.weight"]
+
+
+def test_without_edits_and_pruning_there_is_no_plain_counterpart():
+    assert EagerRunner(toys.InplaceRelu(), ()).plain is None
+
+
+def test_attention_takes_the_same_path_with_and_without_an_edit_of_an_operation():
+    paths = []
+
+    class Looks(nn.Module):
+        def forward(self, x):
+            paths.append(torch.backends.mha.get_fastpath_enabled())
+            return x + 1
+
+    model = Looks().eval()
+    example = pixel(1.0)
+    found = find_operations(model, (example,))
+    edits = resolve_edits(model, ["op:add:scale=2"], "output", found)
+    runner = EagerRunner(model, (), edits=edits)
+    paths.clear()
+    observed(runner, example)
+    observed(runner.plain, example)
+    observed(EagerRunner(model, ()), example)
+    assert paths == [False, False, True]
+
+
+def test_a_seed_gives_every_batch_the_same_random_numbers_and_leaves_those_of_others():
+    class Draws(nn.Module):
+        def forward(self, x):
+            return x + torch.rand(1)
+
+    runner = EagerRunner(Draws().eval(), (), seed=3)
+    before = torch.random.get_rng_state()
+    one, two = (observed(runner, pixel(0.0))[1].output for _ in range(2))
+    assert torch.equal(one, two)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_only_pictures_are_placed_channels_last():
+    runner = EagerRunner(toys.InplaceRelu(), (), channels_last=True)
+    placed = runner.place(torch.zeros(1, 3, 4, 5, dtype=torch.float64))
+    assert (placed.stride(), placed.dtype) == ((60, 1, 15, 3), torch.float32)
+    with pytest.raises(RequestError, match="only pictures can be laid out channels last"):
+        runner.place(torch.zeros(1, 3, 2, 4, 5))
