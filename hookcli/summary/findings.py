@@ -24,14 +24,7 @@ def list_findings(
 ) -> tuple[Finding, ...]:
     """Return all findings, the gravest rule first, and the largest number first within a rule."""
     limits = {**RULES, **thresholds}
-    found = [
-        *layer_findings.find_not_finite(evidence, limits),
-        *find_channels(evidence, limits),
-        *layer_findings.find_scales(evidence, limits),
-        *layer_findings.find_without_gradient(evidence, limits),
-        *layer_findings.find_float16(evidence, limits),
-        *run_findings.find_overwritten(evidence, limits),
-        *run_findings.find_in_run(evidence, limits),
-    ]
+    finders = (*layer_findings.FINDERS, find_channels, *run_findings.FINDERS)
+    found = [finding for find in finders for finding in find(evidence, limits)]
     order = list(RULES)
     return tuple(sorted(found, key=lambda f: (order.index(f.rule), -(f.number or 0.0))))

@@ -109,3 +109,7 @@ def _moment(call: Call) -> tuple[int, str]:
     if call.side in ("output", "input"):
         return call.order, call.side
     return -call.order, {"grad_output": "0", "grad_input": "1"}.get(call.side, "2")
+
+
+FINDERS = (find_not_finite, find_scales, find_without_gradient, find_float16)
+"""The rules about layers."""

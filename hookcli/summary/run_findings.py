@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ROUNDING = 8  # pixels that the preprocessing of a network may add
 
 
-def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+def _find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield a finding about outputs that are written over later, which a naive hook shows wrong."""
     written = [call_id for call_id in evidence.calls if call_id in evidence.written]
     if len(written) > limits["overwritten"]:
@@ -32,14 +32,6 @@ def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
             "the figures are those of the original output"
         )
         yield Finding("overwritten", first, float(len(written)), limits["overwritten"], sentence)
-
-
-def find_in_run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield the findings about the run as a whole."""
-    yield from _find_uncalled(evidence, limits)
-    yield from _find_skipped(evidence, limits)
-    yield from _find_untrained(evidence)
-    yield from _find_small_images(evidence, limits)
 
 
 def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -65,7 +57,7 @@ def _find_skipped(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
         yield Finding("skipped", "", float(number), limits["skipped"], sentence)
 
 
-def _find_untrained(evidence: Evidence) -> Iterator[Finding]:
+def _find_untrained(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
     if evidence.model is not None and not evidence.model.trained:
         sentence = (
             f"the weights are not trained ({evidence.model.weights}): "
@@ -94,3 +86,7 @@ def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Itera
             what = f" and was resized to the {seen[1]} by {seen[0]} that the network sees"
         sentence = f"{name} is {given[1]} by {given[0]} pixels{what}{more}"
         yield Finding("small", "", shares[key], limits["small"], sentence, tuple(small))
+
+
+FINDERS = (_find_overwritten, _find_uncalled, _find_skipped, _find_untrained, _find_small_images)
+"""The rules about the run."""
