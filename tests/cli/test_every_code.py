@@ -165,17 +165,17 @@ WITHOUT_DATA = (2, 3, 4, 5)
 
 # where something of ours is called that a fault can be put into
 INSIDE = {
-    "inspect": "hookcli.plan.prepare.find_files",
-    "gradients": "hookcli.plan.prepare.find_files",
-    "ablate": "hookcli.plan.prepare.find_files",
+    "inspect": "hookcli.plan.images.find_files",
+    "gradients": "hookcli.plan.images.find_files",
+    "ablate": "hookcli.plan.images.find_files",
     "layers": "hookcli.passes.survey.survey",
     "models": "hookcli.models.torchvision.list_catalog",
     "report": "hookcli.render.report.page.remake_report",
     "export": "hookcli.store.load.load_run",
     "schema": "hookcli.cli.commands.schema.json.dumps",
-    "golden": "hookcli.plan.prepare.find_files",
+    "golden": "hookcli.plan.images.find_files",
     "diff": "hookcli.compare.compared_run.load_compared_run",
-    "compare": "hookcli.plan.prepare.find_files",
+    "compare": "hookcli.plan.images.find_files",
 }
 
 
