@@ -261,7 +261,7 @@ def sign(function: griffe.Function | griffe.Class) -> str:
         stars = {"variadic positional": "*", "variadic keyword": "**"}.get(
             str(parameter.kind.value), ""
         )
-        annotation = type_of(parameter, function).replace("Whole", "int")
+        annotation = type_of(parameter, function).replace("Whole", "int").replace("Share", "float")
         words.append(f"{stars}{parameter.name}: {annotation}{default}")
     end = f") -> {function.returns}" if function.is_function else ")"
     line = f"{function.name}({', '.join(words)}{end}"
