@@ -230,7 +230,7 @@ def test_a_link_to_a_channel_opens_it_and_the_address_follows(browser, folder):
     tab.wait_for_timeout(400)
     assert tab.evaluate("location.hash") == f"#layer1.0.conv2/{grid['channels'][index + 1]}"
     tab.keyboard.press("Escape")
-    assert tab.evaluate("location.hash") == "#layer1.0.conv2"
+    tab.wait_for_url(lambda url: url.endswith("#layer1.0.conv2"))  # set when the dialog closes
     assert tab.locator("article", has_text="layer1.0.conv2").bounding_box()["y"] < 300
     tab.close()
 
