@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from operator import attrgetter
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopImages
-
-_THREADS = min(4, os.cpu_count() or 1)
 
 
 def close_run(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 import torch
 from torch import nn
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.layers import list_layers
+from hookcli.passes import call
 from hookcli.passes.survey import survey
 from tests import toy_models as toys
 
@@ -76,6 +79,16 @@ def test_a_convolution_costs_two_operations_a_multiply_add():
     # 4 x 3 places of 4 channels, each of 3 x 3 x 3 products and sums; four bytes a value
     assert (row.shape, row.flops, row.params) == ((1, 4, 4, 3), 2 * 4 * 3 * 4 * 27, 4 * 27)
     assert row.output_mb == pytest.approx(4 * 4 * 3 * 4 / 1e6)
+
+
+def test_an_operator_that_fails_is_an_error_of_the_model():
+    """The floating-point operations are counted around each operator, by code of ours."""
+    with pytest.raises(ForwardError, match=r"^the model failed in "):
+        rows_of(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(7, 2)), "1")
+
+
+def test_the_modules_that_run_operators_for_a_model_exist():
+    assert all(map(importlib.util.find_spec, call._NEUTRAL_OF_OURS))
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0)])
