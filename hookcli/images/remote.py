@@ -51,7 +51,8 @@ def name_folder(name: str) -> str:
 
 def list_frames(folder: str) -> list[str]:
     names = storage.list_files(folder)
-    return [Url(folder) / name for name in names if "/" not in name and not name.startswith(".")]
+    inside = [name for name in names if "/" not in name and not name.startswith(".")]
+    return [str(Url(folder) / name) for name in inside]
 
 
 def is_pattern(word: str) -> bool:
@@ -94,7 +95,7 @@ def list_images(
         if is_wanted and not is_hidden and not in_run:
             file = root / name
             if not (leave_out and file.startswith(f"{leave_out.rstrip('/')}/")):
-                found.append(file)
+                found.append(str(file))  # a saved chunk holds plain text
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,19 @@ def test_a_folder_means_the_images_in_it_in_the_order_of_a_folder_here(tmp_path)
     assert found(PHOTOS) == (here, [])
     assert found(f"{PHOTOS}/") == (here, [])
     assert found(PHOTOS, recursive=False) == (["a.jpg", "b.png"], [])
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_chunks_of_a_run_over_a_folder_at_a_url_are_saved(run, tmp_path, monkeypatch):
+    """Ten images are chunks of eight and two, which hold the names of their images."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(10):
+        put(f"{number}.png", picture(number))
+    words = ("--layers", "features.0", "--device", "cpu", "--grids", "none", "--workers", "0")
+    ended = run("inspect", "tests.toy_models:Squeezed", PHOTOS, *words, "-o", "out")
+    assert ended.code == 0, ended.err
+    images = json.loads(Path("out/manifest.json").read_text())["images"]
+    assert [image["file"] for image in images] == [f"{PHOTOS}/{n}.png" for n in range(10)]
 
 
 def test_a_glob_means_what_matches_it():
