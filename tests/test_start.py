@@ -130,7 +130,7 @@ def test_every_command_is_listed_with_a_line_that_is_not_cut_off():
 AFTERWARDS = """
 import sys
 {before}
-from hookcli.models.torchvision import list_names
+from hookcli.models.sources import list_names
 list_names()
 import torch, torchvision
 stood_in = [name for name in ("torch._dynamo", "torch._dynamo.utils") if name in sys.modules]

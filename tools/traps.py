@@ -15,7 +15,7 @@ import torchvision
 from hookcli.config import ModelRequest
 from hookcli.hooks.layers import list_layers
 from hookcli.models.load import build_skeleton
-from hookcli.models.torchvision import list_catalog
+from hookcli.models.sources import list_catalog
 from hookcli.passes.survey import survey
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 def save_model_names() -> None:
     """Write the list for the next completion; a cache folder that cannot be written is no error."""
-    from hookcli.models.torchvision import list_names
+    from hookcli.models.sources import list_names
 
     data = ("\n".join(list_names()) + "\n").encode()
     file = names_file()

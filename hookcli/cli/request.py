@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.cli.options import ShowOptions
-    from hookcli.config import ClusterRequest, RunConfig, RunRequest
+    from hookcli.config import RunConfig, RunRequest
     from hookcli.plan.estimate import Plan
     from hookcli.plan.prepared import PreparedRun
     from hookcli.records.images import SkippedImage
@@ -41,14 +41,13 @@ def print_run(config: RunConfig, show: ShowOptions) -> NoReturn:
     try:
         if show.dry_run:
             _print_dry_run(config)
-        result = run_config(config, quiet=quiet)
+        prepared = prepare_config(config, quiet=quiet)
+        result = run_prepared(prepared, quiet=quiet)
     except errors.CompleteError as error:
         console.say(error.message, quiet=quiet and not show.dry_run)
         raise typer.Exit(errors.DONE) from error
-    from hookcli.models.sources import choose_source
-
-    is_known = choose_source(config.run.model.name).is_known
-    print_result(config, result, show.output_format, says_input=not is_known)
+    says_input = not prepared.model.loaded.source.is_known
+    print_result(config, result, show.output_format, says_input=says_input)
     print_warnings(config, result)
     print_summary(result, quiet=quiet, time=show.time)
     if config.save_weights is not None:
@@ -71,8 +70,8 @@ def _print_dry_run(config: RunConfig) -> NoReturn:
     raise typer.Exit(errors.SKIPPED if plan.skipped else errors.DONE)
 
 
-def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResult:
-    """Run what was asked, and print the plan, the warnings and the progress on stderr.
+def prepare_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> PreparedRun:
+    """Prepare what was asked, and print the plan and the warnings on stderr.
 
     Only if the run folder is kept does the plan say where it is and how large it will be.
     """
@@ -83,14 +82,20 @@ def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResu
     console.say(_plan_text(config, prepared.settings.plan, keeps=keeps), quiet=quiet)
     warn_before(prepared.model.skipped, prepared.model.loaded.info)
     from hookcli.cli.completion import save_model_names
-    from hookcli.cli.output.progress import Progress
 
     save_model_names()
+    return prepared
+
+
+def run_prepared(prepared: PreparedRun, *, quiet: bool, keeps: bool = True) -> RunResult:
+    """Run what was prepared, and print the progress and the warnings on stderr."""
+    from hookcli.cli.output.progress import Progress
+
     is_long = prepared.settings.is_long
     bar = Progress(len(prepared.model.sources), is_shown=is_long and not quiet, quiet=quiet)
     try:
         with console.no_data(), bar as progress:
-            result = _run(prepared, config.machine.cluster, progress)
+            result = _run(prepared, progress)
     except (errors.ForwardError, errors.NoBoxError) as error:
         if keeps and prepared.settings.has_several:
             error.hint += ", and --resume goes on with the run"
@@ -104,9 +109,8 @@ def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResu
     return result
 
 
-def _run(
-    prepared: PreparedRun, cluster: ClusterRequest | None, progress: ProgressListener
-) -> RunResult:
+def _run(prepared: PreparedRun, progress: ProgressListener) -> RunResult:
+    cluster = prepared.settings.config.machine.cluster
     if cluster is None:
         from hookcli.run.pipeline import run
 

@@ -61,7 +61,7 @@ def run_on_cluster(
         folder=settings.plan.out_dir.absolute(),
         home=Path.cwd(),
         threads=cluster.cpus,
-        weights=read_weights(settings.config.run.model),
+        weights=read_weights(prepared.model.loaded.source, settings.config.run.model),
     )
     with (
         use_threads(cluster.cpus),
@@ -92,10 +92,10 @@ def run_on_cluster(
 
 def _pin_model(prepared: PreparedRun) -> RunSettings:
     """Return the settings with the weights that were loaded here, and the kind of device."""
-    settings, info = prepared.settings, prepared.model.loaded.info
+    settings, loaded = prepared.settings, prepared.model.loaded
     request = settings.config.run
-    pinned = pin_weights(request.model, info.weights)
-    model = replace(pinned, device=info.device.partition(":")[0])
+    pinned = pin_weights(loaded.source, request.model, loaded.info.weights)
+    model = replace(pinned, device=loaded.info.device.partition(":")[0])
     config = replace(settings.config, run=replace(request, model=model))
     return replace(settings, config=config)
 

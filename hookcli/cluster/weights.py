@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.models.sources import choose_source
 from hookcli.models.torchvision import cache_file
 from hookcli.outside.files import read_regular, write_atomic
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest
+    from hookcli.models.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class SentWeights:
         return request if self.url else replace(request, weights=str(file))
 
 
-def read_weights(request: ModelRequest) -> SentWeights | None:
+def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
     """Return the file of weights that a request with pinned weights needs; None if it needs none.
 
-    timm's weights are in a cache of their own, which every node fills by itself.
+    Sources whose weights are not in torch's cache, such as timm, let every node fill its own cache.
     """
     file = Path(request.weights)
     if request.weights != "random" and file.is_file():
         return SentWeights("", read_regular(file))
-    url = choose_source(request.name).find_url(request)
+    url = source.find_url(request.weights)
     return SentWeights(url, read_regular(cache_file(url))) if url else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import platform
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from hookcli import errors
 from hookcli.cluster.code import hash_own_code
 from hookcli.images.read import file_state
 from hookcli.models.fingerprint import hash_weights
-from hookcli.run.environment import list_libraries
+from hookcli.run.environment import list_packages
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import REQUEST
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from hookcli.run.chunk_runner import BeganWith
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopImages
-
-_PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +121,9 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
     return WorkerFacts(
         platform.node(),
         {
-            **list_libraries(loaded.module, config.run.model.name),
+            **loaded.source.list_versions(loaded.module),
             "Python": platform.python_version(),
-            **{name: metadata.version(name) for name in _PACKAGES},
+            **list_packages(),
             "code of hookcli": _hash_code(),
             "code of your own": hash_own_code(config),
             "weights": hash_weights(loaded.module),

@@ -16,23 +16,23 @@ from hookcli.outside.files import read_regular
 from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Set
 
     from torch import nn
 
-_LIBRARIES = {"hookcli", "torch", "torchvision", "timm", "numpy", "PIL"}  # wherever they are
+_LIBRARIES = {"hookcli", "torch", "numpy", "PIL"}  # wherever they are
 _INSTALLED = {"site-packages", "dist-packages"}
 _MOST_SOURCE = 1 << 20  # bytes of a file whose functions are suggested
 _STANDARD = Path(os.__file__).parent
 
 
-def hash_code(module: nn.Module, names: Iterable[str]) -> dict[str, str]:
+def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> dict[str, str]:
     """Return the sha256 of each source file of the user's that a model is made of, by its name.
 
     These are the files that are named, those of the classes of all modules, and those that they
-    import, without libraries. A file has the name by which it is imported, so that it has the same
-    name in a folder that was moved. Of the names only ``FILE.py:FUNCTION`` and
-    ``package.module:NAME`` count.
+    import, without installed packages and ``libraries``, those of the sources of models. A file
+    has the name by which it is imported, so that it has the same name in a folder that was moved.
+    Of the names only ``FILE.py:FUNCTION`` and ``package.module:NAME`` count.
     """
     wanted = [name.rpartition(":")[0] for name in names]
     seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # imported as these
@@ -40,7 +40,7 @@ def hash_code(module: nn.Module, names: Iterable[str]) -> dict[str, str]:
     hashes: dict[str, str] = {}
     while wanted:
         name = wanted.pop()
-        found = None if name in seen else _find_file(name)
+        found = None if name in seen else _find_file(name, libraries)
         seen.add(name)
         if found is not None:
             label, file, package = found
@@ -66,7 +66,7 @@ def list_definitions(file: Path) -> list[str]:
     return []
 
 
-def _find_file(name: str) -> tuple[str, Path, str] | None:
+def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
     """Return the name, the path and the package of a source file; None if it is not the user's.
 
     The name is ``FILE.py``, or that of a module, which a forward may import only later.
@@ -81,7 +81,7 @@ def _find_file(name: str) -> tuple[str, Path, str] | None:
             Path(str(ask(module, "__file__", ""))),
             ask(module, "__path__") is not None,
         )
-    if file.suffix != ".py" or name.partition(".")[0] in _LIBRARIES:
+    if file.suffix != ".py" or name.partition(".")[0] in _LIBRARIES | libraries:
         return None
     if file.is_relative_to(_STANDARD) or not _INSTALLED.isdisjoint(file.parts):
         return None

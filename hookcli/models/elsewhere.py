@@ -6,16 +6,19 @@ import os
 import re
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.models.code_files import list_definitions
 from hookcli.models.file_kind import UNKNOWN, WEIGHTS, find_kind, save_line, weights_name
-from hookcli.models.timm import is_timm_name
-from hookcli.models.torchvision import list_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.models.source import Source
 
 _FILES = (".bin", ".ckpt", ".h5", ".onnx", ".pb", ".pkl", ".pt", ".pt2", ".pth", ".safetensors")
 _NAMES = "models are named like resnet18, timm:NAME or FILE.py:FUNCTION"
-_TIMM = re.compile(r"(?:hf[-_]hub:|hf:)?timm/([\w.-]+)")
 _NAME = r"([\w.-]+/[\w.-]+)"
 _TRANSFORMERS = (
     "is the name of a model on a hub, which hookcli does not load",
@@ -25,10 +28,10 @@ _TRANSFORMERS = (
     ),
 )
 _YOLO = (
+    r"(yolo\w*?\d\w*)(?:\.pt)?",
     "is a model of ultralytics",
     'from ultralytics import YOLO; make = lambda: YOLO("{}.pt").model',
 )
-_YOLO_NAME = r"(yolo\w*?\d\w*)(?:\.pt)?"
 # The forms of names on hubs, what they are, and the Python that makes the model.
 _HUBS = (
     (r"(?:hf|hf[-_]hub|huggingface|transformers):([\w./-]+)", *_TRANSFORMERS),
@@ -41,8 +44,8 @@ _HUBS = (
 )
 
 
-def find_elsewhere(name: str) -> RequestError | None:
-    """Return what to say of a name that is that of a file, or of a model of another library.
+def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
+    """Return what to type if a file, a hub or a source other than the name's knows ``name``.
 
     It is None for names that hookcli may know.
     """
@@ -52,7 +55,7 @@ def find_elsewhere(name: str) -> RequestError | None:
         return RequestError(
             f"{name!r} is a file, not a model in it", names or "write FILE.py:FUNCTION"
         )
-    if place.endswith(".py") or name in list_names():
+    if place.endswith(".py") or any(name in source.list_names() for source in sources):
         return None
     if _is_file(name):
         return _explain_file(name)
@@ -60,18 +63,19 @@ def find_elsewhere(name: str) -> RequestError | None:
         return RequestError(
             f"no model is called {name!r}", f"is it {place}.py:{function or 'FUNCTION'}?"
         )
-    if name.startswith("torchvision.models.") and name.rpartition(".")[2] in list_names():
-        return RequestError(f"no model is called {name!r}", name.rpartition(".")[2])
-    if timm := _TIMM.fullmatch(name):
-        return RequestError(f"no model is called {name!r}", f"timm:{timm[1]}")
-    forms = [(_YOLO_NAME, *_YOLO), *(() if _may_be_file(name) else _HUBS)]
+    if error := _explain_form(name, _YOLO):
+        return error
+    if _may_be_file(name):
+        return RequestError(f"there is no file {name!r}", _NAMES)
+    corrections = (source.correct(name) for source in sources)
+    return next(filter(None, corrections), None) or _explain_form(name, *_HUBS)
+
+
+def _explain_form(name: str, *forms: tuple[str, str, str]) -> RequestError | None:
+    """Return which Python makes the model, for the first of the forms that ``name`` has."""
     for form, what, code in forms:
         if found := re.fullmatch(form, name):
             return _explain_code(f"{name!r} {what}", code.format(*found.groups()))
-    if _may_be_file(name):
-        return RequestError(f"there is no file {name!r}", _NAMES)
-    if ":" not in name and is_timm_name(name):
-        return RequestError(f"torchvision has no {name!r}, but timm has", f"timm:{name}")
     return None
 
 

@@ -20,7 +20,7 @@ from hookcli.models.device import find_device
 from hookcli.models.inputs import ModelInputs, draw_pixels, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
 from hookcli.models.scores import find_target, load_score, score_output
-from hookcli.models.sources import find_model
+from hookcli.models.sources import LIBRARIES, find_model
 from hookcli.models.tasks import find_features, read_features, read_predictions
 from hookcli.models.torchvision_import import torchvision
 from hookcli.models.weights import add_weights
@@ -202,7 +202,7 @@ class LoadedModel:
 
     def hash_code(self, score: str) -> dict[str, str]:
         """Return the sha256 of each file of the user's code in the model and the score, by name."""
-        return hash_code(self.module, [self.source.code, score])
+        return hash_code(self.module, [self.source.code, score], LIBRARIES)
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block for reading the model's output."""
@@ -295,7 +295,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         source.task.check_mode(request.name, module)
     info = ModelInfo(
         name=request.name,
-        task=source.word or source.task.word,
+        task=source.word,
         weights=weighted.name,
         trained=weighted.trained,
         warning=weighted.warning,
@@ -377,7 +377,7 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         module = _require_module(request.name, set_mode(module, request.mode))
     info = ModelInfo(
         request.name,
-        source.word or source.task.word,
+        source.word,
         "none",
         trained=False,
         dtype="float32",

@@ -1,9 +1,10 @@
-"""What has to be known of a source of models; each source changes what differs."""
+"""A source of models: what every source answers, and the usual answers."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,15 +12,17 @@ from hookcli.errors import RequestError, WeightsError
 from hookcli.models.presets import make_imagenet
 from hookcli.models.task import COLOURS, find_fixed_size
 from hookcli.models.tasks import CLASSIFICATION
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from torch import nn
 
     from hookcli.config import ModelRequest
     from hookcli.models.presets import MakePreset
     from hookcli.models.task import Preprocessing, Task
+    from hookcli.records.rows import CatalogEntry
 
 CONNECT_SECONDS = 10
 UNREACHABLE = (OSError, http.client.HTTPException)
@@ -27,7 +30,7 @@ UNREACHABLE = (OSError, http.client.HTTPException)
 
 @dataclass(frozen=True, slots=True)
 class ModelWithWeights:
-    """A model with its weights, and what has to be reported about them.
+    """A model with its weights, and what hookcli reports about them.
 
     Attributes:
         name: where the weights came from.
@@ -52,28 +55,51 @@ class ModelWithWeights:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model that can be built, of a source that each subclass stands for.
+    """A model that can be built. Each subclass is a source of models.
 
     Attributes:
         name: the name as the user wrote it.
         builder: builds the module, untrained, from keyword arguments.
-        prefix: how all names of this source begin, such as ``timm:``; empty for the names that
-            models of other libraries have, too.
-        is_known: hookcli knows what models of this source take and return. Of other models nothing
-            is known but what they show: what they return may have any form, they may raise any
-            exception, and they are used as they were made.
-        word: what manifests call the task of its models; empty if their tasks are known.
+        prefix: the beginning of all names of this source, such as ``timm:``; empty if models of
+            other libraries may have the same names.
+        library: the package that the models come from; empty for the user's own code.
+        listing: the command that lists the names, if ``hookcli models`` does not.
+        is_known: hookcli knows what models of this source take and return. Other models may return
+            an output of any form and raise any exception, and hookcli uses them as they were made.
         reserved: the arguments of the builder that hookcli sets itself.
     """
 
     name: str
     builder: Callable[..., nn.Module]
     prefix: ClassVar[str] = ""
+    library: ClassVar[str] = ""
+    listing: ClassVar[str] = ""
     is_known: ClassVar[bool] = True
-    word: ClassVar[str] = ""
     reserved: ClassVar[frozenset[str]] = frozenset(
         {"weights", "weights_backbone", "pretrained", "progress", "quantize"}
     )
+
+    # The names of models
+
+    @classmethod
+    def takes(cls, name: str) -> bool:
+        """Return whether ``name`` has the form of this source's names."""
+        return name.startswith(cls.prefix)
+
+    @classmethod
+    def list_names(cls) -> list[str]:
+        """Return the names that the shell completes and ``hookcli models`` lists."""
+        return []
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        """Return what ``hookcli models`` says of a listed model, without building it."""
+        raise NotImplementedError
+
+    @classmethod
+    def correct(cls, name: str) -> RequestError | None:
+        """Return what to type if ``name`` is another name of a model that this source has."""
+        return None
 
     # The model
 
@@ -81,11 +107,11 @@ class Source:
     def find(cls, name: str, seed: int) -> Source:
         """Return the model called ``name``.
 
-        Code of the user's own is run after ``torch.manual_seed(seed)``.
+        The user's own code runs after ``torch.manual_seed(seed)``.
 
         Raises:
             UnknownModelError: no model has this name.
-            RequestError: a library, a file or a function is not there.
+            RequestError: a library, a file or a function is missing.
             ModelError: the code raised an exception.
         """
         raise NotImplementedError
@@ -96,9 +122,21 @@ class Source:
         return CLASSIFICATION
 
     @property
+    def word(self) -> str:
+        """The task of the model as manifests call it."""
+        return self.task.word
+
+    @property
     def code(self) -> str:
         """The name of the user's own code that makes the model, as ``FILE.py:NAME``; or empty."""
         return "" if self.is_known else self.name
+
+    def list_versions(self, module: nn.Module) -> dict[str, str]:
+        """Return the versions of the packages that the model and its parts come from, by name.
+
+        They must be the same on all nodes of a cluster.
+        """
+        return find_versions([self.library, *(type(each).__module__ for each in module.modules())])
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block for using the model in any way."""
@@ -109,7 +147,7 @@ class Source:
         return contextlib.nullcontext()
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
-        """Return the arguments of the builder that make the network for the size of a request."""
+        """Return the builder's arguments for a network of the size that was asked for."""
         return {}
 
     # Its weights
@@ -120,15 +158,15 @@ class Source:
         return ()
 
     def has_weights(self, name: str) -> bool:
-        """Return whether ``name`` means trained weights, and not a file."""
+        """Return whether ``name`` is a name of trained weights; otherwise it is that of a file."""
         return name == "pretrained"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         """Return the model with trained weights.
 
         Raises:
-            WeightsError: there are none of this name, or they are damaged.
-            OSError: they are neither cached nor reachable.
+            WeightsError: no weights have this name, or their file is damaged.
+            OSError: the weights are neither cached nor reachable.
         """
         raise WeightsError(
             f"{request.name} has no pretrained weights that hookcli knows of",
@@ -136,11 +174,11 @@ class Source:
         )
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights | None:
-        """Return the model with the weights that its builder gives it; None if these are random."""
+        """Return the model with its builder's weights; None if the builder makes random ones."""
         return None
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        """Return why no trained weights fit what was asked for; empty if they may fit."""
+        """Return why no trained weights fit the request; empty if some may fit."""
         return ""
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
@@ -148,24 +186,22 @@ class Source:
         return ()
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
-        """Change a model as weights of this source need it, and return a note on that."""
+        """Change the model for weights of this source, and return a note on the change."""
         return ""
 
-    @classmethod
-    def pin(cls, loaded: str) -> str:
+    def pin(self, loaded: str) -> str:
         """Return the name by which another process loads the same trained weights."""
         return "auto"
 
-    @classmethod
-    def find_url(cls, request: ModelRequest) -> str:
-        """Return from where the file of pinned weights was loaded into torch's cache."""
+    def find_url(self, weights: str) -> str:
+        """Return the URL of pinned weights whose file is in torch's cache; or empty."""
         return ""
 
     # Its preprocessing
 
     @property
     def preset(self) -> MakePreset:
-        """The maker of the preprocessing for the default weights: that of ImageNet, if unknown."""
+        """Makes the preprocessing for the default weights; ImageNet's if that is not known."""
         return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
@@ -200,3 +236,15 @@ class Source:
             fixed=find_fixed_size(module),
             grey=grey,
         )
+
+
+def find_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the packages of modules, sorted, if they are loaded and have one."""
+    packages = sorted({name.partition(".")[0] for name in names})
+    loaded = {package: sys.modules[package] for package in packages if package in sys.modules}
+    versions = {package: ask(it, "__version__") for package, it in loaded.items()}
+    return {
+        package: version
+        for package, version in versions.items()
+        if version and isinstance(version, str)
+    }

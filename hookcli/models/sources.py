@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 from typing import TYPE_CHECKING
 
+from hookcli.errors import RequestError, UnknownModelError
 from hookcli.models.elsewhere import find_elsewhere
 from hookcli.models.own_code import OwnCode
 from hookcli.models.timm import Timm
@@ -11,16 +13,16 @@ from hookcli.models.torchvision import Torchvision
 
 if TYPE_CHECKING:
     from hookcli.models.source import Source
+    from hookcli.records.rows import CatalogEntry
 
-_WITH_PREFIX: tuple[type[Source], ...] = (Timm,)
+SOURCES: tuple[type[Source], ...] = (Timm, OwnCode, Torchvision)
+"""The first that takes a name is chosen."""
+LIBRARIES = frozenset(source.library for source in SOURCES if source.library)
 
 
 def choose_source(name: str) -> type[Source]:
     """Return the source of the model called ``name``, whether or not it has such a model."""
-    for source in _WITH_PREFIX:
-        if name.startswith(source.prefix):
-            return source
-    return OwnCode if ":" in name else Torchvision
+    return next(source for source in SOURCES if source.takes(name))
 
 
 def find_model(name: str, seed: int) -> Source:
@@ -30,6 +32,32 @@ def find_model(name: str, seed: int) -> Source:
     ``file.py:factory``. The last two import, and so run, the code that they name.
     """
     source = choose_source(name)
-    if not source.prefix and (error := find_elsewhere(name)) is not None:
+    if not source.prefix and (error := find_elsewhere(name, SOURCES)) is not None:
         raise error
     return source.find(name, seed)
+
+
+def list_names() -> list[str]:
+    """Return the names of all models that the sources list, sorted."""
+    return sorted(name for source in SOURCES for name in source.list_names())
+
+
+def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
+    """Return every listed model whose name matches the glob ``pattern``, sorted by name.
+
+    Raises:
+        RequestError: ``pattern`` is the beginning of a name, or of names that are not listed here.
+        UnknownModelError: no name matches.
+    """
+    names = list_names()
+    if found := fnmatch.filter(names, pattern):
+        return tuple(choose_source(name).describe(name) for name in found)
+    if fnmatch.filter(names, f"{pattern}*"):
+        raise RequestError(f"no model is called {pattern!r}", f"hookcli models '{pattern}*'")
+    for source in SOURCES:
+        if source.listing and pattern.startswith(source.library):
+            raise RequestError(
+                f"hookcli models lists torchvision's models, not {source.library}'s",
+                f"{source.library}'s: {source.listing}",
+            )
+    raise UnknownModelError(pattern, names)

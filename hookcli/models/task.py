@@ -1,7 +1,4 @@
-"""What has to be known of a task, and the conversion of pictures to the pixels that models expect.
-
-Each task changes what differs.
-"""
+"""A task of models: what every task answers, and how it turns pictures into pixels."""
 
 from __future__ import annotations
 
@@ -38,22 +35,22 @@ _HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
 
 
 class Task:
-    """A task of models that take one picture of a fixed size.
+    """A task of models. Its own answers are those for models of one picture of a fixed size.
 
     Attributes:
-        word: what manifests and ``hookcli models`` call it.
+        word: the task's name in manifests and ``hookcli models``.
         nominal: the height and width of a usual image, where the transform does not crop.
-        frames: how many pictures make one input.
-        takes_pair: an input is made of two pictures.
-        stacked: the axis of an input's pixels along which several pictures stand, and how many;
-            None for a single picture.
-        takes_any_size: the model was made for pictures of no particular size.
-        shares_forward: several images may go through the model together: the leading axis of its
+        frames: the number of frames in one input.
+        takes_pair: one input consists of two pictures.
+        stacked: the axis of an input's pixels that counts its pictures, and their number; None for
+            a single picture.
+        takes_any_size: the model is made for pictures of any size.
+        shares_forward: several images may share a forward pass; the leading axis of the model's
             tensors counts them.
-        keeps_pictures: pixels are made of pictures only when they are needed, since they take more
-            memory than the pictures.
+        keeps_pictures: hookcli keeps the pictures until it needs their pixels, which take more
+            memory.
         needs_values: the shapes inside the model depend on the values of its weights.
-        is_faster_channels_last: its networks of 2-D convolutions are faster in that memory format.
+        is_faster_channels_last: 2-D convolutions of its networks are faster in that memory format.
     """
 
     word: str
@@ -96,9 +93,9 @@ class Task:
         return torch.stack([pixels] * count, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Return what an image of ``count`` pictures is turned into before the transform.
+        """Return in words what the task makes of ``count`` pictures before the transform.
 
-        It is empty if that is nothing. ``pictures`` may be some of them, or none.
+        Empty if the task leaves them unchanged. ``pictures`` may be some of them, or none.
         """
         return ""
 
@@ -107,22 +104,22 @@ class Task:
         return (pixels,)
 
     def check_mode(self, name: str, module: nn.Module) -> None:
-        """Raise a RequestError if the model cannot run in the mode that it is in."""
+        """Raise a RequestError if the model cannot run in its present mode."""
 
     # What its layers see
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return what the layers are given, (N, …, H, W), for pixels (N, …)."""
+        """Return the input of the first layers, (N, …, H, W), for pixels (N, …)."""
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return a picture (C, H, W) of what the layers are given of one image."""
+        """Return a picture (C, H, W) of one image's part of that input."""
         return seen
 
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the mean that is subtracted from each colour, and its divisor."""
+        """Return each colour's mean, which the model subtracts, and its divisor."""
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
                 return [float(v) for v in step.mean], [float(v) for v in step.std]
@@ -131,18 +128,18 @@ class Task:
     # What it returns
 
     def find(self, output: object) -> Any:
-        """Return what the task reads of an output, one part an image; None for another form."""
+        """Return what the task reads of an output, an item per image; None for another form."""
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str]) -> Predictions:
-        """Return the predictions for each image of a batch, given what was found."""
+        """Return the predictions for each image of a batch from the part that ``find`` returns."""
         raise NotImplementedError
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:
         """Return a score of one image.
 
         Args:
-            found: what was found in the output for one image.
+            found: what ``find`` returns for the output of one image.
             kind: ``logit``, ``probability`` or ``cross-entropy``.
             target: the class index; None for the predicted class.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.presets import MakePreset
 
+_ON_HUB = re.compile(r"(?:hf[-_]hub:|hf:)?timm/([\w.-]+)")
 _HUB = ("huggingface.co", 443)
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
@@ -32,11 +34,25 @@ class Timm(Source):
     """A model of timm, named ``timm:NAME``."""
 
     prefix: ClassVar[str] = "timm:"
-    word: ClassVar[str] = "timm"
+    library: ClassVar[str] = "timm"
+    listing: ClassVar[str] = "python -c 'import timm; print(*timm.list_models())'"
+
+    @classmethod
+    def correct(cls, name: str) -> RequestError | None:
+        """Return the name of a model that was named as on the hub, or without ``timm:``."""
+        if on_hub := _ON_HUB.fullmatch(name):
+            return RequestError(f"no model is called {name!r}", f"timm:{on_hub[1]}")
+        if "/" in name or ":" in name or not _is_timm_name(name):
+            return None
+        return RequestError(f"torchvision has no {name!r}, but timm has", f"timm:{name}")
 
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
         return cls(name, _find_builder(name.removeprefix(cls.prefix)))
+
+    @property
+    def word(self) -> str:
+        return self.library
 
     def explain_untrained(self, request: ModelRequest) -> str:
         config = _import_timm().get_pretrained_cfg(self.name.removeprefix(self.prefix))
@@ -71,8 +87,7 @@ class Timm(Source):
         names = ImageNetInfo(subset)
         return tuple(names.index_to_description(index) for index in range(names.num_classes()))
 
-    @classmethod
-    def pin(cls, loaded: str) -> str:
+    def pin(self, loaded: str) -> str:
         """Return the name of the weights that belong to a name of timm."""
         return "pretrained"
 
@@ -115,7 +130,7 @@ def _find_builder(name: str) -> Callable[..., nn.Module]:
     return partial(timm.create_model, name)
 
 
-def is_timm_name(name: str) -> bool:
+def _is_timm_name(name: str) -> bool:
     """Return whether timm is installed and has a model of this name, without ``timm:``."""
     try:
         return bool(_import_timm().is_model(name))

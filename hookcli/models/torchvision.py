@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 import inspect
 import re
 import socket
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 from urllib.error import HTTPError
 
 import torch
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.presets import MakePreset, Preset
     from hookcli.models.task import Task
-    from hookcli.records.rows import CatalogTask
 
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
 _HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision's file names
@@ -64,6 +62,37 @@ class _Inception(Protocol):
 
 class Torchvision(Source):
     """A model of torchvision."""
+
+    library: ClassVar[str] = "torchvision"
+
+    @classmethod
+    def list_names(cls) -> list[str]:
+        return sorted(torchvision.models.list_models())
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        """Return what the metadata of the weights says."""
+        weights = find_weights(name)
+        default = weights.DEFAULT
+        members = [default, *(member for member in weights if member is not default)]
+        operations, size = default.meta.get("_ops"), default.meta.get("_file_size")
+        return CatalogEntry(
+            name=name,
+            task=task_of(name).word,
+            weights=tuple(member.name for member in members),
+            params=default.meta.get("num_params"),
+            gflops=None if operations is None else round(2 * operations, 3),
+            file_mb=None if size is None else round(size * _MIB, 3),
+            cached=tuple(member.name for member in members if cache_file(member.url).is_file()),
+        )
+
+    @classmethod
+    def correct(cls, name: str) -> RequestError | None:
+        """Return the name of a builder that was named by its place in torchvision."""
+        package, _, short = name.rpartition(".")
+        if package != "torchvision.models" or short not in cls.list_names():
+            return None
+        return RequestError(f"no model is called {name!r}", short)
 
     @classmethod
     def find(cls, name: str, seed: int) -> Torchvision:
@@ -130,14 +159,12 @@ class Torchvision(Source):
             " input: weights that were trained without it need --model-arg transform_input=False"
         )
 
-    @classmethod
-    def pin(cls, loaded: str) -> str:
+    def pin(self, loaded: str) -> str:
         return loaded.rpartition(".")[2]
 
-    @classmethod
-    def find_url(cls, request: ModelRequest) -> str:
-        weights = find_weights(request.name)
-        return weights[request.weights].url if request.weights in weights.__members__ else ""
+    def find_url(self, weights: str) -> str:
+        members = find_weights(self.name).__members__
+        return members[weights].url if weights in members else ""
 
     @property
     def preset(self) -> MakePreset:
@@ -152,38 +179,15 @@ def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Modu
     return builder(**arguments)
 
 
-def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
-    """Return every torchvision model whose name matches the glob ``pattern``, sorted by name.
-
-    Raises:
-        UnknownModelError: no name matches.
-    """
-    names = fnmatch.filter(list_names(), pattern)
-    if not names and fnmatch.filter(list_names(), f"{pattern}*"):
-        raise RequestError(f"no model is called {pattern!r}", f"hookcli models '{pattern}*'")
-    if not names and pattern.startswith("timm"):
-        raise RequestError(
-            "hookcli models lists torchvision's models, not timm's",
-            "timm's: python -c 'import timm; print(*timm.list_models())'",
-        )
-    if not names:
-        raise UnknownModelError(pattern, list_names())
-    return tuple(_describe(name) for name in names)
-
-
-def list_names() -> list[str]:
-    """Return all model names, sorted."""
-    return sorted(torchvision.models.list_models())
-
-
 def find_builder(name: str) -> Callable[..., nn.Module]:
     """Return torchvision's builder of a model.
 
     Raises:
         UnknownModelError: no model has this name.
     """
-    if name not in list_names():
-        raise UnknownModelError(name, list_names())
+    names = Torchvision.list_names()
+    if name not in names:
+        raise UnknownModelError(name, names)
     builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
     return builder
 
@@ -197,22 +201,6 @@ def find_weights(name: str) -> WeightsEnum:
     """Return the weights' enum of a model."""
     weights: WeightsEnum = torchvision.models.get_model_weights(name)
     return weights
-
-
-def _describe(name: str) -> CatalogEntry:
-    weights = find_weights(name)
-    default = weights.DEFAULT
-    members = [default, *(member for member in weights if member is not default)]
-    operations, size = default.meta.get("_ops"), default.meta.get("_file_size")
-    return CatalogEntry(
-        name=name,
-        task=cast("CatalogTask", task_of(name).word),
-        weights=tuple(member.name for member in members),
-        params=default.meta.get("num_params"),
-        gflops=None if operations is None else round(2 * operations, 3),
-        file_mb=None if size is None else round(size * _MIB, 3),
-        cached=tuple(member.name for member in members if cache_file(member.url).is_file()),
-    )
 
 
 def cache_file(url: str) -> Path:

@@ -10,7 +10,6 @@ from hookcli.models.build import build_random
 from hookcli.models.fingerprint import hash_weights
 from hookcli.models.from_file import load_from_file
 from hookcli.models.source import UNREACHABLE, ModelWithWeights
-from hookcli.models.sources import choose_source
 from hookcli.outside.foreign import first_line
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
     return load_from_file(source, request)
 
 
-def pin_weights(request: ModelRequest, loaded: str) -> ModelRequest:
+def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
     """Return the request for the very weights that were loaded, for another process to load too.
 
     ``auto`` and ``pretrained`` may mean something else there. ``loaded`` is the name of the weights
@@ -50,9 +49,7 @@ def pin_weights(request: ModelRequest, loaded: str) -> ModelRequest:
     if request.weights not in ("auto", "pretrained"):
         return request
     is_random = loaded.startswith("random ")
-    return replace(
-        request, weights="random" if is_random else choose_source(request.name).pin(loaded)
-    )
+    return replace(request, weights="random" if is_random else source.pin(loaded))
 
 
 def _trained_or_random(source: Source, request: ModelRequest) -> ModelWithWeights:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from hookcli.outside.documents import AtLeastOne, Axes, Distance, Share, Whole, said
 from hookcli.records.statistics import Statistics
+from hookcli.records.tasks import TaskWord
 
 Side: TypeAlias = Annotated[
     str, said(enum=["output", "input", "grad_output", "grad_input", "param"])
-]
-CatalogTask: TypeAlias = Literal[
-    "classification", "detection", "segmentation", "video", "optical_flow", "quantization"
 ]
 
 
@@ -179,7 +177,7 @@ class CatalogEntry:
     """
 
     name: str
-    task: CatalogTask
+    task: Annotated[str, said(enum=sorted(TaskWord))]
     weights: tuple[str, ...]
     params: Whole | None
     gflops: float | None

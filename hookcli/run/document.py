@@ -40,8 +40,7 @@ def describe_request(model: PreparedModel, settings: RunSettings) -> RequestFile
 def describe_versions(model: PreparedModel, settings: RunSettings) -> dict[str, str]:
     """Return the versions and settings of this process on which the figures of a run depend."""
     return list_versions(
-        model.loaded.module,
-        model.loaded.info.device,
+        model.loaded,
         channels_last=settings.channels_last,
         uses_operations=model.runner.uses_operations or settings.config.attention is not None,
     )

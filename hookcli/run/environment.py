@@ -3,62 +3,49 @@
 from __future__ import annotations
 
 import platform
-import sys
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from hookcli.outside.foreign import ask
+from hookcli.records.report import DEFINED_VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from hookcli.models.load import LoadedModel
 
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 
 
 def list_versions(
-    module: nn.Module, device: str, *, channels_last: bool, uses_operations: bool = False
+    loaded: LoadedModel, *, channels_last: bool, uses_operations: bool = False
 ) -> dict[str, str]:
-    """Return the versions and settings that a run of ``module`` depends on, by name.
+    """Return the versions and settings that a run of a model depends on, by name.
 
-    The versions of other libraries that the model comes from are included, by their names.
-    ``timm`` is empty if no module of the model comes from timm. ``mha_fast_path`` is ``off`` if
-    operations are observed or changed in a model with an ``nn.MultiheadAttention``, which then
-    computes its attention in single steps, and empty otherwise.
+    The versions of the packages that the model comes from are included, by their names. What the
+    schema requires and the model does not have, such as ``timm``, is empty. ``mha_fast_path`` is
+    ``off`` if operations are observed or changed in a model with an ``nn.MultiheadAttention``,
+    which then computes its attention in single steps, and empty otherwise.
     """
-    has_mha = any(isinstance(each, nn.MultiheadAttention) for each in module.modules())
-    libraries = list_libraries(module)
-    versions = {name: metadata.version(name) for name in _PACKAGES} | {
-        "timm": libraries.get("timm", ""),
+    has_mha = any(isinstance(each, nn.MultiheadAttention) for each in loaded.module.modules())
+    versions = list_packages() | {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _name_processor(torch.device(device)),
+        "processor": _name_processor(torch.device(loaded.info.device)),
         "threads": str(torch.get_num_threads()),
         "matmul": torch.get_float32_matmul_precision(),
         "memory_format": "channels last" if channels_last else "contiguous",
         "mha_fast_path": "off" if uses_operations and has_mha else "",
     }
-    return versions | {name: libraries[name] for name in libraries if name not in versions}
+    absent = dict.fromkeys(DEFINED_VERSIONS["required"], "")
+    return absent | loaded.source.list_versions(loaded.module) | versions
 
 
-def list_libraries(module: nn.Module, name: str = "") -> dict[str, str]:
-    """Return the versions of the libraries that a model and its parts come from, by their names.
-
-    Args:
-        module: the model.
-        name: the name of the model, which may begin with that of a library.
-    """
-    packages = {type(each).__module__.partition(".")[0] for each in module.modules()}
-    packages.add(name.partition(":")[0].partition(".")[0])
-    loaded = {package: sys.modules[package] for package in packages if package in sys.modules}
-    versions = {package: ask(it, "__version__") for package, it in loaded.items()}
-    return {
-        package: version
-        for package, version in sorted(versions.items())
-        if version and isinstance(version, str)
-    }
+def list_packages() -> dict[str, str]:
+    """Return the versions of hookcli and the packages that every run uses, by name."""
+    return {name: metadata.version(name) for name in _PACKAGES}
 
 
 def _name_processor(device: torch.device) -> str:

@@ -169,7 +169,7 @@ INSIDE = {
     "gradients": "hookcli.plan.images.find_files",
     "ablate": "hookcli.plan.images.find_files",
     "layers": "hookcli.passes.survey.survey",
-    "models": "hookcli.models.torchvision.list_catalog",
+    "models": "hookcli.models.sources.list_catalog",
     "report": "hookcli.render.report.page.remake_report",
     "export": "hookcli.store.load.load_run",
     "schema": "hookcli.cli.commands.schema.json.dumps",

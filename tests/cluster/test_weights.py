@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from hookcli.cluster.weights import read_weights
 from hookcli.config import ModelRequest
+from hookcli.models.sources import choose_source
 
 CACHED = "torch/hub/checkpoints/squeezenet1_1-b8a52dc0.pth"
 MEMBER = ModelRequest("squeezenet1_1", "IMAGENET1K_V1")
+
+
+def source_of(request):
+    return choose_source(request.name)(request.name, nn.Identity)
 
 
 def write(name, data=b"weights"):
@@ -34,7 +40,7 @@ def test_a_file_of_the_user_goes_into_the_cache_too():
 
 def read_weights_of(request, file):
     """The weights of a driver that has the file; the node, here the same folder, does not."""
-    sent = read_weights(request)
+    sent = read_weights(source_of(request), request)
     Path(file).unlink()
     return sent
 
@@ -57,4 +63,4 @@ def test_a_file_that_the_node_has_is_left_as_it_is(file):
     ],
 )
 def test_weights_without_a_file_are_not_sent(request_):
-    assert read_weights(request_) is None
+    assert read_weights(source_of(request_), request_) is None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hookcli.models.sources import choose_source
+from hookcli.models.own_code import OwnCode
+from hookcli.models.sources import choose_source, list_catalog
 from hookcli.models.tasks import TASKS, find_task
-from hookcli.models.torchvision import list_catalog
+from hookcli.models.timm import Timm
+from hookcli.models.torchvision import Torchvision
 
 
 def test_every_task_is_that_of_some_model_of_torchvision():
@@ -30,8 +32,20 @@ def test_a_task_is_that_of_the_package_of_the_builder(package, word, takes_any_s
 
 
 @pytest.mark.parametrize(
-    ("name", "word"),
-    [("resnet18", ""), ("timm:resnet18", "timm"), ("net.py:make", "own"), ("a.b:make", "own")],
+    ("name", "source"),
+    [
+        ("resnet18", Torchvision),
+        ("timm:resnet18", Timm),
+        ("net.py:make", OwnCode),
+        ("a.b:make", OwnCode),
+    ],
 )
-def test_a_source_is_chosen_by_the_name_alone(name, word):
-    assert choose_source(name).word == word
+def test_a_source_is_chosen_by_the_name_alone(name, source):
+    assert choose_source(name) is source
+
+
+@pytest.mark.parametrize(
+    ("source", "word"), [(Timm, "timm"), (OwnCode, "own"), (Torchvision, "classification")]
+)
+def test_manifests_name_a_task_only_if_it_is_known(source, word):
+    assert source("resnet18", lambda: None).word == word

@@ -10,6 +10,7 @@ import pytest
 from hookcli.config import ModelRequest
 from hookcli.models.code_files import hash_code
 from hookcli.models.load import load_model
+from hookcli.models.sources import LIBRARIES
 
 PACKAGE = {
     "pkg/__init__.py": "",
@@ -25,7 +26,7 @@ PACKAGE = {
 
 def code_of(name):
     loaded = load_model(ModelRequest(name, weights="random", device="cpu"))
-    return hash_code(loaded.module, [name])
+    return hash_code(loaded.module, [name], LIBRARIES)
 
 
 def test_the_code_of_a_model_is_its_file_and_what_that_imports_of_the_users():

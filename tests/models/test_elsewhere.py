@@ -17,7 +17,7 @@ from torch import nn
 from hookcli.errors import RequestError, WeightsError
 from hookcli.models.elsewhere import find_elsewhere
 from hookcli.models.file_kind import find_kind, save_line
-from hookcli.models.sources import find_model
+from hookcli.models.sources import SOURCES, find_model
 from hookcli.models.weights_file import read_weights_file
 
 NET = nn.Sequential(nn.Conv2d(3, 2, 1))
@@ -76,7 +76,7 @@ def test_the_line_that_saves_the_weights_of_a_file_alone_does_so():
 
 @pytest.mark.parametrize("name", ["whole.pt", "trained.pt"])
 def test_the_file_that_the_hint_writes_makes_the_whole_model(name):
-    echo, _, file = shlex.split(find_elsewhere(name).hint.replace(";", " ;", 2))[1:4]
+    echo, _, file = shlex.split(find_elsewhere(name, SOURCES).hint.replace(";", " ;", 2))[1:4]
     Path(file).write_text(echo.replace(" ;", ";"))
     assert isinstance(find_model(f"{file}:make", 0).builder(), nn.Sequential)
 
@@ -134,7 +134,10 @@ def break_deflate(_data):
 @pytest.mark.parametrize("damage", [encrypt, change_method, break_deflate])
 def test_a_damaged_archive_is_an_unknown_file_and_no_model(damage):
     Path("w.pt").write_bytes(damage(Path("whole.pt").read_bytes()))
-    assert find_elsewhere("w.pt").message == "'w.pt' is a file in which hookcli finds no model"
+    assert (
+        find_elsewhere("w.pt", SOURCES).message
+        == "'w.pt' is a file in which hookcli finds no model"
+    )
     with pytest.raises(WeightsError):
         read_weights_file(Path("w.pt"))
 
@@ -160,7 +163,7 @@ def test_the_name_of_a_file_here_is_not_taken_for_that_of_a_hub(name, message):
     Path("photos").mkdir()
     for file in ("cat.png", "net.py"):
         Path("photos", file).write_text("", encoding="utf-8")
-    error = find_elsewhere(name)
+    error = find_elsewhere(name, SOURCES)
     assert error.message == message
     assert "import" not in error.hint
 
@@ -220,11 +223,11 @@ def test_the_name_of_a_model_of_another_library_is_answered_with_what_to_type(na
     ],
 )
 def test_a_file_in_place_of_a_model_is_answered_with_what_to_type(name, message, typed):
-    error = find_elsewhere(name)
+    error = find_elsewhere(name, SOURCES)
     assert error.message.partition(", and")[0] == message
     assert typed in error.hint
 
 
 @pytest.mark.parametrize("name", ["resnet18", "timm:resnet50d", "net.py:make", "package.net:make"])
 def test_a_name_that_hookcli_may_know_is_left_alone(name):
-    assert find_elsewhere(name) is None
+    assert find_elsewhere(name, SOURCES) is None

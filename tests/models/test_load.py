@@ -26,8 +26,7 @@ from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.models.build import SkipInitialisation, build_random
 from hookcli.models.load import load_model
-from hookcli.models.sources import find_model
-from hookcli.models.torchvision import list_catalog, list_names
+from hookcli.models.sources import choose_source, find_model, list_catalog, list_names
 from hookcli.models.weights import pin_weights
 from hookcli.models.weights_file import read_weights_file
 from tests.processes import COMMAND, forget, start
@@ -679,4 +678,5 @@ def test_a_model_error_ends_with_4():
     ],
 )
 def test_weights_that_were_loaded_are_asked_for_by_their_own_name(name, weights, loaded, pinned):
-    assert pin_weights(ModelRequest(name, weights), loaded) == ModelRequest(name, pinned)
+    source = choose_source(name)(name, nn.Identity)
+    assert pin_weights(source, ModelRequest(name, weights), loaded) == ModelRequest(name, pinned)

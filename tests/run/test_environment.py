@@ -15,6 +15,10 @@ import pytest
 import torch
 from torch import nn
 
+from hookcli.config import ModelRequest
+from hookcli.models.load import LoadedModel
+from hookcli.models.own_code import OwnCode
+from hookcli.records.runs import ModelInfo
 from hookcli.run.environment import list_versions
 from tests.toy_models import pointwise
 
@@ -23,8 +27,14 @@ CAT, COFFEE = (
 )
 
 
-def versions(module=None, *, channels_last=False):
-    return list_versions(module or pointwise([1.0]), "cpu", channels_last=channels_last)
+def loaded(module, name="mine", device="cpu"):
+    source = OwnCode(name, lambda: module)
+    info = ModelInfo(name, source.word, "none", trained=False, device=device, dtype="float32")
+    return LoadedModel(info, module, source, source.prepare(ModelRequest(name), module))
+
+
+def versions(module=None, name="mine"):
+    return list_versions(loaded(module or pointwise([1.0]), name), channels_last=False)
 
 
 def test_the_versions_are_those_of_the_packages_that_are_imported():
@@ -50,8 +60,8 @@ def test_the_processor_is_what_torch_uses_of_the_cpu():
 
 def test_another_choice_of_instructions_is_another_processor():
     program = (
-        "import torch; from hookcli.run.environment import list_versions as found;"
-        "print(found(torch.nn.ReLU(), 'cpu', channels_last=False)['processor'])"
+        "import torch; from tests.run.test_environment import versions;"
+        "print(versions(torch.nn.ReLU())['processor'])"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program],
@@ -65,7 +75,7 @@ def test_another_choice_of_instructions_is_another_processor():
 
 @pytest.mark.gpu
 def test_on_a_gpu_the_processor_is_its_name_and_what_drives_it():
-    found = list_versions(nn.ReLU(), "cuda:0", channels_last=False)["processor"]
+    found = list_versions(loaded(nn.ReLU(), device="cuda:0"), channels_last=False)["processor"]
     name = torch.cuda.get_device_properties(0).name
     assert re.fullmatch(rf"{re.escape(name)}, CUDA \d+\.\d+, cuDNN \d+", found)
 
@@ -86,6 +96,14 @@ def test_timm_is_named_where_a_part_of_the_model_is_its():
 
     assert versions(nn.Sequential(nn.Linear(2, 2), LayerNorm2d(2)))["timm"] == timm.__version__
     assert versions()["timm"] == ""
+
+
+def test_the_package_in_the_name_of_a_model_has_its_version_named(monkeypatch):
+    package: Any = types.ModuleType("zoo")
+    package.__version__ = "4"
+    monkeypatch.setitem(sys.modules, "zoo", package)
+    assert versions(nn.ReLU(), "zoo.nets:make")["zoo"] == "4"
+    assert "zoo" not in versions(nn.ReLU())
 
 
 def test_what_is_no_text_is_no_version(monkeypatch):

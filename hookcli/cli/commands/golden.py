@@ -16,7 +16,7 @@ from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import print_notes, warn_of_damage
-from hookcli.cli.request import run_config, with_progress
+from hookcli.cli.request import prepare_config, run_prepared, with_progress
 from hookcli.config import (
     DEFAULTS,
     BatchSize,
@@ -128,9 +128,9 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
 
     with _temporary_folder() as folder:
         try:
-            result = run_config(
-                replace(config, folder=FolderRequest(folder)), quiet=quiet, keeps=False
-            )
+            config = replace(config, folder=FolderRequest(folder))
+            prepared = prepare_config(config, quiet=quiet, keeps=False)
+            result = run_prepared(prepared, quiet=quiet, keeps=False)
         except OutputError as error:
             reason = getattr(error.__cause__, "strerror", None) or "the folder was changed"
             raise OutputError(

@@ -44,7 +44,7 @@ def models(
         hookcli models 'resnet*'
     """
     from hookcli.cli.completion import save_model_names
-    from hookcli.models.torchvision import list_catalog
+    from hookcli.models.sources import list_catalog
 
     entries = list_catalog(pattern)
     save_model_names()

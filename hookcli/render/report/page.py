@@ -19,6 +19,7 @@ from hookcli.outside.files import read_regular
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.runs import MOST_IMAGES, choose_pictured
 from hookcli.records.statistics import SHOWN
+from hookcli.records.tasks import MAY_FIND_NOTHING
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram, list_depth_points
@@ -150,6 +151,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "images": images,
         "contact": make_contact_sheet(document, images, address) if several else None,
         "drawn_images": drawn,
+        "may_find_nothing": document.model.task in MAY_FIND_NOTHING,
         "has_findings": any(finding.rule != _TOLD_ABOVE for finding in document.findings),
         "top_data": ours(_script_data(top_for_script(document, places, images))),
         "ranked_data": ours(pack_ranked(document, places, images) if several else ""),
