@@ -33,6 +33,7 @@ class OwnCode(Source):
     """A model that the user's own code makes."""
 
     is_known: ClassVar[bool] = False
+    label: ClassVar[str] = "own"
     reserved: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
@@ -42,10 +43,6 @@ class OwnCode(Source):
     @classmethod
     def find(cls, name: str, seed: int) -> OwnCode:
         return cls(name, _find_builder(name, seed))
-
-    @property
-    def word(self) -> str:
-        return "own"
 
     def list_versions(self, module: nn.Module) -> dict[str, str]:
         """Return also the version of the package in the name."""

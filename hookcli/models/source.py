@@ -62,6 +62,7 @@ class Source:
         builder: builds the module, untrained, from keyword arguments.
         prefix: the beginning of all names of this source, such as ``timm:``; empty if models of
             other libraries may have the same names.
+        label: what manifests call the task of its models; empty if their tasks are known.
         library: the package that the models come from; empty for the user's own code.
         listing: the command that lists the names, if ``hookcli models`` does not.
         is_known: hookcli knows what models of this source take and return. Other models may return
@@ -72,6 +73,7 @@ class Source:
     name: str
     builder: Callable[..., nn.Module]
     prefix: ClassVar[str] = ""
+    label: ClassVar[str] = ""
     library: ClassVar[str] = ""
     listing: ClassVar[str] = ""
     is_known: ClassVar[bool] = True
@@ -124,7 +126,7 @@ class Source:
     @property
     def word(self) -> str:
         """The task of the model as manifests call it."""
-        return self.task.word
+        return self.label or self.task.word
 
     @property
     def code(self) -> str:
@@ -241,10 +243,5 @@ class Source:
 def find_versions(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of the packages of modules, sorted, if they are loaded and have one."""
     packages = sorted({name.partition(".")[0] for name in names})
-    loaded = {package: sys.modules[package] for package in packages if package in sys.modules}
-    versions = {package: ask(it, "__version__") for package, it in loaded.items()}
-    return {
-        package: version
-        for package, version in versions.items()
-        if version and isinstance(version, str)
-    }
+    found = ((package, ask(sys.modules.get(package), "__version__")) for package in packages)
+    return {package: version for package, version in found if version and isinstance(version, str)}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.presets import MakePreset, Transform
     from hookcli.records.images import Prediction
+    from hookcli.records.rows import TaskWord
 
     Pictures: TypeAlias = Sequence[Image.Image]  # one, or the frames of a clip, or those of a pair
     Predictions: TypeAlias = list[tuple[Prediction, ...]]  # of each image of a batch
@@ -53,7 +54,7 @@ class Task:
         is_faster_channels_last: 2-D convolutions of its networks are faster in that memory format.
     """
 
-    word: str
+    word: TaskWord
     nominal: tuple[int, int] = (224, 224)
     frames: int = 1
     takes_pair: bool = False

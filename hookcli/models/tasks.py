@@ -20,7 +20,6 @@ from hookcli.models.task import Preprocessing, Task
 from hookcli.models.torchvision_import import torchvision
 from hookcli.records.frames import spread_evenly
 from hookcli.records.images import Prediction
-from hookcli.records.tasks import TaskWord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.presets import MakePreset, Transform
     from hookcli.models.task import Pictures, Predictions, Scored
+    from hookcli.records.rows import TaskWord
 
 _TOP = 5
 _STEP = 8  # RAFT halves three times
@@ -40,7 +40,7 @@ _LEAST, _MOST = 128, 960  # its correlation volume is large
 class Classification(Task):
     """Models that name what is on a picture; they return rows of logits."""
 
-    word = TaskWord.CLASSIFICATION
+    word: TaskWord = "classification"
     is_faster_channels_last = True
 
     def find(self, output: object) -> Tensor | None:
@@ -72,14 +72,14 @@ class Classification(Task):
 class Quantized(Classification):
     """Classifiers that compute with integers."""
 
-    word = TaskWord.QUANTIZATION
+    word = "quantization"
     is_faster_channels_last = False
 
 
 class Video(Classification):
     """Models that name what happens in a clip of frames."""
 
-    word = TaskWord.VIDEO
+    word = "video"
     frames = CLIP_FRAMES
     stacked = (1, CLIP_FRAMES)
     shares_forward = False
@@ -105,7 +105,7 @@ class Video(Classification):
 class Segmentation(Task):
     """Models that name what each pixel belongs to; they return logits for each of them."""
 
-    word = TaskWord.SEGMENTATION
+    word = "segmentation"
     nominal = (520, 520)
     takes_any_size = True
     is_faster_channels_last = True
@@ -174,7 +174,7 @@ class _Resizer(Protocol):
 class Detection(Task):
     """Models that find objects, or the keypoints of people, and resize pictures by themselves."""
 
-    word = TaskWord.DETECTION
+    word = "detection"
     nominal = (480, 640)
     takes_any_size = True
     shares_forward = False
@@ -291,7 +291,7 @@ def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
 class OpticalFlow(Task):
     """Models that follow what moves from one picture to the next; they return a flow per step."""
 
-    word = TaskWord.OPTICAL_FLOW
+    word = "optical_flow"
     nominal = (368, 496)
     takes_pair = True
     stacked = (0, 2)

@@ -34,6 +34,7 @@ class Timm(Source):
     """A model of timm, named ``timm:NAME``."""
 
     prefix: ClassVar[str] = "timm:"
+    label: ClassVar[str] = "timm"
     library: ClassVar[str] = "timm"
     listing: ClassVar[str] = "python -c 'import timm; print(*timm.list_models())'"
 
@@ -49,10 +50,6 @@ class Timm(Source):
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
         return cls(name, _find_builder(name.removeprefix(cls.prefix)))
-
-    @property
-    def word(self) -> str:
-        return self.library
 
     def explain_untrained(self, request: ModelRequest) -> str:
         config = _import_timm().get_pretrained_cfg(self.name.removeprefix(self.prefix))

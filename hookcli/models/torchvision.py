@@ -78,7 +78,7 @@ class Torchvision(Source):
         operations, size = default.meta.get("_ops"), default.meta.get("_file_size")
         return CatalogEntry(
             name=name,
-            task=task_of(name).word,
+            task=find_task(find_builder(name).__module__).word,
             weights=tuple(member.name for member in members),
             params=default.meta.get("num_params"),
             gflops=None if operations is None else round(2 * operations, 3),
@@ -100,7 +100,8 @@ class Torchvision(Source):
 
     @property
     def task(self) -> Task:
-        return task_of(self.name)
+        """The task that the package of the builder is for."""
+        return find_task(find_builder(self.name).__module__)
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
         """Return the size of a network that is built for one."""
@@ -190,11 +191,6 @@ def find_builder(name: str) -> Callable[..., nn.Module]:
         raise UnknownModelError(name, names)
     builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
     return builder
-
-
-def task_of(name: str) -> Task:
-    """Return the task of a model, derived from the package of its builder."""
-    return find_task(find_builder(name).__module__)
 
 
 def find_weights(name: str) -> WeightsEnum:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from hookcli.outside.documents import AtLeastOne, Axes, Distance, Share, Whole, said
 from hookcli.records.statistics import Statistics
-from hookcli.records.tasks import TaskWord
 
 Side: TypeAlias = Annotated[
     str, said(enum=["output", "input", "grad_output", "grad_input", "param"])
 ]
+TaskWord: TypeAlias = Literal[
+    "classification", "detection", "segmentation", "video", "optical_flow", "quantization"
+]
+# Their models may find nothing in an image; others without predictions returned an unknown form.
+MAY_FIND_NOTHING: frozenset[TaskWord] = frozenset({"detection"})
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ class CatalogEntry:
     """
 
     name: str
-    task: Annotated[str, said(enum=sorted(TaskWord))]
+    task: TaskWord
     weights: tuple[str, ...]
     params: Whole | None
     gflops: float | None

@@ -17,9 +17,9 @@ from hookcli.outside import escape
 from hookcli.outside.documents import MOST_BYTES, to_fields
 from hookcli.outside.files import read_regular
 from hookcli.records.attention import mean_over_heads
+from hookcli.records.rows import MAY_FIND_NOTHING
 from hookcli.records.runs import MOST_IMAGES, choose_pictured
 from hookcli.records.statistics import SHOWN
-from hookcli.records.tasks import MAY_FIND_NOTHING
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram, list_depth_points
