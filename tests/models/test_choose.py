@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from hookcli.models import sources
 from hookcli.models.own_code import OwnCode
-from hookcli.models.sources import choose_source, list_catalog
+from hookcli.models.source import Source
+from hookcli.models.sources import choose_source, list_catalog, list_names
 from hookcli.models.tasks import TASKS, find_task
 from hookcli.models.timm import Timm
 from hookcli.models.torchvision import Torchvision
+from hookcli.records.rows import CatalogEntry
 
 
 def test_every_task_is_that_of_some_model_of_torchvision():
@@ -49,3 +52,26 @@ def test_a_source_is_chosen_by_the_name_alone(name, source):
 )
 def test_manifests_name_a_task_only_if_it_is_known(source, word):
     assert source("resnet18", lambda: None).word == word
+
+
+class Shelf(Source):
+    """A source with one model."""
+
+    prefix = "shelf:"
+
+    @classmethod
+    def list_names(cls):
+        return ["shelf:net"]
+
+    @classmethod
+    def describe(cls, name):
+        return CatalogEntry(name, "classification", (), None, None, None, ())
+
+
+def test_a_source_is_listed_and_completed_with_the_names_that_it_brings(monkeypatch):
+    monkeypatch.setattr(sources, "SOURCES", (Shelf, *sources.SOURCES))
+    assert [entry.name for entry in list_catalog("*lexnet") + list_catalog("shelf:*")] == [
+        "alexnet",
+        "shelf:net",
+    ]
+    assert list_names() == sorted([*Torchvision.list_names(), "shelf:net"])
