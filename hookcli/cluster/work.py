@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hookcli.plan.prepared import RunSettings
     from hookcli.run.chunk_runner import BeganWith
     from hookcli.summary.chunks import Chunk
-    from hookcli.summary.top_images import TopImages
+    from hookcli.summary.top_images import TopTally
 
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 
@@ -85,7 +85,7 @@ class Done:
     """
 
     chunk: Chunk
-    tops: list[TopImages]
+    tops: list[TopTally]
     node: str
     warnings: tuple[str, ...]
 
