@@ -162,7 +162,10 @@ def render_run_folder() -> str:
         "",
         *table(
             ("column", "type", "meaning"),
-            [(name, str(kind), text) for name, kind, text in parquet.COLUMNS],
+            [
+                (each.name, str(each.type), each.metadata[b"description"].decode())
+                for each in parquet.SCHEMA
+            ],
         ),
         "## Columns of attention.csv",
         "",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hookcli.plan.prepared import RunSettings
     from hookcli.run.chunk_runner import BeganWith
     from hookcli.summary.chunks import Chunk
-    from hookcli.summary.top_images import TopImages
+    from hookcli.summary.top_images import TopTally
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Done:
     """
 
     chunk: Chunk
-    tops: list[TopImages]
+    tops: list[TopTally]
     node: str
     warnings: tuple[str, ...]
 

@@ -26,7 +26,8 @@ from hookcli.outside.files import read_regular
 from hookcli.outside.foreign import first_line
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
-from hookcli.records.statistics import TotalStats
+from hookcli.records.layer_records import read_record
+from hookcli.records.statistics import FIRST, TotalStats, figures_of
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
@@ -37,13 +38,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hookcli.outside.documents import RecordRow
+    from hookcli.compare.facts import CallRow
     from hookcli.records.golden import ImageFacts
+    from hookcli.records.layer_records import RecordRow
     from hookcli.store.load import Run
     from hookcli.store.shards import Array
 
-# The statistics that the golden files of every version hold.
-_ALWAYS = ("mean", "std", "min", "max", "nan_count", "inf_count")
 _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 
 
@@ -134,15 +134,12 @@ def _read_run(name: str) -> ComparedRun:
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
     calls: dict[str, list[RunCall]] = {image.key: [] for image in images}
     is_whole = not split_saved(saved)[0]
-    rows: list[RecordRow] = run.records.to_pylist()
-    for row in rows:
+    for row in map(read_record, run.records.to_pylist()):
         check_call(row, calls)
-        image, call_id = row["image"], row["call_id"]
-        has_tensor = image in places.get(call_id, ())
-        sketch = row.get("sketch")
-        taken = None if sketch is None else sketches.from_bytes(sketch)
+        has_tensor = row.image in places.get(row.call_id, ())
+        taken = None if row.sketch is None else sketches.from_bytes(row.sketch)
         read = _reader(run, row, is_whole=is_whole) if has_tensor else None
-        calls[image].append(_make_call(row, taken, read))
+        calls[row.image].append(_make_call(row, taken, read, row.layout))
     return ComparedRun(
         name, run.manifest, {image.key: image for image in images}, calls, saved, run.damage
     )
@@ -152,16 +149,16 @@ def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
     """Return a function that reads a tensor, in the shape of its record if it was saved whole."""
 
     def read() -> Array:
-        values = run.tensor(row["call_id"], row["image"])
+        values = run.tensor(row.call_id, row.image)
         if not is_whole:
             return values
-        if values.size != math.prod(row["shape"]):
+        if values.size != math.prod(row.shape):
             raise RequestError(
-                f"{str(run.folder)!r} is damaged: the tensor of {row['call_id']!r} is "
-                f"{shape_text(values.shape)}, and its record says {shape_text(row['shape'])}",
+                f"{str(run.folder)!r} is damaged: the tensor of {row.call_id!r} is "
+                f"{shape_text(values.shape)}, and its record says {shape_text(row.shape)}",
                 AGAIN,
             )
-        return values.reshape(row["shape"])
+        return values.reshape(row.shape)
 
     return read
 
@@ -178,14 +175,13 @@ def _read_golden(name: str) -> ComparedRun:
             "make the golden file again, with this version of hookcli",
         )
     calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
-    rows: list[RecordRow] = document["calls"]
-    for place, (call, row) in enumerate(zip(golden.calls, rows, strict=True)):
-        lacking = [name for name in _ALWAYS if name not in row]
+    for place, (call, row) in enumerate(zip(golden.calls, document["calls"], strict=True)):
+        lacking = [name for name in FIRST if name not in row]
         if lacking:
             raise DamagedError(f"calls[{place}] lacks {lacking[0]!r}")
-        check_call(row, calls)
+        check_call(call, calls)
         sketch = None if call.sketch is None else sketches.from_text(call.sketch)
-        calls[row["image"]].append(_make_call(row, sketch, None))
+        calls[call.image].append(_make_call(call, sketch))
     return ComparedRun(name, document, {image.key: image for image in golden.images}, calls)
 
 
@@ -227,31 +223,16 @@ def _read_stdin() -> bytes:
 
 
 def _make_call(
-    row: RecordRow, sketch: NDArray[np.float32] | None, read: Callable[[], Array] | None
+    row: CallRow,
+    sketch: NDArray[np.float32] | None,
+    read: Callable[[], Array] | None = None,
+    layout: str = "unknown",
 ) -> RunCall:
     if sketch is not None and not np.isfinite(sketch).all():
-        raise ValueError(f"the sketch of {row['call_id']!r} is not finite")
-    seen = CallTensor(
-        row["call_id"],
-        row["module_type"],
-        tuple(map(int, row["shape"])),
-        row["dtype"],
-        row.get("reason") or "",
-    )
-    return RunCall(seen, _read_figures(row), sketch, read, row.get("layout") or "unknown")
-
-
-def _read_figures(row: RecordRow) -> TotalStats:
-    nans, infs = row["nan_count"] or 0, row["inf_count"] or 0
-    return TotalStats(
-        mean=row["mean"],
-        std=row["std"],
-        min=row["min"],
-        max=row["max"],
-        nan_count=nans,
-        inf_count=infs,
-        numel=nans + infs if row["mean"] is None else math.prod(row["shape"]),
-    )
+        raise ValueError(f"the sketch of {row.call_id!r} is not finite")
+    seen = CallTensor(row.call_id, row.module_type, row.shape, row.dtype, row.reason)
+    numel = row.nan_count + row.inf_count if row.mean is None else math.prod(row.shape)
+    return RunCall(seen, TotalStats(numel=numel, **figures_of(row)), sketch, read, layout)
 
 
 def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:

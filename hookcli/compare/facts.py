@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.outside.documents import MOST_VALUES
+from hookcli.records.statistics import COUNTS, FIRST, figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from hookcli.outside.documents import RecordRow
+    from hookcli.records.golden import GoldenCall
+    from hookcli.records.layer_records import RecordRow
 
+CallRow: TypeAlias = "RecordRow | GoldenCall"
 _DTYPE = "--tensor-dtype"
 SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # tensors were not saved as they were
 
@@ -37,20 +40,22 @@ def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
-def check_call(row: RecordRow, images: Collection[str]) -> None:
+def check_call(row: CallRow, images: Collection[str]) -> None:
     """Check that a row of figures is of a known image and could be that of a tensor.
 
     Raises:
         ValueError: a check failed.
     """
-    call_id, image, shape = row["call_id"], row["image"], row["shape"]
-    _expect(image in images, f"{call_id!r} is of the image {image!r}, which is not in the run")
+    call_id, shape = row.call_id, row.shape
+    stranger = f"{call_id!r} is of the image {row.image!r}, which is not in the run"
+    _expect(row.image in images, stranger)
     is_shape = all(length >= 0 for length in shape) and math.prod(shape) < MOST_VALUES
-    _expect(is_shape, f"{call_id!r} has an impossible shape: {shape!r:.80}")
-    numbers = [row["mean"], row["std"], row["min"], row["max"]]
+    _expect(is_shape, f"{call_id!r} has an impossible shape: {[*shape]!r:.80}")
+    figures = figures_of(row)
+    numbers = [figures[name] for name in FIRST if name not in COUNTS]
     known = [number is not None and math.isfinite(number) for number in numbers]
     has_figures = all(known) or numbers == [None] * len(numbers)
-    counts = [row["nan_count"] or 0, row["inf_count"] or 0]
+    counts = [row.nan_count, row.inf_count]
     _expect(
         has_figures and min(counts) >= 0 and sum(counts) <= math.prod(shape),
         f"{call_id!r} has figures that no tensor can have",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, to_fields
 from hookcli.outside.files import cannot_write, open_regular, write_atomic
 from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm, golden_facts
+from hookcli.records.layer_records import read_record
 from hookcli.records.runs import ModelInfo
-from hookcli.records.statistics import STATISTICS
+from hookcli.records.statistics import figures_of
 from hookcli.store.ownership import find_holder
 from hookcli.store.places.names import MANIFEST
 from hookcli.store.run_files import cannot_read
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hookcli.outside.documents import RecordRow
+    from hookcli.records.layer_records import RecordRow
     from hookcli.store.load import Run
 
 
@@ -46,15 +47,15 @@ def make_golden(run: Run) -> GoldenFile:
     Raises:
         RequestError: the run kept neither sketches nor whole tensors, or a file is damaged.
     """
-    rows: list[RecordRow] = run.records.to_pylist()
-    has_sketches = any(row.get("sketch") is not None for row in rows)
+    rows = [read_record(cells) for cells in run.records.to_pylist()]
+    has_sketches = any(row.sketch is not None for row in rows)
     kept = {} if has_sketches else _find_tensors(run)
     try:
         golden = golden_facts(run.manifest)
     except DamagedError as error:
         raise cannot_read(run.folder / MANIFEST, error) from error
     calls = (
-        _describe_call(row, row.get("sketch") if has_sketches else _sketch_saved(run, row, kept))
+        _describe_call(row, row.sketch if has_sketches else _sketch_saved(run, row, kept))
         for row in rows
     )
     return replace(golden, calls=tuple(calls))
@@ -136,28 +137,18 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
 
 def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) -> bytes | None:
     """Return the sketch of the saved tensor of a call; None if none was saved."""
-    call_id, image = row["call_id"], row["image"]
-    if 0 in row["shape"]:
+    if 0 in row.shape:
         return sketches.to_bytes(sketches.sketch_values(np.empty(0)))
-    if image not in kept.get(call_id, ()):
+    if row.image not in kept.get(row.call_id, ()):
         return None
-    return sketches.to_bytes(sketches.sketch_values(run.tensor(call_id, image)))
+    return sketches.to_bytes(sketches.sketch_values(run.tensor(row.call_id, row.image)))
 
 
 def _describe_call(row: RecordRow, sketch: bytes | None) -> GoldenCall:
-    known: Mapping[str, Any] = row
-    figures: dict[str, Any] = {name: _finite(known.get(name)) for name in STATISTICS}
-    return GoldenCall(
-        image=row["image"],
-        call_id=row["call_id"],
-        module_type=row["module_type"],
-        side=row["side"],
-        shape=tuple(row["shape"]),
-        dtype=row["dtype"],
-        **figures,
-        sketch=None if sketch is None else sketches.to_text(sketch),
-        reason=row.get("reason") or "",
-    )
+    columns = {each.name: getattr(row, each.name) for each in fields(GoldenCall)}
+    columns |= {name: _finite(figure) for name, figure in figures_of(row).items()}
+    columns["sketch"] = None if sketch is None else sketches.to_text(sketch)
+    return GoldenCall(**columns)
 
 
 def _finite(figure: float | None) -> float | None:

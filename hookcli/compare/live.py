@@ -71,7 +71,7 @@ def compare_sides(
     keys: list[str] = []
     skipped_before = list_skipped(a, b)
     skipped: list[SkippedImage] = []
-    ran = _Ran()
+    ran = _RunEffects()
     first_shape: tuple[int, ...] | None = None
     with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
         for sources in pair_sources(a, b):
@@ -127,7 +127,7 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
 
 
 @dataclass(slots=True)
-class _Ran:
+class _RunEffects:
     """What ran on the images so far.
 
     Attributes:
@@ -140,7 +140,7 @@ class _Ran:
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
 
-    def merge(self, later: _Ran) -> None:
+    def merge(self, later: _RunEffects) -> None:
         """Add what ran on the images after these."""
         self.called |= later.called
         self.effects_a.merge(later.effects_a)
@@ -148,7 +148,7 @@ class _Ran:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _TensorStore:
     """Keeps the tensors of A.
 
     Attributes:
@@ -165,7 +165,7 @@ class _Kept:
 
 
 @dataclass(slots=True)
-class _Measured:
+class _DistanceMeter:
     """Measures the tensors of B against those of A.
 
     Attributes:
@@ -174,7 +174,7 @@ class _Measured:
         distances: how far each tensor is from that of A, by call id.
     """
 
-    kept: _Kept
+    kept: _TensorStore
     seen: dict[str, CallTensor] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
 
@@ -190,7 +190,7 @@ def _try_image(
     b: Side,
     image_a: PreparedImage,
     image_b: PreparedImage,
-    ran: _Ran,
+    ran: _RunEffects,
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
     """Return the pairs of one image; None if a model fails on the image and it is skipped.
@@ -198,7 +198,7 @@ def _try_image(
     Raises:
         ForwardError: a model raised an exception, and the image is not to be skipped.
     """
-    now = _Ran()
+    now = _RunEffects()
     pairs: list[CallPair] | None = None
     on_error, several = a.request.run.on_error, len(a.sources) > 1
     with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
@@ -208,19 +208,19 @@ def _try_image(
 
 
 def _compare_image(
-    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, ran: _Ran
+    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, ran: _RunEffects
 ) -> Iterator[CallPair]:
     """Yield the pairs of one image, in the order in which the calls complete in A."""
-    kept = _Kept()
-    measured = _Measured(kept)
+    kept = _TensorStore()
+    meter = _DistanceMeter(kept)
     run_side(a, image_a, kept, ran.called, ran.effects_a)
-    run_side(b, image_b, measured, ran.called, ran.effects_b)
-    for call_id, other in pair_ids(tuple(kept.seen), tuple(measured.seen)):
+    run_side(b, image_b, meter, ran.called, ran.effects_b)
+    for call_id, other in pair_ids(tuple(kept.seen), tuple(meter.seen)):
         yield CallPair(
             image_a.key,
             kept.seen.get(call_id),
-            measured.seen.get(other),
-            measured.distances.get(call_id),
+            meter.seen.get(other),
+            meter.distances.get(call_id),
         )
 
 

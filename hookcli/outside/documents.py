@@ -3,8 +3,8 @@
 msgspec decodes JSON against the type of a document, so a file that is damaged, or that hookcli did
 not write, is refused in one place, before anything is computed from it. Unknown fields are ignored:
 a later version may write more of them. The JSON Schema is made from the same types and from the
-texts under ``Attributes`` in their docstrings; it is closed to fields that this version does not
-write.
+texts under ``Attributes`` in their docstrings; a text that several documents share is said by the
+type of the field. The schema is closed to fields that this version does not write.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import inspect
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field, fields, is_dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, fields, is_dataclass
+from types import MappingProxyType, NoneType
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
-    NotRequired,
     TypeAlias,
-    TypedDict,
     TypeVar,
     get_args,
+    get_origin,
     get_type_hints,
 )
 
@@ -63,6 +62,11 @@ def said(**keywords: object) -> Meta:
     return Meta(extra_json_schema=keywords)
 
 
+def at_least(parts: int) -> Meta:
+    """Return the check, when they are read, that a list or an object has so many parts."""
+    return Meta(min_length=parts)
+
+
 Whole: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_VALUES)]
 AtLeastOne: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_VALUES)]
 Axes: TypeAlias = Annotated[tuple[Whole, ...], Meta(max_length=64)]
@@ -70,14 +74,10 @@ Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Distance: TypeAlias = Annotated[float, said(minimum=0)]
 Sha256: TypeAlias = Annotated[str, said(pattern="^([0-9a-f]{64})?$")]
 Scalar: TypeAlias = str | float | bool | None
-Versions: TypeAlias = Annotated[dict[str, str], Meta(min_length=1)]
 # The name of a picture that a run wrote, which leads to no place outside of the run folder.
 _IN_FOLDER = r"[\w-][\w.#-]*(/[\w-][\w.#-]*)*"
 FileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^{_IN_FOLDER}\Z")]
 Colour: TypeAlias = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$")]
-Command: TypeAlias = Annotated[
-    tuple[str, ...], Meta(min_length=3, extra_json_schema={"prefixItems": [{"const": "hookcli"}]})
-]
 NoFileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^({_IN_FOLDER})?\Z")]  # or empty
 _MOST_LEVELS = 64  # of a document; those that hookcli writes have less than ten
 
@@ -207,6 +207,16 @@ def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
     return [(each.name, each.metadata != LEFT_OUT) for each in fields(kind)]
 
 
+def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
+    """Return the types of the values that the fields of a row have if they are not None."""
+    found = {}
+    for name, hint in get_type_hints(kind).items():
+        types = get_args(hint)
+        value = types[0] if NoneType in types else hint
+        found[name] = get_origin(value) or value
+    return found
+
+
 def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
     """Return the schemas of dataclasses, and of those that they hold, by the names of the classes.
 
@@ -239,7 +249,8 @@ def _describe_type(kind: type[DataclassInstance], part: dict[str, Any]) -> dict[
     for name, _ in _list_fields(kind):
         schema = part["properties"][name]
         schema.pop("default", None)
-        properties[name] = {"description": texts.get(name, "")} | schema
+        own = {"description": texts[name]} if name in texts else {}
+        properties[name] = {"description": ""} | schema | own
     return {
         "description": text,
         "type": "object",
@@ -271,92 +282,6 @@ class Document:
     """
 
     schema_version: Annotated[int, said(const=SCHEMA_VERSION)] = SCHEMA_VERSION
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request(Document):
-    """The request of a run that was begun, as far as it must be known to recognize the run.
-
-    Attributes:
-        hookcli: the version of hookcli that wrote the file.
-        command: the words that repeat the run, without options that do not change the result, such
-            as ``-o``.
-        versions: the versions of everything that can change a figure, also of other libraries that
-            the model comes from.
-        code: the SHA-256 of each source file of the user's own model, by its name.
-        model: the model that ran, and its weights.
-        layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
-    """
-
-    hookcli: str
-    command: Annotated[tuple[str, ...], Meta(min_length=2)]
-    versions: dict[str, Scalar] = field(default_factory=dict)
-    code: dict[str, str] = field(default_factory=dict)
-    model: dict[str, object] = field(default_factory=dict)
-    layers: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raise if the command is not one of hookcli."""
-        if self.command[0] != "hookcli":
-            raise ValueError("its command is not one of hookcli")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileList(Request):
-    """The files of a complete run, from its ``manifest.json``.
-
-    Attributes:
-        files: the names of the files, relative to the run folder, without the manifest itself.
-        sizes: the size of each file in bytes; empty in manifests of earlier versions.
-    """
-
-    files: tuple[str, ...]
-    sizes: dict[str, Whole] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class DoneImage:
-    """An image of a complete run, which was used or skipped.
-
-    Attributes:
-        file: the file, with the row of a tensor file.
-        sha256: the hash of the file; empty for a skipped one.
-    """
-
-    file: str
-    sha256: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoneRun(Request):
-    """The request of a complete run and its images, from its ``manifest.json``."""
-
-    images: tuple[DoneImage, ...] = ()
-    skipped: tuple[DoneImage, ...] = ()
-
-
-class RecordRow(TypedDict):
-    """A row of ``records.parquet``, or a call of a golden file: what later commands use.
-
-    Columns that are not required are missing in files of earlier versions.
-    """
-
-    image: str
-    call_id: str
-    module_type: str
-    side: NotRequired[str]
-    shape: list[int]
-    dtype: str
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    zero_fraction: NotRequired[float | None]
-    nan_count: int | None
-    inf_count: int | None
-    layout: NotRequired[str | None]
-    reason: NotRequired[str | None]
-    sketch: NotRequired[bytes | None]
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:

@@ -11,7 +11,7 @@ from hookcli.products.grids import Grids
 from hookcli.products.heats import Heats
 from hookcli.products.seen import Seen
 from hookcli.products.tensors import Tensors
-from hookcli.products.thumbnails import Thumbnails
+from hookcli.products.thumbnails import ThumbnailProduct
 from hookcli.products.top_images import TopImages
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _choose(scope: Scope) -> Iterator[Product]:
     config, attention = scope.config, scope.config.attention
     yield Seen(scope)
     if scope.has_several:
-        yield Thumbnails(scope)
+        yield ThumbnailProduct(scope)
     if scope.style.mode != "none":
         yield Grids(scope)
     yield Figures(scope)

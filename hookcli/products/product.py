@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from hookcli.config import chunk_size
 from hookcli.store.places import names
 from hookcli.summary.chunks import Chunk
-from hookcli.summary.top_images import TopImages
+from hookcli.summary.top_images import TopTally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,7 +104,7 @@ class RunEnd:
     fitter: Fitter
     sources: Sequence[ImageSource]
     totals: Chunk = field(default_factory=Chunk)
-    top: TopImages = field(default_factory=TopImages)
+    top: TopTally = field(default_factory=TopTally)
     rows: tuple[LayerRow, ...] = ()
     findings: Sequence[Finding] = ()
     # by call id, the channels that the page shows with the images that fire them most

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.products.product import Cost, Product
-from hookcli.records.pictures import Thumbnails as ThumbnailsPicture
+from hookcli.records.pictures import Thumbnails
 from hookcli.records.runs import MOST_THUMBNAILS
 from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
 from hookcli.store.places import names
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _THUMBNAIL_BYTES = 3_000
 
 
-class Thumbnails(Product):
+class ThumbnailProduct(Product):
     """The thumbnails of at least the first ``MOST_THUMBNAILS`` images."""
 
     def __init__(self, scope: Scope) -> None:
@@ -53,5 +53,5 @@ def _write_thumbnails(chunk: Chunk, small: dict[str, bytes], writer: GridWriter)
     keys = tuple(image.key for image in chunk.images)
     data = draw_thumbnails([small[key] for key in keys])
     file = writer.write(names.thumbnails_file(chunk.number), data)
-    chunk.thumbnails.append(ThumbnailsPicture(file, COLUMNS, keys))
+    chunk.thumbnails.append(Thumbnails(file, COLUMNS, keys))
     chunk.written_files.append(file)

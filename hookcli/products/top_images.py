@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hookcli.products.outlook import Outlook
     from hookcli.products.product import RunEnd
     from hookcli.summary.chunks import Chunk
-    from hookcli.summary.top_images import TopImages as TopTally
+    from hookcli.summary.top_images import TopTally
 
 _FIRING_BYTES = 60  # an image in the page that fires a channel most
 _ROW_BYTES = 30  # a row of the table without names

@@ -17,11 +17,9 @@ from hookcli.outside.documents import (
     refuse_twice,
     said,
 )
-from hookcli.records.calls import UncalledLayer
-from hookcli.records.images import SkippedImage
 from hookcli.records.report import DEFINED_VERSIONS
-from hookcli.records.rows import Side
-from hookcli.records.runs import ModelInfo
+from hookcli.records.rows import ModuleType, Side
+from hookcli.records.shared_fields import RunModel, SkippedImages, UncalledLayers
 from hookcli.records.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -54,9 +52,6 @@ class _CallColumns:
     Attributes:
         image: the key of the image.
         call_id: which call of which layer, as tables show it.
-        module_type: the class name of the module, or the name of the operation.
-        side: the side of the call that the tensor belongs to; ``param`` is the gradient of a
-            parameter.
         shape: the shape of this image's part, with the leading axis 1.
         dtype: the name of the type in torch.
     """
@@ -65,7 +60,7 @@ class _CallColumns:
 
     image: str
     call_id: str
-    module_type: str
+    module_type: ModuleType
     side: Side
     shape: Axes
     dtype: str
@@ -77,7 +72,7 @@ class GoldenCall(Statistics, _CallColumns):
 
     Attributes:
         sketch: the sketch as text; null where there is no tensor.
-        reason: why there is no gradient; only there where there is none.
+        reason: why there is no gradient; left out if there is one.
     """
 
     sketch: SketchText | None
@@ -121,13 +116,10 @@ class GoldenFile(Document):
         sketch: how the sketches were made.
         hookcli: the version of hookcli that ran the model.
         command: the words that repeat the run.
-        model: the model that ran, and its weights.
         versions: the versions of everything that can change a figure, also of other libraries that
             the model comes from.
         layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
-        uncalled: the selected layers that did not run.
         images: the images in the order of the run.
-        skipped: the images that could not be used.
         calls: the calls, image by image, in the order in which the tensors were seen: a module
             after those that it calls.
     """
@@ -136,12 +128,12 @@ class GoldenFile(Document):
     sketch: SketchForm
     hookcli: str = ""
     command: Annotated[tuple[str, ...], said(minItems=3, prefixItems=[{"const": "hookcli"}])]
-    model: ModelInfo
+    model: RunModel
     versions: Annotated[dict[str, str], said(**DEFINED_VERSIONS)]
     layers: tuple[str, ...] = ()
-    uncalled: tuple[UncalledLayer, ...] = ()
+    uncalled: UncalledLayers = ()
     images: tuple[ImageFacts, ...]
-    skipped: tuple[SkippedImage, ...] = ()
+    skipped: SkippedImages = ()
     calls: tuple[GoldenCall, ...]
 
     def __post_init__(self) -> None:

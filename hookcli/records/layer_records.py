@@ -7,13 +7,15 @@ computes on tensors, reads or writes files, or knows how it will be shown.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
+from hookcli.outside.documents import Axes, Whole
+from hookcli.records.rows import Side
 from hookcli.records.statistics import Statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hookcli.records.calls import Call
     from hookcli.records.layouts import Layout
@@ -116,3 +118,62 @@ class LayerRecord:
     change: float | None = None
     reason: str = ""
     sketch: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RecordColumns:
+    """The columns of ``records.parquet`` that come before the statistics."""
+
+    __slots__ = ()
+
+    image: str
+    call_id: str
+    module_path: str = ""
+    module_type: str
+    call_index: Whole = 0
+    side: Side = "output"
+    output_key: str = ""
+    order: Whole = 0
+    shape: Axes
+    dtype: str
+    layout: str = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRow(Statistics, _RecordColumns):
+    """A row of ``records.parquet``: one tensor of one call, for one image.
+
+    The columns of the file, their types and their texts are made from it. Columns that have a
+    default may be missing in files of earlier versions, but for the statistics ``FIRST``.
+
+    Attributes:
+        image: key of the image.
+        call_id: which call of which layer, as tables show it.
+        module_path: dotted name; empty for the model itself.
+        module_type: class name.
+        call_index: 0 for the module's first call in a forward.
+        side: output, input, grad_output, grad_input, or param for the gradient of a parameter.
+        output_key: which of several tensors; empty for a single one; a parameter's name.
+        order: position among the observed calls, counted from 1 by their start.
+        shape: the shape of this image's part, with leading axis 1.
+        dtype: the name of the type in torch.
+        layout: what the axes mean.
+        change: distance from the run without edits, relative to its norm; null without edits.
+        reason: why there is no gradient; empty when there is one.
+        grid: the picture, relative to the run folder; empty if none was drawn.
+        sketch: 67 float32, little-endian, see hookcli/distance/sketch.py; null if none was kept.
+    """
+
+    change: float | None = None
+    reason: str = ""
+    grid: str = ""
+    sketch: bytes | None = None
+
+
+_RECORD_COLUMNS = frozenset(each.name for each in fields(RecordRow))
+
+
+def read_record(cells: Mapping[str, Any]) -> RecordRow:
+    """Return a row that was read from a file; what is missing or null in it has its default."""
+    known = {n: cell for n, cell in cells.items() if cell is not None and n in _RECORD_COLUMNS}
+    return RecordRow(**{**known, "shape": tuple(cells["shape"])})

@@ -9,19 +9,24 @@ from hookcli.outside.documents import (
     LEFT_OUT,
     AtLeastOne,
     Colour,
-    Command,
-    Request,
+    Document,
+    Scalar,
     Share,
-    Versions,
     Whole,
+    at_least,
     said,
 )
 from hookcli.records.attention import AttentionMaps, AttentionRow
-from hookcli.records.calls import UncalledLayer
-from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture, Thumbnails
 from hookcli.records.rows import LayerRow
-from hookcli.records.runs import Finding, ModelInfo
+from hookcli.records.shared_fields import (
+    Command,
+    Findings,
+    ImageResults,
+    RunModel,
+    SkippedImages,
+    UncalledLayers,
+)
 
 _SHOWN_VERSIONS = ("hookcli", "torch", "torchvision")  # that page.html.j2 names
 _TEXT = {"type": "string"}
@@ -113,13 +118,72 @@ class FocusBox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Document):
+    """The request of a run that was begun, as far as it must be known to recognize the run.
+
+    Attributes:
+        hookcli: the version of hookcli that wrote the file.
+        versions: the versions of everything that can change a figure, also of other libraries that
+            the model comes from.
+        code: the SHA-256 of each source file of the user's own model, by its name.
+        layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
+    """
+
+    hookcli: str
+    command: Annotated[tuple[str, ...], at_least(2)]
+    versions: dict[str, Scalar] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
+    model: dict[str, object] = field(default_factory=dict)
+    layers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise if the command is not one of hookcli."""
+        if self.command[0] != "hookcli":
+            raise ValueError("its command is not one of hookcli")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileList(Request):
+    """The files of a complete run, from its ``manifest.json``.
+
+    Attributes:
+        files: the names of the files, relative to the run folder, without the manifest itself.
+        sizes: the size of each file in bytes; empty in manifests of earlier versions.
+    """
+
+    files: tuple[str, ...]
+    sizes: dict[str, Whole] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DoneImage:
+    """An image of a complete run, which was used or skipped.
+
+    Attributes:
+        file: the file, with the row of a tensor file.
+        sha256: the hash of the file; empty for a skipped one.
+    """
+
+    file: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneRun(Request):
+    """The request of a complete run and its images, from its ``manifest.json``."""
+
+    images: tuple[DoneImage, ...] = ()
+    skipped: tuple[DoneImage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFile(Request):
     """What was asked: ``run.json``, which is written first into a run folder."""
 
     hookcli: str = ""
     command: Command
-    versions: Annotated[Versions, said(**DEFINED_VERSIONS)]  # type: ignore[assignment]  # written as these
-    model: ModelInfo  # type: ignore[assignment]
+    versions: Annotated[dict[str, str], at_least(1), said(**DEFINED_VERSIONS)]  # type: ignore[assignment]  # written as these
+    model: RunModel  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +191,14 @@ class FinishedRun(RequestFile):
     """What a run over images was given, and what came of it.
 
     Attributes:
-        uncalled: the selected layers that did not run.
-        images: the images in the order of the run, with predictions.
-        skipped: the images that could not be used.
-        findings: the findings, the gravest first.
         halved_batches: the number of batches that took too much memory and were run in halves; such
             a run need not be equal to another, byte by byte.
     """
 
-    uncalled: tuple[UncalledLayer, ...]
-    images: tuple[ImageResult, ...]
-    skipped: tuple[SkippedImage, ...]
-    findings: tuple[Finding, ...]
+    uncalled: UncalledLayers
+    images: ImageResults
+    skipped: SkippedImages
+    findings: Findings
     halved_batches: Whole = 0
 
 

@@ -8,8 +8,16 @@ from typing import Annotated, Literal, TypeAlias
 from hookcli.outside.documents import AtLeastOne, Axes, Distance, Share, Whole, said
 from hookcli.records.statistics import Statistics
 
+ModuleType: TypeAlias = Annotated[
+    str, said(description="The class name of the module, or the name of the operation.")
+]
 Side: TypeAlias = Annotated[
-    str, said(enum=["output", "input", "grad_output", "grad_input", "param"])
+    str,
+    said(
+        enum=["output", "input", "grad_output", "grad_input", "param"],
+        description="The side of the call that the tensor belongs to; param is the gradient of a "
+        "parameter.",
+    ),
 ]
 TaskWord: TypeAlias = Literal[
     "classification", "detection", "segmentation", "video", "optical_flow", "quantization"
@@ -27,7 +35,7 @@ class _CallColumns:
     order: Whole
     call_id: str
     module_path: str
-    module_type: str
+    module_type: ModuleType
     call_index: Whole
     side: Side
     output_key: str
@@ -49,10 +57,7 @@ class LayerRow(Statistics, _CallColumns):
             ``self_attention[1]``, ``input:fc``, ``param:fc.bias``.
         module_path: the dotted name from ``named_modules()``; empty for the model itself. An
             operation between modules has its own name after it: ``layer1.0/op:add``.
-        module_type: the class name of the module, or the name of the operation.
         call_index: 0 for the module's first call in one forward.
-        side: the side of the call that the tensor belongs to; ``param`` is the gradient of a
-            parameter.
         output_key: the name of the tensor in an output that has several, empty if it has one; for a
             gradient of a parameter, the name of the parameter.
         shape: the shape of the tensor of one image, with the leading axis 1; if images differ, of
@@ -123,7 +128,6 @@ class SurveyRow:
         call_id: the id of the call, as filters accept it.
         module_path: the dotted name from ``named_modules()``; empty for the model itself. An
             operation between modules has its own name after it: ``layer1.0/op:add``.
-        module_type: the class name of the module, or the name of the operation.
         shape: the shape of the output for one image; null without a tensor.
         layout: the meaning of the axes of the output; empty without a tensor.
         params: the number of parameters of the module and of all modules inside it.
@@ -139,7 +143,7 @@ class SurveyRow:
     order: AtLeastOne | None
     call_id: str
     module_path: str
-    module_type: str
+    module_type: ModuleType
     shape: Axes | None
     layout: str
     params: Whole

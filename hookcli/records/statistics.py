@@ -18,7 +18,7 @@ Known: TypeAlias = Mapping[str, float]
 """The statistics of some values by name, with ``numel`` and ``finite``, the numbers of values."""
 
 OVER = {"number": "finite", "share": "numel", "count": "numel"}
-"""By the unit of a statistic, the number of values that it is about; of none, it is not known."""
+"""By the unit of a statistic, which number of values it is computed from; None if that is zero."""
 
 _Merge: TypeAlias = Callable[[str, Known, Known], float]
 
@@ -28,12 +28,12 @@ class Statistic:
     """What a statistic means, and what is done with it.
 
     Attributes:
-        text: what it is of the values of a tensor, or of the tensors of all images.
+        text: what the statistic is, of the values of one tensor or of those of all images.
         unit: ``number`` for a figure of the finite values, which is None if there are none;
             ``share`` for a part of all values, 0 to 1, None if there are none; ``count`` for a
             number of values.
-        merge: returns the statistic of two sets of values, from its name and the sets' statistics.
-            It is called if both sets have values that the statistic is about.
+        merge: returns the statistic of two sets of values together, from its name and the
+            statistics of each set. It is only called if it can be computed for both sets.
         heading: the title of its column in tables; empty if tables do not show it.
     """
 
@@ -147,6 +147,11 @@ STATISTICS: Mapping[str, Statistic] = {
     each.name: each.metadata["statistic"] for each in fields(Statistics)
 }
 """What is declared of each statistic, by its name, in the order of columns."""
+
+FIRST = ("mean", "std", "min", "max", "nan_count", "inf_count")
+"""The statistics in the files of every version; files of earlier versions may lack the others."""
+
+COUNTS = [name for name in STATISTICS if STATISTICS[name].unit == "count"]
 
 # Of every call of every image: twice as fast as getattr.
 _read_all = operator.attrgetter(*STATISTICS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_chunk, write_top
-from hookcli.summary.top_images import TopImages
+from hookcli.summary.top_images import TopTally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class ChunkWriter:
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Chunk]] = []
         self._written = 0  # chunks on disk; changed by the writing thread alone after ``resume``
-        self.top = TopImages(settings.config.top_images * settings.has_several)
+        self.top = TopTally(settings.config.top_images * settings.has_several)
         self._places = {source.key: place for place, source in enumerate(sources)}
 
     def __enter__(self) -> ChunkWriter:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hookcli.run.diagnose import Diagnosis
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
-    from hookcli.summary.top_images import TopImages
+    from hookcli.summary.top_images import TopTally
 
 
 def close_run(
@@ -43,7 +43,7 @@ def close_run(
     prepared: PreparedRun,
     products: Sequence[Product],
     totals: Chunk,
-    top: TopImages,
+    top: TopTally,
 ) -> RunResult:
     """Diagnose the run and write the files that come at its end, the manifest last.
 

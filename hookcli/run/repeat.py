@@ -15,6 +15,7 @@ from hookcli.distance.tolerance import RTOL, Tolerance
 from hookcli.errors import RequestError
 from hookcli.images.prepare import prepare_images
 from hookcli.passes.unchanged import throw_dice, unchanged
+from hookcli.records.statistics import COUNTS
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
 from hookcli.run.chunk_settings import make_chunk_settings
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 _Rows: TypeAlias = "Mapping[tuple[str, str], Mapping[str, Any]]"
-_MEASURED = ("mean", "std", "min", "max")
+_MEASURED = ("mean", "std", "min", "max")  # those whose tolerance ``_find_figure`` knows
 
 
 def check_first_batch(
@@ -151,7 +152,7 @@ def _find_figure(stored: Mapping[str, Any], now: Mapping[str, Any], dtype: str) 
     Tensors whose relative L2 is tolerated have means and standard deviations that differ by no
     more than this part of their root mean square. Extremes are held to the largest magnitude.
     """
-    for figure in ("shape", "dtype", "nan_count", "inf_count"):
+    for figure in ("shape", "dtype", *COUNTS):
         if stored[figure] != now[figure]:
             return figure
     dtypes = {stored["dtype"], dtype} if stored["dtype"] in RTOL else {stored["dtype"]}

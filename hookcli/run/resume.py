@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.config import chunk_size
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
-from hookcli.summary.top_images import TopImages
+from hookcli.summary.top_images import TopTally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ def resume_chunks(
     folder: RunFolder,
     totals: Chunk,
     listener: ProgressListener,
-) -> TopImages:
+) -> TopTally:
     """Add up the chunks of an interrupted run if all of them can still be used.
 
     Otherwise the run begins again. The files of chunks that are not used are deleted.
@@ -40,7 +40,7 @@ def resume_chunks(
         the top images of the chunks that were added; without an interrupted run there are none.
     """
     chunks: list[Chunk] = []
-    top = TopImages(settings.config.top_images * settings.has_several)
+    top = TopTally(settings.config.top_images * settings.has_several)
     if settings.config.folder.resume:
         saved = read_top(folder, len(sources))
         if saved is None or saved.count != top.count:

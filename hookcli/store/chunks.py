@@ -13,7 +13,7 @@ from hookcli.store.journal import read_journal, write_journal
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import TOP, chunk_file, chunk_journal
 from hookcli.summary.chunks import Chunk
-from hookcli.summary.top_images import TopImages, read_top_images
+from hookcli.summary.top_images import TopTally, read_top_images
 
 if TYPE_CHECKING:
     from hookcli.outside.urls import Place
@@ -42,7 +42,7 @@ def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
         return None
 
 
-def write_top(folder: RunFolder, top: TopImages) -> None:
+def write_top(folder: RunFolder, top: TopTally) -> None:
     """Save the top images, with the number of chunks that they cover.
 
     Raises:
@@ -51,7 +51,7 @@ def write_top(folder: RunFolder, top: TopImages) -> None:
     folder.write(TOP, top.to_bytes())
 
 
-def read_top(folder: RunFolder, images: int) -> TopImages | None:
+def read_top(folder: RunFolder, images: int) -> TopTally | None:
     """Return what ``write_top`` saved, or None if there is nothing or it is damaged."""
     data = folder.read(TOP)
     return None if data is None else read_top_images(data, images)

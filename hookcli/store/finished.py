@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.errors import CompleteError, OutputError, RequestError
-from hookcli.outside.documents import DoneRun, FileList, decode_both
+from hookcli.outside.documents import decode_both
 from hookcli.outside.files import cannot_write
 from hookcli.records.command import list_differences
+from hookcli.records.report import DoneRun, FileList
 from hookcli.records.text import and_more
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import find_folder, open_folder

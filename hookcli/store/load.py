@@ -8,18 +8,18 @@ import io
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from hookcli.errors import RequestError
-from hookcli.outside.documents import MOST_BYTES, DamagedError, FileList, convert
+from hookcli.outside.documents import MOST_BYTES, DamagedError, convert, value_types
 from hookcli.outside.files import read_regular
 from hookcli.outside.notebook import MOST_PICTURES, MOST_ROWS, render_layers
 from hookcli.outside.png import MOST_BYTES as MOST_PNG
 from hookcli.outside.urls import to_place
 from hookcli.records.golden import golden_facts
+from hookcli.records.report import FileList
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding, describe_run, run_title
 from hookcli.records.statistics import layer_cells
@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, the tensor and the row in it that hold what a call gave; in the run's order."""
 
-_HINTS = get_type_hints(LayerRow)
+# Of the values of each column; a column of a later version is read as text.
+_TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(LayerRow).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class Run:
         import pyarrow as pa
 
         rows = self.layers
-        known = list(rows[0]) if rows else list(_HINTS)
+        known = list(rows[0]) if rows else list(_TYPES)
         schema = pa.schema([(name, getattr(pa, _column_type(name))()) for name in known])
         try:
             return pa.Table.from_pylist(rows, schema)
@@ -388,17 +389,10 @@ def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _column_type(name: str) -> str:
     """Return the name of the Arrow type of a column of ``layers.csv``."""
-    return {int: "int64", float: "float64", str: "string"}[_kind_of(name)]
+    return {int: "int64", float: "float64", str: "string"}[_TYPES.get(name, str)]
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:
     """Return a cell of ``layers.csv`` as the type of its column."""
-    kind = _kind_of(name)
+    kind = _TYPES.get(name, str)
     return text if kind is str else kind(text) if text else None
-
-
-def _kind_of(name: str) -> type[int | float | str]:
-    """Return the type of the values of a column of ``layers.csv``."""
-    hint = _HINTS.get(name, str)
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return next((kind for kind in (int, float) if kind in kinds), str)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.errors import OutputError
-from hookcli.outside.documents import DamagedError, FileList, Request, decode_both
+from hookcli.outside.documents import DamagedError, decode_both
+from hookcli.records.report import FileList, Request
 from hookcli.store.journal import read_journals
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import MANIFEST, REQUEST, UNJOURNALED, is_run_file

@@ -7,16 +7,18 @@ that are not the table that a run writes are refused.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, BinaryIO, NotRequired, get_origin, get_type_hints
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
 from hookcli.outside import escape
-from hookcli.outside.documents import SCHEMA_VERSION, RecordRow
+from hookcli.outside.documents import SCHEMA_VERSION, describe_types, value_types
 from hookcli.outside.files import open_regular
-from hookcli.records.statistics import STATISTICS, figures_of
+from hookcli.records.layer_records import RecordRow
+from hookcli.records.statistics import FIRST, figures_of
 from hookcli.store.places.names import records_file
 from hookcli.store.run_files import cannot_read
 
@@ -27,56 +29,36 @@ if TYPE_CHECKING:
     from hookcli.records.layer_records import LayerRecord
     from hookcli.store.folder import RunFolder
 
-COLUMNS = (
-    ("image", pa.string(), "key of the image"),
-    ("call_id", pa.string(), "which call of which layer, as tables show it"),
-    ("module_path", pa.string(), "dotted name; empty for the model itself"),
-    ("module_type", pa.string(), "class name"),
-    ("call_index", pa.int32(), "0 for the module's first call in a forward"),
-    (
-        "side",
-        pa.string(),
-        "output, input, grad_output, grad_input, or param for the gradient of a parameter",
-    ),
-    (
-        "output_key",
-        pa.string(),
-        "which of several tensors; empty for a single one; a parameter's name",
-    ),
-    ("order", pa.int32(), "position among the observed calls, counted from 1 by their start"),
-    ("shape", pa.list_(pa.int64()), "the shape of this image's part, with leading axis 1"),
-    ("dtype", pa.string(), "the name of the type in torch"),
-    ("layout", pa.string(), "what the axes mean"),
-    *(
-        (name, pa.int64() if each.unit == "count" else pa.float64(), each.text)
-        for name, each in STATISTICS.items()
-    ),
-    (
-        "change",
-        pa.float64(),
-        "distance from the run without edits, relative to its norm; null without edits",
-    ),
-    ("reason", pa.string(), "why there is no gradient; empty when there is one"),
-    ("grid", pa.string(), "the picture, relative to the run folder; empty if none was drawn"),
-    (
-        "sketch",
-        pa.binary(),
-        "67 float32, little-endian, see hookcli/distance/sketch.py; null if none was kept",
-    ),
-)
+_ARROW = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bytes: pa.binary(),
+    tuple: pa.list_(pa.int64()),
+}
+_SMALL = ("call_index", "order")  # positions in a forward, for which 32 bits are enough
 _ORDER = (
     "by image, then in the order in which hooks saw the tensors: "
     "a module comes after those that it calls"
 )
-SCHEMA = pa.schema(
-    [pa.field(name, kind, metadata={"description": text}) for name, kind, text in COLUMNS],
-    metadata={"schema_version": str(SCHEMA_VERSION), "row_order": _ORDER},
-)
 
-# Not RecordRow.__required_keys__: annotations that are kept as text hide NotRequired from it.
-_HINTS = get_type_hints(RecordRow, include_extras=True)
-_NEEDED = [name for name, hint in _HINTS.items() if get_origin(hint) is not NotRequired]
-_WITHOUT_NULLS = ("image", "call_id", "module_type", "shape", "dtype")
+
+def _make_schema() -> pa.Schema:
+    """Return the columns as Arrow describes them; their texts are parts of sentences."""
+    said = describe_types([RecordRow])[RecordRow.__name__]["properties"]
+    columns = []
+    for name, kind in value_types(RecordRow).items():
+        text = said[name]["description"].removesuffix(".")
+        description = {"description": text[:1].lower() + text[1:]}
+        arrow = pa.int32() if name in _SMALL else _ARROW[kind]
+        columns.append(pa.field(name, arrow, metadata=description))
+    return pa.schema(columns, {"schema_version": str(SCHEMA_VERSION), "row_order": _ORDER})
+
+
+SCHEMA = _make_schema()
+
+_WITHOUT_NULLS = [each.name for each in fields(RecordRow) if each.default is MISSING]
+_NEEDED = [*_WITHOUT_NULLS, *FIRST]
 _MOST_ROWS = 1000  # of a small file; in larger ones each row takes some bytes
 _LEAST_BYTES = 4  # of each row
 _MOST_UNPACKED, _RATIO = 1 << 24, 64  # bytes of a small file, and per byte of a larger one
@@ -137,7 +119,7 @@ def read_records(files: Sequence[Path]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default")
 
 
-def read_rows(folder: RunFolder, number: int) -> list[RecordRow]:
+def read_rows(folder: RunFolder, number: int) -> list[dict[str, Any]]:
     """Return the records of a chunk of an unfinished run.
 
     Raises:
@@ -146,7 +128,7 @@ def read_rows(folder: RunFolder, number: int) -> list[RecordRow]:
     """
     name = records_file(number)
     try:
-        rows: list[RecordRow] = _read_table(io.BytesIO(folder.read(name) or b"")).to_pylist()
+        rows: list[dict[str, Any]] = _read_table(io.BytesIO(folder.read(name) or b"")).to_pylist()
         return rows
     except (OSError, ValueError, pa.ArrowException) as error:
         unread = cannot_read(folder.path / name, error)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class TopImages:
+class TopTally:
     """The images with the largest values of every channel of every call, the largest first.
 
     Of equal values that of the earlier image comes first; NaN and minus infinity are left out.
@@ -65,7 +65,7 @@ class TopImages:
             self._join(call_id, values, np.broadcast_to(at, values.shape))
         return others
 
-    def merge(self, chunk: TopImages) -> None:
+    def merge(self, chunk: TopTally) -> None:
         """Add one of the top images that ``list_tops`` returns for the next chunk.
 
         Calls with a different number of channels are left out.
@@ -127,20 +127,20 @@ class TopImages:
 
 def list_tops(
     count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
-) -> list[TopImages]:
+) -> list[TopTally]:
     """Return the top images of one chunk, without knowing the chunks before it.
 
     There is one for each number of channels that a call has; only the first counts as a chunk.
     """
-    tops = [TopImages(count)]
+    tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
-        tops.append(TopImages(count, chunks=-1))
+        tops.append(TopTally(count, chunks=-1))
     return tops
 
 
 @dataclass(frozen=True, slots=True)
 class _SavedCall:
-    """The top images of a call as they are saved; ``values`` and ``places`` as in ``TopImages``."""
+    """The top images of a call as they are saved; ``values`` and ``places`` as in ``TopTally``."""
 
     call_id: str
     channels: int
@@ -158,7 +158,7 @@ class _SavedTop:
     digest: str
 
 
-def read_top_images(data: bytes, images: int | None = None) -> TopImages | None:
+def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
     """Return the top images that ``to_bytes`` saved, or None if the data are damaged.
 
     Data that name an image after the first ``images``, those of the run, are damaged.
@@ -167,7 +167,7 @@ def read_top_images(data: bytes, images: int | None = None) -> TopImages | None:
         saved = decode_escaped(data, _SavedTop)
         if saved.digest != _digest(saved.count, saved.parts, saved.calls):
             return None
-        top = TopImages(saved.count, saved.parts)
+        top = TopTally(saved.count, saved.parts)
         for call in saved.calls:
             form = (call.channels, saved.count)
             top.values[call.call_id] = np.frombuffer(call.values, np.float64).reshape(form)

@@ -24,7 +24,7 @@ from hookcli.outside import escape
 from hookcli.products.top_images import choose_best, rank_images, render_top_rows
 from hookcli.records.layer_records import ChannelRange
 from hookcli.records.report import RankedImages, TopChannel
-from hookcli.summary.top_images import TopImages, list_tops, read_top_images
+from hookcli.summary.top_images import TopTally, list_tops, read_top_images
 from tests.summary.test_findings import record
 
 NAN, INF = math.nan, math.inf
@@ -41,7 +41,7 @@ def places_of(*parts):
 
 
 def top_of(count, *parts):
-    top = TopImages(count)
+    top = TopTally(count)
     for part in parts:
         top.add(part, places_of(*parts))
     return top
@@ -98,9 +98,9 @@ def test_parts_one_after_the_other_give_what_sorting_everything_gives(count, see
 def test_the_top_images_of_each_part_add_up_to_those_of_all(count, seed):
     dice = np.random.default_rng(seed)
     parts = cut(noise(seed, int(dice.integers(2, 30))), dice)
-    sum_of_parts = TopImages(count)
+    sum_of_parts = TopTally(count)
     for part in parts:
-        own = TopImages(count)
+        own = TopTally(count)
         own.add(part, places_of(*parts))
         sum_of_parts.merge(own)
     assert list(sum_of_parts.rows()) == by_hand(count, *parts)
@@ -116,7 +116,7 @@ def test_the_top_images_of_parts_add_up_where_the_number_of_channels_varies(seed
         for _ in range(2)
     ]
     parts = cut(records, dice)
-    sum_of_parts = TopImages(3)
+    sum_of_parts = TopTally(3)
     for part in parts:
         for top in list_tops(3, part, places_of(*parts)):
             sum_of_parts.merge(top)
@@ -208,7 +208,7 @@ def test_what_is_put_away_comes_back():
 
 
 def test_nothing_put_away_comes_back_as_nothing():
-    assert read_top_images(TopImages(9).to_bytes()) == TopImages(9)
+    assert read_top_images(TopTally(9).to_bytes()) == TopTally(9)
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"PK\x03\x04", bytes(500)])
@@ -324,7 +324,7 @@ def test_the_page_shows_the_channels_that_were_asked_for():
     keys = ["a", "b"]
     values = {"conv": np.array([[5.0, 1.0], [2.0, 2.0], [4.0, 3.0]])}
     places = {"conv": np.array([[0, 1], [1, 0], [0, 1]])}
-    top = TopImages(2, values=values, places=places)
+    top = TopTally(2, values=values, places=places)
     best = choose_best(keys, top, ["conv"], 3, asked=(1, 7))
     assert best == {"conv": (TopChannel(1, ("b", "a"), (2.0, 2.0)),)}
 
@@ -339,7 +339,7 @@ def test_the_page_shows_the_channels_that_were_asked_for():
 )
 def test_every_channel_has_as_many_images_as_the_page_has_room_for(most, ranked):
     """Of three images the second was skipped; minus infinity and -1 stand for no image."""
-    top = TopImages(2)
+    top = TopTally(2)
     top.values["conv"] = np.array([[5.0, 1.23456], [2.0, -np.inf]])
     top.places["conv"] = np.array([[2, 0], [0, -1]])
     totals: Any = SimpleNamespace(
@@ -375,7 +375,7 @@ def test_what_the_network_saw_stands_once_an_image_in_a_page_of_one_file(run, ph
 
 def test_the_table_is_as_csv_writes_it_whatever_the_names_are():
     names = ["plain.png", "a,b.png", 'a"b.png', "a\nb.png", "=1+1.png", "a\udcff.png"]
-    top = TopImages(count=6)
+    top = TopTally(count=6)
     top.values["layer,1"] = np.array([[np.inf, 3.5, 1e-300, 0.1, -2.0, -np.inf]])
     top.places["layer,1"] = np.array([[5, 4, 3, 2, 1, 0]])
     sources = [ImageSource(f"key {name}", name) for name in names]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import ComparisonDocument
-from hookcli.cli.output.table import Look, print_listing
+from hookcli.cli.output.table import Look, print_listing, print_wrapped
 from hookcli.distance.comparison import DiffRow
 from hookcli.distance.verdict import changed_text, list_notes, verdict_text
 from hookcli.outside import escape
@@ -51,7 +51,7 @@ def print_comparison(
     if output_format == "md":
         console.print_data(f"**{escape.for_markdown(verdict)}**\n\n")
     if output_format == "table":
-        console.print_data(f"{escape.for_terminal(verdict)}\n")
+        print_wrapped([escape.for_terminal(verdict)])
     else:
         console.say(verdict)
     caption = _caption(comparison, len(rows))

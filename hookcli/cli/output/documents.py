@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 
 from hookcli.distance.comparison import ChangedFact, DiffRow
 from hookcli.distance.tolerance import Tolerance
-from hookcli.outside.documents import LEFT_OUT, Axes, Command, Document
+from hookcli.outside.documents import LEFT_OUT, Axes, Document
 from hookcli.records.attention import AttentionRow
-from hookcli.records.calls import UncalledLayer
-from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, ModelTotal, SurveyRow
-from hookcli.records.runs import Finding, ModelInfo
+from hookcli.records.shared_fields import (
+    Command,
+    Findings,
+    ImageResults,
+    RunModel,
+    SkippedImages,
+    UncalledLayers,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,25 +24,18 @@ class RunDocument(Document):
     """What a run over images prints with ``--format json``.
 
     Attributes:
-        command: the words that repeat the run, without options that do not change the result, such
-            as ``-o``.
         run_folder: where the run wrote, as ``-o`` named it or hookcli chose it.
-        model: the model that ran, and its weights.
-        images: the images in the order of the run, with predictions.
-        skipped: the images that could not be used.
-        uncalled: the selected layers that did not run.
-        findings: the findings, the gravest first.
         layers: the rows of ``layers.csv``.
         attention: the rows of ``attention.csv``; only there with ``--attention``.
     """
 
     command: Command
     run_folder: str
-    model: ModelInfo
-    images: tuple[ImageResult, ...]
-    skipped: tuple[SkippedImage, ...]
-    uncalled: tuple[UncalledLayer, ...]
-    findings: tuple[Finding, ...]
+    model: RunModel
+    images: ImageResults
+    skipped: SkippedImages
+    uncalled: UncalledLayers
+    findings: Findings
     layers: tuple[LayerRow, ...]
     attention: tuple[AttentionRow, ...] = field(default=(), metadata=LEFT_OUT)
 
@@ -48,18 +46,14 @@ class AblationDocument(Document):
 
     Attributes:
         command: the words that repeat the ablation, without options that do not change the result.
-        model: the model that ran, and its weights.
-        images: the images in the order of the run, with predictions.
-        skipped: the images that could not be used.
-        uncalled: the selected layers that did not run.
         channels: the channels in the order of their ranks.
     """
 
     command: Command
-    model: ModelInfo
-    images: tuple[ImageResult, ...]
-    skipped: tuple[SkippedImage, ...]
-    uncalled: tuple[UncalledLayer, ...]
+    model: RunModel
+    images: ImageResults
+    skipped: SkippedImages
+    uncalled: UncalledLayers
     channels: tuple[ChannelRow, ...]
 
 
@@ -80,7 +74,6 @@ class ComparisonDocument(Document):
         images: the keys of the images that were compared.
         only_in_a: the keys of the images that B lacks.
         only_in_b: the keys of the images that A lacks.
-        skipped: the images that could not be used.
         uncalled: the selected layers that ran in neither.
         notes: unrequested changes to either model that affect what it computes.
         remarks: what else must be known about the images and the distances, in sentences: that only
@@ -100,8 +93,8 @@ class ComparisonDocument(Document):
     images: tuple[str, ...]
     only_in_a: tuple[str, ...]
     only_in_b: tuple[str, ...]
-    skipped: tuple[SkippedImage, ...]
-    uncalled: tuple[UncalledLayer, ...]
+    skipped: SkippedImages
+    uncalled: UncalledLayers
     notes: tuple[str, ...]
     remarks: tuple[str, ...]
     layers: tuple[DiffRow, ...]

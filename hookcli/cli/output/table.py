@@ -83,7 +83,7 @@ def print_listing(
         console.print_data("".join(lines))
     else:
         _print_table(look, rows)
-        _print_wrapped(map(escape.for_terminal, caption))
+        print_wrapped(map(escape.for_terminal, caption))
 
 
 def print_lines(rows: Iterable[DataclassInstance]) -> None:
@@ -112,7 +112,7 @@ def print_files(
             console.print_data(f"{name}\n")
 
 
-def _print_wrapped(lines: Iterable[str]) -> None:
+def print_wrapped(lines: Iterable[str]) -> None:
     """Print lines so that they fit the terminal."""
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
@@ -162,7 +162,7 @@ def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
     lines = [line for name in left_out if name in look.foot for line in _foot(look, cells, name)]
     if hidden := ", ".join(name for name in left_out if name not in look.foot):
         lines.append(f"left out for want of room: {hidden}")
-    _print_wrapped(lines)
+    print_wrapped(lines)
 
 
 def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from hookcli.outside.documents import DamagedError, FileList, read_document, to_fields
+from hookcli.outside.documents import DamagedError, read_document, to_fields
 from hookcli.records.attention import AttentionMaps
 from hookcli.records.pictures import Grid, HeatPicture
-from hookcli.records.report import ReportDocument
+from hookcli.records.report import FileList, ReportDocument
 from hookcli.records.runs import MOST_THUMBNAILS
 from hookcli.store.ownership import list_damage
 from hookcli.store.places.names import DOCUMENT, MANIFEST, PAGE, is_sheet

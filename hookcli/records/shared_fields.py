@@ -1,0 +1,34 @@
+"""The fields that several documents have, each with what its text says in all of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from hookcli.outside.documents import at_least, said
+from hookcli.records.calls import UncalledLayer
+from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.records.runs import Finding, ModelInfo
+
+Command: TypeAlias = Annotated[
+    tuple[str, ...],
+    at_least(3),
+    said(
+        prefixItems=[{"const": "hookcli"}],
+        description="The words that repeat the run, without options that do not change the result, "
+        "such as -o.",
+    ),
+]
+SkippedImages: TypeAlias = Annotated[
+    tuple[SkippedImage, ...], said(description="The images that could not be used.")
+]
+ImageResults: TypeAlias = Annotated[
+    tuple[ImageResult, ...],
+    said(description="The images in the order of the run, with predictions."),
+]
+UncalledLayers: TypeAlias = Annotated[
+    tuple[UncalledLayer, ...], said(description="The selected layers that did not run.")
+]
+RunModel: TypeAlias = Annotated[ModelInfo, said(description="The model that ran, and its weights.")]
+Findings: TypeAlias = Annotated[
+    tuple[Finding, ...], said(description="The findings, the gravest first.")
+]
