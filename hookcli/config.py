@@ -68,7 +68,7 @@ ModelArguments: TypeAlias = Annotated[
         read=parse.read_pair,
         write="=".join,
         panel="Model",
-        alters=True,
+        in_diff=True,
     ),
 ]
 Layers: TypeAlias = Annotated[
@@ -96,7 +96,7 @@ BatchSize: TypeAlias = Annotated[
         at_least=1,
         panel="Images",
         late=True,
-        alters=True,
+        in_diff=True,
     ),
 ]
 Workers: TypeAlias = Annotated[
@@ -134,7 +134,6 @@ class GridStyle:
         top: None for all.
         channels: They are shown instead of the first ``top`` by rank; None for those.
         rank: ``spread`` is the standard deviation.
-        colormap: None for ``ember``, or for ``tide`` if zero is in the middle of the range.
         tile: The picture of an attention head is 2.6 times as large.
         signed: zero is in the middle of the range and the colours (``tide``, or the named map); it
             is set for gradients, and there is no option for it.
@@ -163,7 +162,11 @@ class GridStyle:
         "channel"
     )
     colormap: Annotated[
-        str | None, Flag("--colormap NAME", "ember, or a colormap of matplotlib.  [default: ember]")
+        str | None,
+        Flag(
+            "--colormap NAME",
+            "ember, or a colormap of matplotlib.  [default: ember; gradients: tide]",
+        ),
     ] = None
     tile: Annotated[
         int,
@@ -223,10 +226,10 @@ class ScoreRequest:
     """Score: the number that a backward starts at, or whose change ranks the channels."""
 
     target: Annotated[
-        str, Flag("--target CLASS", "The class: predicted, an index or a name.", alters=True)
+        str, Flag("--target CLASS", "The class: predicted, an index or a name.", in_diff=True)
     ] = "predicted"
     score: Annotated[
-        str, Flag("--score SCORE", f"{', '.join(SCORES)}, or FILE.py:FUNCTION.", alters=True)
+        str, Flag("--score SCORE", f"{', '.join(SCORES)}, or FILE.py:FUNCTION.", in_diff=True)
     ] = "logit"
 
     @property
@@ -336,7 +339,7 @@ class ModelRequest:
     ] = None
     arguments: ModelArguments = ()
     mode: Annotated[
-        Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", alters=True)
+        Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", in_diff=True)
     ] = "eval"
     progress: bool = False
 
@@ -371,11 +374,11 @@ class ImageRequest:
             "--pair IMAGE",
             "Second image, for optical flow.  [default: the same]",
             late=True,
-            alters=True,
+            in_diff=True,
         ),
     ] = None
     clip: Annotated[
-        bool, Flag("--clip", "Take a folder of frames as one video clip.", late=True, alters=True)
+        bool, Flag("--clip", "Take a folder of frames as one video clip.", late=True, in_diff=True)
     ] = False
 
 
@@ -406,7 +409,7 @@ class RunRequest:
             "Change what passes a layer; explained below.",
             many=True,
             panel="Changes",
-            alters=True,
+            in_diff=True,
         ),
     ] = ()
     prunes: Annotated[
@@ -416,7 +419,7 @@ class RunRequest:
             "Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.",
             many=True,
             panel="Changes",
-            alters=True,
+            in_diff=True,
         ),
     ] = ()
     on_error: Annotated[
