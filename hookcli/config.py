@@ -30,13 +30,11 @@ Theme: TypeAlias = Literal["dark", "light"]
 PictureFormat: TypeAlias = Literal["png", "svg", "pdf"]
 At: TypeAlias = Literal["output", "input", "both"]
 
-_CHUNK = 32
 MOST_SKETCHED = 32  # a run of at most this many images keeps sketches by default
 SCORES = ("logit", "probability", "cross-entropy", "sum")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 MODES: tuple[Mode, ...] = get_args(Mode)
 EMBER = "ember"
-CLIP_FRAMES = 16  # how many frames of a clip a video model is given
 LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
@@ -744,8 +742,3 @@ class CompareConfig:
 
 
 DEFAULTS = InspectConfig(RunRequest(ModelRequest(""), ImageRequest(())))
-
-
-def chunk_size(batch_size: int) -> int:
-    """Return the number of images in a chunk of a run: whole batches, at least 32 images."""
-    return -(-_CHUNK // batch_size) * batch_size

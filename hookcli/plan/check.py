@@ -63,11 +63,7 @@ def check_request(
 
 
 def _check_words(request: RunRequest) -> None:
-    """Check that the model comes before the images, and that several layers are one word.
-
-    Raises:
-        RequestError: a word stands in the wrong place.
-    """
+    """Check that the model comes before the images, and that several layers are one word."""
     name, images = request.model.name, request.images.names
     if images and Path(name).suffix.lower() in _PICTURES:
         raise RequestError(

@@ -79,11 +79,7 @@ class Directory(Folder):
         return _AppendedFile(self._open(name, os.O_WRONLY | os.O_APPEND), self.path / name)
 
     def _open(self, name: str, flags: int) -> int:
-        """Open a file and return its descriptor; links are not followed, and pipes not waited for.
-
-        Raises:
-            OSError: the file cannot be opened.
-        """
+        """Open a file; links are not followed, and pipes not waited for."""
         with self._parent(name) as (parent, last):
             return os.open(last, flags | _CAREFULLY, dir_fd=parent)
 
@@ -164,11 +160,7 @@ class Directory(Folder):
         self.remove({f"{top}{slash}{PARTIAL}{last}" for top, slash, last in parts})
 
     def _remove_file(self, name: str) -> bool:
-        """Delete a regular file and return whether there was one.
-
-        Raises:
-            OutputError: the file cannot be deleted.
-        """
+        """Delete a regular file and return whether there was one."""
         if not self.is_file(name):
             return False
         try:

@@ -128,11 +128,7 @@ class RemoteFolder(Folder):
         yield from sorted(found.items(), key=lambda item: item[0])
 
     def _list(self) -> dict[str, int]:
-        """Return the sizes of all files in the folder, except those of locks.
-
-        Raises:
-            OutputError: the folder cannot be listed.
-        """
+        """Return the sizes of all files in the folder, except those of locks."""
         if self._listed is None:
             try:
                 files = storage.list_files(self.path)

@@ -289,12 +289,7 @@ def _find_code(error: Exception) -> str:
 
 
 def _retry(do: Callable[[], T]) -> T:
-    """Do something that may fail for a while.
-
-    Raises:
-        StorageError: the storage as a whole cannot be used.
-        OSError: one file cannot.
-    """
+    """Do something that may fail for a while."""
     tries = _Tries()
     while True:
         with tries:
