@@ -28,12 +28,12 @@ from hookcli.config import (
     InspectConfig,
     ModelRequest,
     RunRequest,
-    chunk_size,
 )
 from hookcli.hooks.filter import select_layers
 from hookcli.plan.prepare import prepare_run
 from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import run
+from hookcli.summary.chunks import chunk_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

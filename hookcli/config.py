@@ -30,13 +30,11 @@ Theme: TypeAlias = Literal["dark", "light"]
 PictureFormat: TypeAlias = Literal["png", "svg", "pdf"]
 At: TypeAlias = Literal["output", "input", "both"]
 
-_CHUNK = 32
 MOST_SKETCHED = 32  # a run of at most this many images keeps sketches by default
 SCORES = ("logit", "probability", "cross-entropy", "sum")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 MODES: tuple[Mode, ...] = get_args(Mode)
 EMBER = "ember"
-CLIP_FRAMES = 16  # how many frames of a clip a video model is given
 LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
@@ -68,7 +66,7 @@ ModelArguments: TypeAlias = Annotated[
         read=parse.read_pair,
         write="=".join,
         panel="Model",
-        alters=True,
+        in_diff=True,
     ),
 ]
 Layers: TypeAlias = Annotated[
@@ -96,7 +94,7 @@ BatchSize: TypeAlias = Annotated[
         at_least=1,
         panel="Images",
         late=True,
-        alters=True,
+        in_diff=True,
     ),
 ]
 Workers: TypeAlias = Annotated[
@@ -134,7 +132,6 @@ class GridStyle:
         top: None for all.
         channels: They are shown instead of the first ``top`` by rank; None for those.
         rank: ``spread`` is the standard deviation.
-        colormap: None for ``ember``, or for ``tide`` if zero is in the middle of the range.
         tile: The picture of an attention head is 2.6 times as large.
         signed: zero is in the middle of the range and the colours (``tide``, or the named map); it
             is set for gradients, and there is no option for it.
@@ -163,7 +160,11 @@ class GridStyle:
         "channel"
     )
     colormap: Annotated[
-        str | None, Flag("--colormap NAME", "ember, or a colormap of matplotlib.  [default: ember]")
+        str | None,
+        Flag(
+            "--colormap NAME",
+            "ember, or a colormap of matplotlib.  [default: ember; gradients: tide]",
+        ),
     ] = None
     tile: Annotated[
         int,
@@ -223,10 +224,10 @@ class ScoreRequest:
     """Score: the number that a backward starts at, or whose change ranks the channels."""
 
     target: Annotated[
-        str, Flag("--target CLASS", "The class: predicted, an index or a name.", alters=True)
+        str, Flag("--target CLASS", "The class: predicted, an index or a name.", in_diff=True)
     ] = "predicted"
     score: Annotated[
-        str, Flag("--score SCORE", f"{', '.join(SCORES)}, or FILE.py:FUNCTION.", alters=True)
+        str, Flag("--score SCORE", f"{', '.join(SCORES)}, or FILE.py:FUNCTION.", in_diff=True)
     ] = "logit"
 
     @property
@@ -336,7 +337,7 @@ class ModelRequest:
     ] = None
     arguments: ModelArguments = ()
     mode: Annotated[
-        Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", alters=True)
+        Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", in_diff=True)
     ] = "eval"
     progress: bool = False
 
@@ -371,11 +372,11 @@ class ImageRequest:
             "--pair IMAGE",
             "Second image, for optical flow.  [default: the same]",
             late=True,
-            alters=True,
+            in_diff=True,
         ),
     ] = None
     clip: Annotated[
-        bool, Flag("--clip", "Take a folder of frames as one video clip.", late=True, alters=True)
+        bool, Flag("--clip", "Take a folder of frames as one video clip.", late=True, in_diff=True)
     ] = False
 
 
@@ -406,7 +407,7 @@ class RunRequest:
             "Change what passes a layer; explained below.",
             many=True,
             panel="Changes",
-            alters=True,
+            in_diff=True,
         ),
     ] = ()
     prunes: Annotated[
@@ -416,7 +417,7 @@ class RunRequest:
             "Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.",
             many=True,
             panel="Changes",
-            alters=True,
+            in_diff=True,
         ),
     ] = ()
     on_error: Annotated[
@@ -741,8 +742,3 @@ class CompareConfig:
 
 
 DEFAULTS = InspectConfig(RunRequest(ModelRequest(""), ImageRequest(())))
-
-
-def chunk_size(batch_size: int) -> int:
-    """Return the number of images in a chunk of a run: whole batches, at least 32 images."""
-    return -(-_CHUNK // batch_size) * batch_size

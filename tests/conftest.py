@@ -127,11 +127,11 @@ def own_folders(tmp_path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def parts_of_eight() -> Iterator[None]:
     """Parts of 8 images in place of 32: several of them in a fraction of the time."""
-    from hookcli import config
     from hookcli.products import figures
+    from hookcli.summary import chunks
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "_CHUNK", 8)
+        patch.setattr(chunks, "_LEAST", 8)
         patch.setattr(figures, "MOST_SKETCHED", 8)
         yield
 

@@ -150,15 +150,10 @@ def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
         return said
     else:
         is_asked = all(part.parameter in given for part in parts if part.is_required)
-    made = request(**_fill_fields(parts, given))
     if is_asked or field.kind is request:
-        return made
+        return request(**_fill_fields(parts, given))
     for part in parts:
-        if (
-            part.flag is not None
-            and not part.is_required
-            and getattr(made, part.name) != part.default
-        ):
+        if part.flag is not None and part.parameter in given:
             message, hint = request.UNASKED  # type: ignore[attr-defined]
             raise RequestError(message.format(option=part.flag.name), hint)
     return None

@@ -13,7 +13,6 @@ from hookcli.cluster.ray_cluster import RayCluster
 from hookcli.cluster.weights import read_weights
 from hookcli.cluster.work import Done, Failed, Work, WorkerSetup, list_facts
 from hookcli.cluster.worker_pool import WorkerPool
-from hookcli.config import chunk_size
 from hookcli.errors import ModelError, OutputError
 from hookcli.models.device import use_threads
 from hookcli.models.weights import pin_weights
@@ -27,7 +26,7 @@ from hookcli.run.repeat import check_first_batch
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
 from hookcli.store.places.names import chunk_file, chunk_journal
-from hookcli.summary.chunks import Chunk
+from hookcli.summary.chunks import Chunk, chunk_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 
 from hookcli.errors import RequestError
 from hookcli.images.decode import image_suffixes
+from hookcli.images.filesystems import choose_filesystem
 from hookcli.images.remote import storage_error
-from hookcli.images.sides import side_of
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.files import NotRegularError
 from hookcli.outside.urls import to_local, to_place
@@ -73,7 +73,7 @@ def find_files(
             found += _expand(names, rules) or [
                 SkippedImage(word, "is a list that contains no names")
             ]
-        elif side_of(word).is_pattern(word):
+        elif choose_filesystem(word).is_pattern(word):
             # A dictionary, since ** can match a file twice.
             matched = dict.fromkeys(_expand_or_skip(word, rules, _match))
             found += matched or [SkippedImage(word, "matches no file")]
@@ -95,7 +95,7 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
     try:
         if word != "-":
             name = to_local(word[1:]) or "."
-            with side_of(name).open_file(name) as file:
+            with choose_filesystem(name).open_file(name) as file:
                 return file.read()
         stream = stdin or (sys.stdin and sys.stdin.buffer)
         return stream.read() if stream else b""
@@ -147,12 +147,12 @@ def _expand_or_skip(
 
 def _list_images(name: str, rules: _Rules) -> list[_Found]:
     """Return the images in a folder; any other name is returned as it is."""
-    side = side_of(name)
-    side.check(name)
-    if rules.keep_folders or not side.is_folder(name):
+    filesystem = choose_filesystem(name)
+    filesystem.check(name)
+    if rules.keep_folders or not filesystem.is_folder(name):
         return [name]
     for suffixes in (image_suffixes(), TENSOR_SUFFIXES):
-        found = side.list_images(
+        found = filesystem.list_images(
             name, suffixes, recursive=rules.recursive, leave_out=rules.leave_out
         )
         if found:
@@ -162,7 +162,7 @@ def _list_images(name: str, rules: _Rules) -> list[_Found]:
 
 def _explain_none(folder: str, rules: _Rules) -> str:
     """Return why a folder without images is skipped."""
-    if side_of(folder).is_same(folder, rules.leave_out):
+    if choose_filesystem(folder).is_same(folder, rules.leave_out):
         return "is the folder that this run writes to"
     if is_run(to_place(folder)):
         return "is the folder of a run; name a folder in it"
@@ -171,7 +171,7 @@ def _explain_none(folder: str, rules: _Rules) -> str:
 
 def _match(pattern: str, rules: _Rules) -> list[_Found]:
     """Return the images that a glob matches, without folders of runs that its stars lead into."""
-    side = side_of(pattern)
+    filesystem = choose_filesystem(pattern)
     start = _cut(re.split(r"[*?[]", pattern, maxsplit=1)[0])
     known = dict.fromkeys((start, ""), False)
 
@@ -179,12 +179,12 @@ def _match(pattern: str, rules: _Rules) -> list[_Found]:
         if folder not in known:
             known[folder] = (
                 is_in_run(_cut(folder))
-                or side.is_same(folder, rules.leave_out)
+                or filesystem.is_same(folder, rules.leave_out)
                 or is_run(to_place(folder))
             )
         return known[folder]
 
-    wanted = [name for name in side.glob(pattern) if not is_in_run(_cut(name.rstrip("/")))]
+    wanted = [name for name in filesystem.glob(pattern) if not is_in_run(_cut(name.rstrip("/")))]
     return _expand(sorted(wanted, key=lambda name: os.fsencode(name).split(b"/")), rules)
 
 

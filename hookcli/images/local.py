@@ -1,4 +1,4 @@
-"""Images on this machine: what ``sides.Side`` asks, for paths."""
+"""Images on this machine: a ``filesystems.Filesystem`` of paths."""
 
 from __future__ import annotations
 
@@ -50,13 +50,11 @@ def name_folder(name: str) -> str:
 
 
 def list_frames(folder: str) -> list[str]:
-    """Return the files in a folder, sorted by name, without hidden ones."""
     inside = sorted(Path(folder).iterdir())
     return [str(file) for file in inside if file.is_file() and not file.name.startswith(".")]
 
 
 def is_pattern(word: str) -> bool:
-    """Return whether a word is a glob, and not the name of a file."""
     return any(each in word for each in "*?[") and not os.path.lexists(word)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.images.decode import UndecodableError, decode
+from hookcli.images.filesystems import choose_filesystem
 from hookcli.images.remote import storage_error
-from hookcli.images.sides import side_of
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.records.frames import spread_evenly
@@ -170,10 +170,10 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
     """
     state = FileState(file)
     try:
-        state = FileState(file, *side_of(file).find_state(file))
+        state = FileState(file, *choose_filesystem(file).find_state(file))
         if not verify:
             return state
-        with side_of(file).open_file(file) as stream:
+        with choose_filesystem(file).open_file(file) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return replace(state, sha256=digest)
     except NotRegularError:
@@ -213,7 +213,7 @@ def with_frames(file: str, content: ImageContent, most: int) -> ImageContent:
     if len(content.pictures) != 1:
         return content
     try:
-        with side_of(file).open_file(file) as stream:
+        with choose_filesystem(file).open_file(file) as stream:
             pictures, count = decode(stream, most)
     except OSError as error:  # the file was removed after it was first read
         raise _cannot_read(error) from error
@@ -227,13 +227,13 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
         UndecodableError: the file cannot be used.
         OSError: the file cannot be read.
     """
-    stem, side = Path(file).stem, side_of(file)
-    if side.is_folder(file):
+    stem, filesystem = Path(file).stem, choose_filesystem(file)
+    if filesystem.is_folder(file):
         if not clip_frames:
             raise UndecodableError("is a directory; a folder of frames needs --clip")
-        yield ImageSource(side.name_folder(file), file, kept=_read_clip(file, clip_frames))
+        yield ImageSource(filesystem.name_folder(file), file, kept=_read_clip(file, clip_frames))
     elif _is_tensor_file(file):
-        digest, rows = _read_tensor_file(file, *side.find_state(file))
+        digest, rows = _read_tensor_file(file, *filesystem.find_state(file))
         for row, pixels in rows:
             size = pixels.shape[-1], pixels.shape[-2]
             yield ImageSource(f"{stem}{row}", file, row, ImageContent(digest, size, pixels=pixels))
@@ -252,7 +252,7 @@ def _is_tensor_file(file: str) -> bool:
 def _read_tensor_file(
     file: str, _size: int, _mtime_ns: int
 ) -> tuple[str, list[tuple[str, Pixels]]]:
-    with side_of(file).open_file(file) as stream:
+    with choose_filesystem(file).open_file(file) as stream:
         data = stream.read()
     if not data:
         raise UndecodableError("is empty")
@@ -264,7 +264,7 @@ def _read_pictures(file: str, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
 
     The file is read twice, first for the hash, since it may be large.
     """
-    with side_of(file).open_file(file) as stream:
+    with choose_filesystem(file).open_file(file) as stream:
         before = _state(stream)
         hashlib.file_digest(stream, lambda: sha256)
         if not stream.seek(0, io.SEEK_END):
@@ -284,7 +284,7 @@ def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
 
 def _read_clip(folder: str, most: int) -> ImageContent:
     """Return the frames in a folder, in the order of their names."""
-    files = side_of(folder).list_frames(folder)
+    files = choose_filesystem(folder).list_frames(folder)
     if not files:
         raise UndecodableError("is a directory without images")
     chosen = spread_evenly(len(files), min(most, len(files)))

@@ -1,4 +1,4 @@
-"""Images that are not on this machine: what ``sides.Side`` asks, for URLs."""
+"""Images that are not on this machine: a ``filesystems.Filesystem`` of URLs."""
 
 from __future__ import annotations
 
@@ -56,13 +56,9 @@ def list_frames(folder: str) -> list[str]:
 
 
 def is_pattern(word: str) -> bool:
-    """Return whether a URL is a glob, and not the name of a file.
-
-    In addresses of web pages, ``?`` begins a query.
-    """
     check(word)
     if not any(each in word for each in "*?[") or word.startswith("http"):
-        return False
+        return False  # in addresses of web pages, ``?`` begins a query
     try:
         storage.find_state(word)
     except OSError:

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from hookcli.config import CLIP_FRAMES
 from hookcli.errors import NoBoxError, RequestError
 from hookcli.models.presets import colour_changes
 from hookcli.models.task import Preprocessing, Task
 from hookcli.models.torchvision_import import torchvision
-from hookcli.records.frames import spread_evenly
+from hookcli.records.frames import CLIP_FRAMES, spread_evenly
 from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:

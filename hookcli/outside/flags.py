@@ -31,7 +31,8 @@ class Flag:
         none: an option and its text that mean None for this field.
         panel: the panel in ``--help`` if the docstring of the request names none.
         late: it stands after the other options of its panel.
-        alters: what the layers return depends on it, and no fact about the model tells its value.
+        in_diff: hookcli diff says if two runs differ in it: what the layers return depends on it,
+            and only the command of a run tells its value.
         always: the command that repeats a run has it even if it has its default value.
         repeats: the command that repeats a run has it.
     """
@@ -47,7 +48,7 @@ class Flag:
     none: tuple[str, str] | None = None
     panel: str = ""
     late: bool = False
-    alters: bool = False
+    in_diff: bool = False
     always: bool = False
     repeats: bool = True
 

@@ -14,7 +14,7 @@ from hookcli.config import DEFAULTS, EMBER, SCORES, AttentionRequest, InspectCon
 from hookcli.edits.grammar import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.flags import list_values
-from hookcli.outside.urls import Url
+from hookcli.outside.urls import choose
 from hookcli.records.rules import RULES
 from hookcli.store.ownership import find_holder
 
@@ -37,7 +37,7 @@ _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", "
 def check_request(
     request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
 ) -> None:
-    """Check the options that all commands share that run a model.
+    """Check the options that all commands share that run a model, after ``check_values``.
 
     An edit that names no side is of ``edited_side``; if the run has gradients, it may change them.
 
@@ -46,7 +46,6 @@ def check_request(
     """
     model = request.model
     _check_words(request)
-    check_values(request)
     _check_colours(model.mean, model.std)
     if model.std is not None and min(model.std) <= 0:
         raise RequestError("--std must be greater than 0")
@@ -64,11 +63,7 @@ def check_request(
 
 
 def _check_words(request: RunRequest) -> None:
-    """Check that the model comes before the images, and that several layers are one word.
-
-    Raises:
-        RequestError: a word stands in the wrong place.
-    """
+    """Check that the model comes before the images, and that several layers are one word."""
     name, images = request.model.name, request.images.names
     if images and Path(name).suffix.lower() in _PICTURES:
         raise RequestError(
@@ -91,10 +86,10 @@ def check_run(config: RunConfig) -> None:
         OutputError: the file for the pruned weights must not be written.
     """
     backward = config.backward
+    check_values(config)
     check_request(config.run, edited_side=config.edited_side, with_gradients=backward is not None)
     if backward is not None:
         check_score(backward)
-    check_values(config)
     _check_grids(config.grids)
     _check_tensors(config)
     _check_machine(config)
@@ -125,13 +120,13 @@ def _check_machine(config: RunConfig) -> None:
 
 
 def _check_places(config: RunConfig) -> None:
-    out, is_spread = config.folder.out, config.machine.cluster is not None
-    if isinstance(out, Url) and not is_spread:
+    out, is_spread = str(config.folder.out or ""), config.machine.cluster is not None
+    if choose(out, local=False, remote=not is_spread):
         raise RequestError(
-            f"a run on this machine alone writes to a folder of it, not to {str(out)!r}",
+            f"a run on this machine alone writes to a folder of it, not to {out!r}",
             "add --cluster auto, or name a folder of this machine and copy it",
         )
-    for place in (str(out), *config.run.images.names):
+    for place in (out, *config.run.images.names):
         if is_spread and place.startswith("memory://"):
             raise RequestError(
                 f"{place!r} is in the memory of one process, and a cluster has many",

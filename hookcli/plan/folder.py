@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.images.sides import side_of
+from hookcli.images.filesystems import choose_filesystem
 from hookcli.outside.files import hash_file, safe_name
 from hookcli.outside.urls import to_local
 from hookcli.records.command import to_command
@@ -29,7 +29,7 @@ def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
     name, given = sources[0].key, config.run.images.names
     if len(sources) > 1 or len(given) > 1:
         first = to_local(given[0])
-        name = side_of(first).name_folder(first)
+        name = choose_filesystem(first).name_folder(first)
     run = f"{safe_name(config.run.model.name)}-{safe_name(name)}"
     return config.folder.out or Path("hookcli-runs") / run
 

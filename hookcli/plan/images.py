@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.config import CLIP_FRAMES
 from hookcli.images.find import find_files
 from hookcli.images.fit import require_image
 from hookcli.images.read import list_images, read_images
+from hookcli.records.frames import CLIP_FRAMES
 from hookcli.store.places.storage import use_options
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.config import chunk_size
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import RequestError
@@ -28,7 +27,7 @@ from hookcli.products.outlook import Outlook
 from hookcli.products.product import Scope
 from hookcli.records.rules import RULES
 from hookcli.records.runs import MOST_IMAGES, UNPREPARED
-from hookcli.summary.chunks import FORM
+from hookcli.summary.chunks import FORM, chunk_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.config import chunk_size
 from hookcli.store.places import names
-from hookcli.summary.chunks import Chunk
+from hookcli.summary.chunks import Chunk, chunk_size
 from hookcli.summary.top_images import TopTally
 
 if TYPE_CHECKING:

@@ -106,7 +106,7 @@ def list_value_options(
 def _list_value_options() -> tuple[str, ...]:
     """Return the options that change what the layers return, and are no facts about the model."""
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
-    flags = (flag for config in both for _, flag, _ in list_values(config) if flag.alters)
+    flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
     return tuple(dict.fromkeys(flag.names[0] for flag in flags))
 
 

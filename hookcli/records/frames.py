@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+CLIP_FRAMES = 16  # how many frames of a clip a video model is given
+
 
 def spread_evenly(count: int, wanted: int) -> list[int]:
     """Return ``wanted`` indices at even distances, from the first to the last of ``count`` items.

@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.config import chunk_size
 from hookcli.errors import OutputError, RequestError
 from hookcli.images.prepare import prepare_images
 from hookcli.models.device import use_threads
@@ -30,7 +29,7 @@ from hookcli.run.document import describe_request
 from hookcli.run.listener import ProgressListener
 from hookcli.run.repeat import check_first_batch
 from hookcli.store.folder import RunFolder
-from hookcli.summary.chunks import Chunk
+from hookcli.summary.chunks import Chunk, chunk_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hookcli.config import chunk_size
 from hookcli.distance.tolerance import RTOL, Tolerance
 from hookcli.errors import RequestError
 from hookcli.images.prepare import prepare_images
@@ -19,6 +18,7 @@ from hookcli.records.statistics import COUNTS
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
 from hookcli.run.chunk_settings import make_chunk_settings
+from hookcli.summary.chunks import chunk_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.config import chunk_size
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
+from hookcli.summary.chunks import chunk_size
 from hookcli.summary.top_images import TopTally
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from hookcli.outside.urls import Place
     from hookcli.store.ownership import HeldRun
-    from hookcli.store.places.directory import Entry
-    from hookcli.store.places.folders import Folder
+    from hookcli.store.places.folder import Entry, Folder
     from hookcli.store.places.names import PlannedNames
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hookcli.outside.urls import Place
     from hookcli.records.report import FinishedRun, RequestFile
     from hookcli.store.ownership import HeldRun
-    from hookcli.store.places.folders import Lock
+    from hookcli.store.places.folder import Lock
     from hookcli.store.places.names import PlannedNames
 
 # What to do about a difference that is not one of the request itself.

@@ -15,7 +15,7 @@ from hookcli.store.places.names import JOURNAL, PARTS, is_journal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hookcli.store.places.folders import Folder
+    from hookcli.store.places.folder import Folder
 
 
 class Journal:

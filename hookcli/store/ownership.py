@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.outside.urls import Place
-    from hookcli.store.places.folders import Folder
+    from hookcli.store.places.folder import Folder
 
 R = TypeVar("R", Request, FileList)
 

@@ -13,7 +13,7 @@ import stat
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.outside.documents import MOST_BYTES, DamagedError, LaterVersionError, decode_both
@@ -41,25 +41,45 @@ class OutsideError(OSError):
     """A file of a run folder is a link to a file outside of it."""
 
 
-class LocalFiles:
+class RunFiles(Protocol):
+    """The files of a run folder, which need not be open.
+
+    An OutputError is raised if its storage cannot be read.
+    """
+
+    place: Place
+
+    def exists(self) -> bool:
+        """Return whether there is such a folder."""
+
+    def has(self, name: str) -> bool:
+        """Return whether there is anything of this name."""
+
+    def measure(self, name: str) -> int | None:
+        """Return the size of a regular file in the run folder; None if there is none."""
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file, or of its copy on this machine, or raise an OSError."""
+
+
+class LocalFiles(RunFiles):
     """The files of a run folder on this machine.
 
     A run folder may come from a stranger, and a file of it may be a link to a file of the reader.
     """
 
+    place: Path
+
     def __init__(self, place: Path) -> None:
         self.place = place
 
     def exists(self) -> bool:
-        """Return whether there is such a folder."""
         return self.place.is_dir()
 
     def has(self, name: str) -> bool:
-        """Return whether there is anything of this name."""
         return (self.place / name).exists()
 
     def measure(self, name: str) -> int | None:
-        """Return the size of a regular file in the run folder; None if there is none."""
         try:
             status = self.file(name).stat()
         except (OSError, ValueError):  # ValueError: not a possible name of a file
@@ -67,11 +87,7 @@ class LocalFiles:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def file(self, name: str) -> Path:
-        """Return the path of a file.
-
-        Raises:
-            OutsideError: it is a link to a file outside of the run folder, or to itself.
-        """
+        """Return the path of a file, unless it is a link out of the run folder, or to itself."""
         path = self.place / name
         real, inside = os.path.realpath(path), os.path.realpath(self.place)
         if not Path(real).is_relative_to(inside) or Path(real).is_symlink():
@@ -79,12 +95,13 @@ class LocalFiles:
         return path
 
 
-class RemoteFiles:
+class RemoteFiles(RunFiles):
     """The files of a run folder in a storage, copied to this machine when they are asked for.
 
-    The copies are in a folder that is deleted when this object is. Any other method raises an
-    OutputError if the storage cannot be read.
+    The copies are in a folder that is deleted when this object is.
     """
+
+    place: Url
 
     def __init__(self, place: Url) -> None:
         self.place = place
@@ -92,25 +109,16 @@ class RemoteFiles:
         self._copies: Path | None = None
 
     def exists(self) -> bool:
-        """Return whether anything is in the folder."""
         return next(self._folder.entries(), None) is not None
 
     def has(self, name: str) -> bool:
-        """Return whether there is a file of this name."""
         return self._folder.is_file(name)
 
     def measure(self, name: str) -> int | None:
-        """Return the size of a file; None if there is none."""
         found = self._folder.find(name)
         return found.size if found and found.is_file else None
 
     def file(self, name: str) -> Path:
-        """Return the path of the copy of a file.
-
-        Raises:
-            OSError: it cannot be read.
-            OutputError: the copy cannot be written.
-        """
         if not is_run_file(name):
             raise FileNotFoundError(errno.ENOENT, "is no file of a run", name)
         if self._copies is None:
@@ -120,10 +128,6 @@ class RemoteFiles:
         if not copy.exists():
             write_atomic(copy, storage.read_file(self.place / name))
         return copy
-
-
-RunFiles: TypeAlias = "LocalFiles | RemoteFiles"
-"""The files of a run folder, which need not be open, in the same words for both kinds."""
 
 
 def open_files(place: Place) -> RunFiles:

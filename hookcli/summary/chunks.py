@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_LEAST = 32  # images in a chunk, except the last
 FORM = 2  # of saved chunks; it goes up when a field goes away, or its type or meaning changes
 
 
@@ -71,6 +72,11 @@ class Chunk:
             if each.name not in _OF_ONE_CHUNK:
                 mine, theirs = getattr(self, each.name), getattr(following, each.name)
                 setattr(self, each.name, _add(mine, theirs))
+
+
+def chunk_size(batch_size: int) -> int:
+    """Return the number of images in a chunk of a run: whole batches, at least 32 images."""
+    return -(-_LEAST // batch_size) * batch_size
 
 
 _OF_ONE_CHUNK = ("number", "files", "merge_key")

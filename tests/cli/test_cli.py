@@ -263,6 +263,11 @@ def check_error(ended, code):
             "one of: none, mean, max, or N",
         ),
         (
+            ["--pool", "none"],
+            "--pool, --tensor-dtype and --tensor-channels are for --save tensors",
+            "add --save tensors",
+        ),
+        (
             ["--colormap", "mud", "--grids", "layers"],
             "there is no colour map 'mud'",
             "ember, or any of matplotlib's: viridis, gray, coolwarm",

@@ -40,6 +40,7 @@ def test_a_run_has_as_many_threads_as_asked_for_and_says_so(run, threads):
     [
         (("--cluster-workers", 2), "--cluster-workers is for runs on a cluster"),
         (("--cpus-per-worker", 2), "--cpus-per-worker is for runs on a cluster"),
+        (("--cpus-per-worker", 1), "--cpus-per-worker is for runs on a cluster"),
         (("--gpus-per-worker", 0.5), "--gpus-per-worker is for runs on a cluster"),
         (("--cluster", "auto", "--workers", 2), "--workers means nothing with --cluster"),
         (("--cluster", "auto", "--threads", 2), "--threads means nothing with --cluster"),

@@ -66,10 +66,11 @@ def test_the_values_of_the_options_fill_the_request():
     assert seen == [(Colours(("blue", "green"), 2, dries=False, varnish=Varnish("oil")), "door")]
 
 
-def test_an_option_of_a_part_that_is_not_asked_for_is_refused():
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_option_of_a_part_that_is_not_asked_for_is_refused_whatever_its_value(layers):
     paint, _ = make_command()
     with pytest.raises(RequestError, match="--varnish-layers is for varnish"):
-        paint(varnish_layers=2)
+        paint(varnish_layers=layers)
 
 
 def test_a_filled_request_can_be_given_too():

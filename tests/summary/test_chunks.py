@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import pytest
+
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import FileState, SkippedImage
-from hookcli.summary.chunks import Chunk
+from hookcli.summary.chunks import Chunk, chunk_size
 
 
 def test_the_sum_of_two_chunks_has_the_results_of_both_in_their_order():
@@ -38,3 +40,10 @@ def test_no_field_of_a_chunk_is_left_out_of_the_sum():
     """A field of a new type must say how it is added."""
     for each in fields(Chunk):
         assert isinstance(getattr(Chunk(), each.name), list | dict | set | int | str | EditEffects)
+
+
+@pytest.mark.parametrize(
+    ("batch", "images"), [(1, 32), (3, 33), (8, 32), (20, 40), (32, 32), (33, 33)]
+)
+def test_a_chunk_is_whole_batches_of_at_least_32_images_in_all(batch, images):
+    assert chunk_size(batch) == images

@@ -10,16 +10,16 @@ import errno
 import fcntl
 import os
 import stat
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.files import cannot_read, cannot_write, full_name, write_all
 from hookcli.store.places.file_lock import FileLock, locked
+from hookcli.store.places.folder import Entry, Folder, Log
 from hookcli.store.places.names import JOURNAL, PARTIAL, REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -30,30 +30,20 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What a folder holds under one name; a link, a pipe or a device is no file and no folder."""
-
-    size: int  # in bytes
-    is_file: bool = False
-    is_folder: bool = False
-
-
-class Directory:
+class Directory(Folder):
     """A folder on this machine, held by its descriptor while the ``with`` block lasts.
 
-    Names are relative to the folder, with ``/`` between their parts. No part of a name may be a
-    link, so what is written or deleted is always inside this very folder. A folder that is deleted
-    or moved while it is held is not created again under its old name. The folder itself may be
-    reached through links. What goes wrong is an ``OutputError``, and of locks and the methods that
-    open a file or read a part of it, an ``OSError``.
+    No part of a name may be a link, so what is written or deleted is always inside this very
+    folder. A folder that is deleted or moved while it is held is not created again under its old
+    name. The folder itself may be reached through links.
 
     Example:
         >>> with Directory(Path("out")) as out:
         ...     out.write("grids/cat/001_conv1.png", data)
     """
 
-    journals = (JOURNAL,)  # in which a run keeps the names of its files; they are added to the last
+    path: Path
+    journals = (JOURNAL,)
 
     def __init__(self, path: Path) -> None:
         """Open an existing folder.
@@ -65,43 +55,31 @@ class Directory:
         self._full = full_name(path)
         self._held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def __enter__(self) -> Directory:
-        return self
-
     def __exit__(self, *_error: object) -> None:
         os.close(self._held)
 
     def is_in_place(self) -> bool:
-        """Return whether the path still leads to this folder."""
         try:
             return os.path.samestat(self._full.stat(), os.fstat(self._held))
         except OSError:
             return False
 
     def lock(self) -> FileLock:
-        """Take the lock of the run in the folder; what others have changed until then is seen."""
         return FileLock(self.path, self._held)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Return a context that holds the lock of the finished run in the folder."""
         return locked(self.path, self._held)
 
     def refuse_locked(self) -> None:
-        """Raise if a run holds the lock; others may look at the same time."""
         if self.is_file(REQUEST):
             with contextlib.suppress(OSError), locked(self.path, self._held, fcntl.LOCK_SH):
                 pass
 
     def open_log(self, name: str) -> _AppendedFile:
-        """Open a file to append to it."""
         return _AppendedFile(self._open(name, os.O_WRONLY | os.O_APPEND), self.path / name)
 
     def _open(self, name: str, flags: int) -> int:
-        """Open a file and return its descriptor; links are not followed, and pipes not waited for.
-
-        Raises:
-            OSError: the file cannot be opened.
-        """
+        """Open a file; links are not followed, and pipes not waited for."""
         with self._parent(name) as (parent, last):
             return os.open(last, flags | _CAREFULLY, dir_fd=parent)
 
@@ -122,20 +100,14 @@ class Directory:
             raise cannot_read(self.path / name, error) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        """Read the bytes from ``start`` to ``stop`` of a regular file."""
         with open(self._open(name, os.O_RDONLY), "rb") as stream:  # noqa: PTH123
             stream.seek(start)
             return stream.read(stop - start)
 
-    def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        """Yield the content of files, in their order; empty for those that do not exist."""
-        return (self.read(name) or b"" for name in names)
-
     def write(self, name: str, data: bytes) -> str:
-        """Write a file and return its name; it is complete or not there at all.
+        """Write a file, which is called ``.partial-NAME`` until it is complete.
 
-        Missing folders are created. The file is called ``.partial-NAME`` while it is written; what
-        a killed writer left under that name must be removed first.
+        What a killed writer left under that name must be removed first.
         """
         try:
             with self._parent(name, make=True) as (parent, last):
@@ -152,21 +124,15 @@ class Directory:
             raise self._cannot_write(name, error) from error
         return name
 
-    def write_all(self, files: Mapping[str, bytes]) -> None:
-        """Write files."""
-        for name, data in files.items():
-            self.write(name, data)
-
     def is_file(self, name: str) -> bool:
         """Return whether a name is that of a regular file, and no part of the name is a link."""
         try:
-            found = self.find(name)
+            return super().is_file(name)
         except OutputError:
             return False
-        return found is not None and found.is_file
 
     def find(self, name: str) -> Entry | None:
-        """Return what there is of this name, without following links; None if there is nothing.
+        """Return what there is of this name, without following links.
 
         Raises:
             OutputError: a folder in the name is a link or a file, or may not be searched.
@@ -179,16 +145,7 @@ class Directory:
         except OSError as error:
             raise self._cannot_write(name, error) from error
 
-    def measure(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Return the sizes of regular files as they are now; None for a file that is not there."""
-        found = {name: self.find(name) for name in names}
-        return {name: each.size if each and each.is_file else None for name, each in found.items()}
-
     def remove(self, names: Iterable[str]) -> None:
-        """Delete regular files, and the folders that are empty after that.
-
-        Anything else is left alone.
-        """
         emptied = set()
         for name in sorted(names):
             top = name.rpartition("/")[0]
@@ -199,16 +156,11 @@ class Directory:
                 os.rmdir(last, dir_fd=parent)
 
     def remove_partial(self, names: Iterable[str]) -> None:
-        """Delete the half-written versions of files, which a killed writer left behind."""
         parts = (name.rpartition("/") for name in names)
         self.remove({f"{top}{slash}{PARTIAL}{last}" for top, slash, last in parts})
 
     def _remove_file(self, name: str) -> bool:
-        """Delete a regular file and return whether there was one.
-
-        Raises:
-            OutputError: the file cannot be deleted.
-        """
+        """Delete a regular file and return whether there was one."""
         if not self.is_file(name):
             return False
         try:
@@ -221,10 +173,7 @@ class Directory:
         return True
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and kind of everything in a subfolder, sorted by name.
-
-        Nothing is yielded if there is no such folder, or a part of its name is a link.
-        """
+        """Yield what is in a subfolder; nothing if a part of its name is a link."""
         try:
             whole = self._parent(f"{name}/." if name else ".")
             with whole as (folder, _), os.scandir(folder) as inside:
@@ -287,14 +236,13 @@ class Directory:
         return any((self.path / each).is_symlink() for each in names)
 
 
-class _AppendedFile:
-    """An open file that is appended to."""
+class _AppendedFile(Log):
+    """An open file that is appended to; of data that cannot all be written, nothing stays."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor, self._path = descriptor, path
 
     def add(self, data: bytes) -> None:
-        """Append data; if not all of it can be written, it is removed again."""
         before = os.fstat(self._descriptor).st_size
         try:
             write_all(self._descriptor, data)
@@ -303,7 +251,6 @@ class _AppendedFile:
             raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
 

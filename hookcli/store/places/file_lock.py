@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.files import not_ours_error, write_all
+from hookcli.store.places.folder import Lock
 from hookcli.store.places.names import PARTIAL, REQUEST
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class FileLock:
-    """The lock of a folder on this machine, held until it is closed."""
+class FileLock(Lock):
+    """The lock of a folder on this machine."""
+
+    descriptor: int
 
     def __init__(self, path: Path, folder: int) -> None:
         """Take the lock of the folder with a descriptor; messages name its path.
@@ -30,20 +33,15 @@ class FileLock:
             OutputError: the name is not that of a regular file, or another run holds the lock.
         """
         self._path, self._folder = path, folder
-        # The open file that is locked, which a child process must close, and whether run.json was
-        # created for the lock, and is still empty.
         self.descriptor, self.is_new = _lock_request(path, folder)
 
     def check(self) -> None:
         """Do nothing: such a lock cannot be lost."""
 
     def write_request(self, text: bytes, begun: bytes | None) -> None:
-        """Write ``run.json``, replacing an older one as a whole.
+        """Write ``run.json``; at no moment is a folder that had a request without one.
 
-        At no moment is the folder without a request, so it is always known to be that of a run.
-
-        Raises:
-            OSError: the file cannot be written.
+        So it is always known to be that of a run.
         """
         if not begun:
             try:
@@ -67,7 +65,6 @@ class FileLock:
         self.descriptor = new
 
     def close(self) -> None:
-        """Let the lock go."""
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
 

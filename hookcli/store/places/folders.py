@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.files import cannot_write
+from hookcli.outside.urls import choose
 from hookcli.store.places.directory import Directory
 from hookcli.store.places.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hookcli.outside.urls import Place
-    from hookcli.store.places.file_lock import FileLock
-    from hookcli.store.places.lease import Lease
-
-
-Lock: TypeAlias = "FileLock | Lease"
-Folder: TypeAlias = "Directory | RemoteFolder"
-"""An open folder: both kinds have the methods of ``Directory``."""
+    from hookcli.store.places.folder import Folder
 
 
 def open_folder(place: Place, *, make: bool = False) -> Folder:
@@ -28,11 +25,10 @@ def open_folder(place: Place, *, make: bool = False) -> Folder:
     Raises:
         OSError: there is no such folder on this machine, or it may not be made or read.
     """
-    if not isinstance(place, Path):
-        return RemoteFolder(place)
-    if make:
-        place.mkdir(parents=True, exist_ok=True)
-    return Directory(place)
+    if make and choose(place, local=True, remote=False):
+        Path(place).mkdir(parents=True, exist_ok=True)
+    kind: Callable[[Place], Folder] = choose(place, Directory, RemoteFolder)
+    return kind(place)
 
 
 def find_folder(place: Place) -> Folder | None:

@@ -21,6 +21,7 @@ from hookcli.errors import OutputError
 from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.outside.files import cannot_write
 from hookcli.store.places import storage
+from hookcli.store.places.folder import Lock
 from hookcli.store.places.names import LOCKS, REQUEST, lock_file
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Holder:
     expires: float  # in seconds since 1970
 
 
-class Lease:
-    """The lock of a folder in a storage, held until it is closed."""
+class Lease(Lock):
+    """The lock of a folder in a storage."""
 
     descriptor = None  # such a lock is no open file
     is_new = False  # it does not tell whether a run is in the folder
@@ -66,19 +67,10 @@ class Lease:
         threading.Thread(target=self._keep, daemon=True).start()
 
     def write_request(self, text: bytes, _begun: bytes | None) -> None:
-        """Write ``run.json``.
-
-        Raises:
-            OutputError: the file cannot be written.
-        """
         self._write(REQUEST, text)
 
     def check(self) -> None:
-        """Raise if another run may have the lock now.
-
-        Raises:
-            OutputError: the lock was not renewed in time, or was taken.
-        """
+        """Raise if the lock was not renewed in time, or was taken."""
         loss = self._loss or "it was not renewed in time" * (time.time() > self._holder.expires)
         if loss:
             raise OutputError(

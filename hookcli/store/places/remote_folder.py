@@ -7,34 +7,32 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.store.places import storage
-from hookcli.store.places.directory import Entry
+from hookcli.store.places.folder import Entry, Folder, Log
 from hookcli.store.places.lease import Lease, refuse_locked
 from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, is_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from hookcli.outside.urls import Url
 
 
-class RemoteFolder:
-    """A folder in a storage, with the methods of a ``Directory``.
+class RemoteFolder(Folder):
+    """A folder in a storage.
 
     A storage has no folders: they exist as parts of the names of files. What the folder holds is
     listed once, when that is first asked for; after that, only this object's own changes count
     until it looks again.
     """
 
+    path: Url
     journals = (JOURNAL, LATER_JOURNAL)
 
     def __init__(self, path: Url) -> None:
         """Describe the folder; nothing is read yet."""
         self.path = path
         self._listed: dict[str, int] | None = None
-
-    def __enter__(self) -> RemoteFolder:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         """Do nothing: no file is open."""
@@ -44,7 +42,6 @@ class RemoteFolder:
         return True
 
     def lock(self) -> Lease:
-        """Take the lock of the run in the folder, which is listed again after that."""
         lease = Lease(self.path, self.write)
         self._listed = None
         return lease
@@ -72,7 +69,7 @@ class RemoteFolder:
     def read_part(self, name: str, start: int, stop: int) -> bytes:
         return storage.read_file(self.path / name, start, stop)
 
-    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+    def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
         try:
             yield from storage.read_files([self.path / name for name in names])
         except OSError as error:
@@ -102,13 +99,9 @@ class RemoteFolder:
         is_folder = any(file.startswith(f"{name}/") for file in files)
         return Entry(0, is_folder=True) if is_folder else None
 
-    def is_file(self, name: str) -> bool:
-        return name in self._list()
-
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
         self._listed = None
-        files = self._list()
-        return {name: files.get(name) for name in names}
+        return super().measure(names)
 
     def remove(self, names: Iterable[str]) -> None:
         names = sorted(names)
@@ -135,11 +128,7 @@ class RemoteFolder:
         yield from sorted(found.items(), key=lambda item: item[0])
 
     def _list(self) -> dict[str, int]:
-        """Return the sizes of all files in the folder, except those of locks.
-
-        Raises:
-            OutputError: the folder cannot be listed.
-        """
+        """Return the sizes of all files in the folder, except those of locks."""
         if self._listed is None:
             try:
                 files = storage.list_files(self.path)
@@ -149,7 +138,7 @@ class RemoteFolder:
         return self._listed
 
 
-class _RewrittenFile:
+class _RewrittenFile(Log):
     """A file that is added to where that is impossible: it is written again as a whole."""
 
     def __init__(self, folder: RemoteFolder, name: str) -> None:
@@ -157,7 +146,6 @@ class _RewrittenFile:
         self._data = b""
 
     def add(self, data: bytes) -> None:
-        """Write the file again, with more data."""
         self._data += data
         self._folder.write(self._name, self._data)
 

@@ -81,11 +81,7 @@ def check_url(url: str) -> None:
 
 
 def read_file(url: str, start: int | None = None, stop: int | None = None) -> bytes:
-    """Read a file, or its bytes from ``start`` to ``stop``.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read a file, or its bytes from ``start`` to ``stop``."""
     filesystem, path = _open(url)
     return bytes(_retry(lambda: filesystem.cat_file(path, start=start, end=stop)))
 
@@ -94,9 +90,6 @@ def read_files(urls: Sequence[str]) -> Iterator[bytes]:
     """Yield the content of several files, in their order; empty for those that do not exist.
 
     Many are read at once.
-
-    Raises:
-        OSError: one cannot be read.
     """
 
     def read(url: str) -> bytes:
@@ -110,21 +103,13 @@ def read_files(urls: Sequence[str]) -> Iterator[bytes]:
 
 
 def write_file(url: str, data: bytes) -> None:
-    """Write a file, which is complete or not there at all.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file, which is complete or not there at all."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data))
 
 
 def write_files(files: Mapping[str, bytes]) -> None:
-    """Write files, many at once.
-
-    Raises:
-        OSError: one cannot be written.
-    """
+    """Write files, many at once."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(write_file, files, files.values()))
 
@@ -153,22 +138,14 @@ def has_conditional_writes(url: str) -> bool:
 
 
 def remove_file(url: str) -> None:
-    """Delete a file, if there is one.
-
-    Raises:
-        OSError: it cannot be deleted.
-    """
+    """Delete a file, if there is one."""
     filesystem, path = _open(url)
     with contextlib.suppress(FileNotFoundError):
         _retry(lambda: filesystem.rm_file(path))
 
 
 def remove_files(urls: Iterable[str]) -> None:
-    """Delete files, many at once; those that do not exist are left alone.
-
-    Raises:
-        OSError: one cannot be deleted.
-    """
+    """Delete files, many at once; those that do not exist are left alone."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(remove_file, urls))
 
@@ -177,9 +154,6 @@ def list_files(url: str) -> dict[str, int]:
     """Return the files in a folder and in the folders inside it, with their sizes.
 
     The names are relative to the folder, and sorted; no folder is the same as an empty one.
-
-    Raises:
-        OSError: they cannot be listed.
     """
     filesystem, path = _open(url)
 
@@ -201,11 +175,7 @@ def list_files(url: str) -> dict[str, int]:
 
 
 def match_urls(pattern: str) -> list[str]:
-    """Return the URLs of what matches a glob.
-
-    Raises:
-        OSError: they cannot be listed.
-    """
+    """Return the URLs of what matches a glob."""
     start = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
     filesystem, path = _open(pattern)
     above = f"{_open(start)[1].rstrip('/')}/"
@@ -215,11 +185,7 @@ def match_urls(pattern: str) -> list[str]:
 
 
 def is_folder(url: str) -> bool:
-    """Return whether something is inside a folder of this name.
-
-    Raises:
-        OSError: that cannot be found out.
-    """
+    """Return whether something is inside a folder of this name."""
     filesystem, path = _open(url)
     return bool(_retry(lambda: filesystem.isdir(path)))
 
@@ -228,9 +194,6 @@ def find_state(url: str) -> tuple[int, int]:
     """Return the size of a file, and when it was changed, in ns since 1970.
 
     The time is in whole seconds: in its lists, S3 may tell it more exactly than elsewhere.
-
-    Raises:
-        OSError: there is no such file.
     """
     filesystem, path = _open(url)
     facts = _retry(lambda: filesystem.info(path))
@@ -326,12 +289,7 @@ def _find_code(error: Exception) -> str:
 
 
 def _retry(do: Callable[[], T]) -> T:
-    """Do something that may fail for a while.
-
-    Raises:
-        StorageError: the storage as a whole cannot be used.
-        OSError: one file cannot.
-    """
+    """Do something that may fail for a while."""
     tries = _Tries()
     while True:
         with tries:

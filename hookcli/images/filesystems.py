@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from hookcli.records.images import SkippedImage
 
 
-class Side(Protocol):
-    """The files on this machine, or those at URLs; names are given without ``file://``.
+class Filesystem(Protocol):
+    """What is asked of names of files, on this machine or at URLs; names are given without ``file://``.
 
     Any function but ``is_pattern`` and ``is_same`` may raise an OSError.
     """
@@ -52,7 +52,7 @@ class Side(Protocol):
         """Return the files with such a suffix in a folder, without those of runs."""
 
 
-def side_of(name: str) -> Side:
-    """Return the side that a name belongs to."""
-    side: Side = choose(name, local, remote)
-    return side
+def choose_filesystem(name: str) -> Filesystem:
+    """Return the filesystem that a name belongs to."""
+    chosen: Filesystem = choose(name, local, remote)
+    return chosen
