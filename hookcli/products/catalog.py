@@ -9,7 +9,7 @@ from hookcli.products.charts import GradientFlow, Overview
 from hookcli.products.figures import Figures
 from hookcli.products.grids import Grids
 from hookcli.products.heats import Heats
-from hookcli.products.seen import Seen
+from hookcli.products.input_pictures import InputPictures
 from hookcli.products.tensors import Tensors
 from hookcli.products.thumbnails import Thumbnails
 from hookcli.products.top_images import TopImages
@@ -27,7 +27,7 @@ def list_products(scope: Scope) -> tuple[Product, ...]:
 
 def _choose(scope: Scope) -> Iterator[Product]:
     config, attention = scope.config, scope.config.attention
-    yield Seen(scope)
+    yield InputPictures(scope)
     if scope.has_several:
         yield Thumbnails(scope)
     if scope.style.mode != "none":

@@ -22,7 +22,7 @@ _BYTES_PER_PIXEL = 0.28  # of the JPEG
 _THREADS = min(4, os.cpu_count() or 1)
 
 
-class Seen(Product):
+class InputPictures(Product):
     """Pictures of what the network saw."""
 
     def __init__(self, scope: Scope) -> None:
