@@ -83,7 +83,7 @@ class Worker:
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
         model = settings.config.run.model.name
         with closing(GridWriter(files.write, settings.style, model)) as grids:
-            products = list_products(settings.scope)
+            products = list_products(settings)
             runner = ChunkRunner(self._settings, products, grids, warnings.append, work.begun)
             try:
                 ended, jobs = runner.run(work.number, list(images))

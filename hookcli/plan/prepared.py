@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.config import chunk_size
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import RequestError
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
         At,
         BackwardStyle,
         EditedSide,
-        GridStyle,
         RunConfig,
         RunRequest,
         VariantRequest,
@@ -98,42 +96,26 @@ class PreparedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
+class RunSettings(Scope):
     """What was asked of a run and how it will be done; can be sent to another process.
 
     Attributes:
-        config: the request that it was made from.
         plan: what the run will do.
-        style: how feature maps are drawn in this run.
         limits: the threshold of every rule.
-        image_count: the number of images.
         threads: how many threads torch uses.
         channels_last: pixels and weights are laid out channels last, which is faster for
             convolutions.
     """
 
-    config: RunConfig
     plan: Plan
-    style: GridStyle
     limits: dict[str, float]
-    image_count: int
     threads: int
     channels_last: bool
 
     @property
-    def has_several(self) -> bool:
-        """Whether there is more than one image."""
-        return self.image_count > 1
-
-    @property
     def is_long(self) -> bool:
         """Whether there are more images than one chunk holds."""
-        return self.image_count > chunk_size(self.config.batch_size)
-
-    @property
-    def scope(self) -> Scope:
-        """What is asked of the run, as far as its products depend on it."""
-        return Scope(self.config, self.style, self.image_count)
+        return self.images > self.chunk_size
 
     @property
     def merge_key(self) -> str:
@@ -142,7 +124,7 @@ class RunSettings:
         They follow from the number of images and from how this version saves chunks; settings that
         the user gave are in the command.
         """
-        shows_all = self.image_count <= MOST_IMAGES
+        shows_all = self.images <= MOST_IMAGES
         key = (
             f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, {self.has_several}"
         )
@@ -273,10 +255,10 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     plan = make_plan(scope, Outlook(loaded, model.layers, sources), name_folder(config, sources))
     settings = RunSettings(
         config,
-        plan,
         scope.style,
-        RULES | dict(config.findings.rules),
         scope.images,
+        plan,
+        RULES | dict(config.findings.rules),
         count_threads(config.machine),
         channels_last=has_weights and scope.has_several and loaded.use_channels_last(),
     )
@@ -297,7 +279,7 @@ def add_score(
     """
     backward, loaded = settings.config.backward, model.loaded
     scorer = None if backward is None else loaded.scorer(backward)
-    attention = choose_attention(settings.scope, loaded, model.sources, has_weights=has_weights)
+    attention = choose_attention(settings, loaded, model.sources, has_weights=has_weights)
     return PreparedRun(model, settings, scorer, _select_cams(loaded, backward), attention)
 
 
