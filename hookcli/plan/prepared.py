@@ -20,9 +20,9 @@ from hookcli.passes.layouts import infer_layouts
 from hookcli.passes.runner import Side
 from hookcli.passes.unchanged import goes_through
 from hookcli.plan.attention import choose_attention
-from hookcli.plan.estimate import add_attention, make_plan
-from hookcli.plan.focus import find_focus
+from hookcli.plan.estimate import make_plan
 from hookcli.plan.folder import choose_style, name_folder, plan_names
+from hookcli.products.focus import find_focus
 from hookcli.products.outlook import Outlook
 from hookcli.products.product import Scope
 from hookcli.records.rules import RULES
@@ -252,7 +252,9 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     loaded, sources = model.loaded, model.sources
     scope = Scope(config, choose_style(config, sources), len(sources))
     focus = find_focus(config.focus, loaded, sources)
-    plan = make_plan(scope, Outlook(loaded, model.layers, sources), name_folder(config, sources))
+    attention = choose_attention(scope, loaded, sources, has_weights=has_weights)
+    outlook = Outlook(loaded, model.layers, sources, attention)
+    plan = make_plan(scope, outlook, name_folder(config, sources))
     settings = RunSettings(
         config,
         scope.style,
@@ -262,24 +264,20 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         count_threads(config.machine),
         channels_last=has_weights and scope.has_several and loaded.use_channels_last(),
     )
-    ready = add_score(model, settings, has_weights=has_weights)
-    if ready.attention is not None:
-        plan = add_attention(plan, ready.attention, scope)
-        ready = replace(ready, settings=replace(settings, plan=plan))
+    ready = add_score(model, settings, attention)
     return replace(ready, focus=focus, workers=count_workers(config.machine.workers, sources))
 
 
 def add_score(
-    model: PreparedModel, settings: RunSettings, *, has_weights: bool = True
+    model: PreparedModel, settings: RunSettings, attention: AttentionSettings | None
 ) -> PreparedRun:
     """Return the run of a model, with its score, the layers of its Grad-CAMs and its attention.
 
     Raises:
-        RequestError: there is no such score, target, layer or attention.
+        RequestError: there is no such score, target or layer.
     """
     backward, loaded = settings.config.backward, model.loaded
     scorer = None if backward is None else loaded.scorer(backward)
-    attention = choose_attention(settings, loaded, model.sources, has_weights=has_weights)
     return PreparedRun(model, settings, scorer, _select_cams(loaded, backward), attention)
 
 

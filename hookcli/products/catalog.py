@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hookcli.products.attention import Attention
 from hookcli.products.charts import GradientFlow, Overview
 from hookcli.products.figures import Figures
+from hookcli.products.focus import Focus
 from hookcli.products.grids import Grids
 from hookcli.products.heats import Heats
 from hookcli.products.input_pictures import InputPictures
@@ -33,8 +34,9 @@ def _choose(scope: Scope) -> Iterator[Product]:
     if scope.style.mode != "none":
         yield Grids(scope)
     yield Figures(scope)
+    if config.backward is not None or attention is not None:
+        yield Heats(scope)
     if config.backward is not None:
-        yield Heats(scope, config.backward)
         yield GradientFlow(scope, config.backward)
     if attention is not None:
         yield Attention(scope)
@@ -42,5 +44,7 @@ def _choose(scope: Scope) -> Iterator[Product]:
         yield Tensors(scope)
     if scope.has_several and config.top_images:
         yield TopImages(scope)
+    if config.focus is not None:
+        yield Focus(scope, config.focus)
     if config.overview:
         yield Overview(scope)
