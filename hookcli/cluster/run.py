@@ -84,7 +84,7 @@ def run_on_cluster(
                 merger.save_top()
             raise
         clock.lap("forward")
-        result = close_run(folder, prepared, list_products(settings.scope), totals, merger.top)
+        result = close_run(folder, prepared, list_products(settings), totals, merger.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 
@@ -151,7 +151,7 @@ class _Merger:
         sources = prepared.model.sources
         self.top = resume_chunks(settings, sources, folder, totals, listener)
         self.following = self.top.chunks
-        self.count = -(-settings.image_count // self._size)
+        self.count = -(-settings.images // self._size)
 
     @property
     def begun(self) -> BeganWith:

@@ -17,6 +17,7 @@ from hookcli.errors import HookcliError
 from hookcli.images.prepare import prepare_images
 from hookcli.outside.files import cannot_write
 from hookcli.passes.forward import BrokenForwardError
+from hookcli.plan.attention import choose_attention
 from hookcli.plan.images import FoundImages
 from hookcli.plan.prepared import add_score, prepare_model
 from hookcli.products.catalog import list_products
@@ -58,7 +59,8 @@ class Worker:
             model = prepare_model(config.run, found, config.edited_side)
             if settings.channels_last:
                 model.loaded.use_channels_last()
-            prepared = add_score(replace(model, fitter=setup.fitter), settings)
+            attention = choose_attention(settings, model.loaded, model.sources)
+            prepared = add_score(replace(model, fitter=setup.fitter), settings, attention)
         except HookcliError as error:
             error.hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
             return Failed.from_error(error)
@@ -83,7 +85,7 @@ class Worker:
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
         model = settings.config.run.model.name
         with closing(GridWriter(files.write, settings.style, model)) as grids:
-            products = list_products(settings.scope)
+            products = list_products(settings)
             runner = ChunkRunner(self._settings, products, grids, warnings.append, work.begun)
             try:
                 ended, jobs = runner.run(work.number, list(images))

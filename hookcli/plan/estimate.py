@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.products.attention import estimate_attention
 from hookcli.products.catalog import list_products
 from hookcli.products.figures import keeps_sketches
 
 if TYPE_CHECKING:
     from hookcli.outside.urls import Place
-    from hookcli.passes.attention import AttentionSettings
     from hookcli.products.outlook import Outlook
     from hookcli.products.product import Scope
     from hookcli.records.images import SkippedImage
@@ -48,7 +46,7 @@ def make_plan(scope: Scope, outlook: Outlook, out_dir: Place) -> Plan:
     """Return what a run will write.
 
     Raises:
-        RequestError: the tensors would take more than ``--max-disk``.
+        RequestError: the tensors or the attention would take more than ``--max-disk``.
         ForwardError: the model raised an exception.
     """
     costs = [product.estimate(outlook) for product in list_products(scope)]
@@ -63,13 +61,3 @@ def make_plan(scope: Scope, outlook: Outlook, out_dir: Place) -> Plan:
         sketches=keeps_sketches(scope),
         operations=sum(layer.is_operation for layer in outlook.layers),
     )
-
-
-def add_attention(plan: Plan, found: AttentionSettings, scope: Scope) -> Plan:
-    """Return a plan with the files of attention too, whose calls a forward has found.
-
-    Raises:
-        RequestError: the probabilities that are saved would take more than ``--max-disk``.
-    """
-    cost = estimate_attention(found, scope)
-    return replace(plan, files=plan.files + cost.files, megabytes=plan.megabytes + cost.size / 1e6)

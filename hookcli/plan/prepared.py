@@ -20,14 +20,14 @@ from hookcli.passes.layouts import infer_layouts
 from hookcli.passes.runner import Side
 from hookcli.passes.unchanged import goes_through
 from hookcli.plan.attention import choose_attention
-from hookcli.plan.estimate import add_attention, make_plan
-from hookcli.plan.focus import find_focus
+from hookcli.plan.estimate import make_plan
 from hookcli.plan.folder import choose_style, name_folder, plan_names
+from hookcli.products.focus import find_focus
 from hookcli.products.outlook import Outlook
 from hookcli.products.product import Scope
 from hookcli.records.rules import RULES
 from hookcli.records.runs import MOST_IMAGES, UNPREPARED
-from hookcli.summary.chunks import FORM, chunk_size
+from hookcli.summary.chunks import FORM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         At,
         BackwardStyle,
         EditedSide,
-        GridStyle,
         RunConfig,
         RunRequest,
         VariantRequest,
@@ -97,42 +96,26 @@ class PreparedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
+class RunSettings(Scope):
     """What was asked of a run and how it will be done; can be sent to another process.
 
     Attributes:
-        config: the request that it was made from.
         plan: what the run will do.
-        style: how feature maps are drawn in this run.
         limits: the threshold of every rule.
-        image_count: the number of images.
         threads: how many threads torch uses.
         channels_last: pixels and weights are laid out channels last, which is faster for
             convolutions.
     """
 
-    config: RunConfig
     plan: Plan
-    style: GridStyle
     limits: dict[str, float]
-    image_count: int
     threads: int
     channels_last: bool
 
     @property
-    def has_several(self) -> bool:
-        """Whether there is more than one image."""
-        return self.image_count > 1
-
-    @property
     def is_long(self) -> bool:
         """Whether there are more images than one chunk holds."""
-        return self.image_count > chunk_size(self.config.batch_size)
-
-    @property
-    def scope(self) -> Scope:
-        """What is asked of the run, as far as its products depend on it."""
-        return Scope(self.config, self.style, self.image_count)
+        return self.images > self.chunk_size
 
     @property
     def merge_key(self) -> str:
@@ -141,7 +124,7 @@ class RunSettings:
         They follow from the number of images and from how this version saves chunks; settings that
         the user gave are in the command.
         """
-        shows_all = self.image_count <= MOST_IMAGES
+        shows_all = self.images <= MOST_IMAGES
         key = (
             f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, {self.has_several}"
         )
@@ -269,34 +252,32 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     loaded, sources = model.loaded, model.sources
     scope = Scope(config, choose_style(config, sources), len(sources))
     focus = find_focus(config.focus, loaded, sources)
-    plan = make_plan(scope, Outlook(loaded, model.layers, sources), name_folder(config, sources))
+    attention = choose_attention(scope, loaded, sources, has_weights=has_weights)
+    outlook = Outlook(loaded, model.layers, sources, attention)
+    plan = make_plan(scope, outlook, name_folder(config, sources))
     settings = RunSettings(
         config,
-        plan,
         scope.style,
-        RULES | dict(config.findings.rules),
         scope.images,
+        plan,
+        RULES | dict(config.findings.rules),
         count_threads(config.machine),
         channels_last=has_weights and scope.has_several and loaded.use_channels_last(),
     )
-    ready = add_score(model, settings, has_weights=has_weights)
-    if ready.attention is not None:
-        plan = add_attention(plan, ready.attention, scope)
-        ready = replace(ready, settings=replace(settings, plan=plan))
+    ready = add_score(model, settings, attention)
     return replace(ready, focus=focus, workers=count_workers(config.machine.workers, sources))
 
 
 def add_score(
-    model: PreparedModel, settings: RunSettings, *, has_weights: bool = True
+    model: PreparedModel, settings: RunSettings, attention: AttentionSettings | None
 ) -> PreparedRun:
     """Return the run of a model, with its score, the layers of its Grad-CAMs and its attention.
 
     Raises:
-        RequestError: there is no such score, target, layer or attention.
+        RequestError: there is no such score, target or layer.
     """
     backward, loaded = settings.config.backward, model.loaded
     scorer = None if backward is None else loaded.scorer(backward)
-    attention = choose_attention(settings.scope, loaded, model.sources, has_weights=has_weights)
     return PreparedRun(model, settings, scorer, _select_cams(loaded, backward), attention)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.activations.image_attention import CallAttention, ImageAttention, QueryMap
-    from hookcli.passes.attention import AttentionSettings
+    from hookcli.products.outlook import Outlook
     from hookcli.products.product import Forward, RunEnd, Scope
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk
@@ -29,38 +29,40 @@ _FLOAT_BYTES = 4
 _ROLLOUT = "000_rollout.png"
 
 
-def estimate_attention(found: AttentionSettings, scope: Scope) -> Cost:
-    """Return what attention will cost, once a forward has found its calls.
-
-    Raises:
-        RequestError: the probabilities that are saved would take more than ``--max-disk``.
-    """
-    ((_, first),) = found.found.items()
-    calls, images, files, size = first.calls, scope.images, 1, 0.0
-    if found.draws:
-        pictures = images * (len(calls) + found.rollout) * scope.formats
-        area = (scope.style.tile / GridStyle().tile) ** 2
-        size = pictures * area * _PICTURE_BYTES + found.limit * images
-        files += pictures + images * len(calls)
-    if found.keeps:
-        of_image = sum(
-            call.places.heads * call.places.queries.numel() * call.places.keys.shape[1]
-            for call in calls
-        )
-        saved = of_image * _FLOAT_BYTES * images
-        hint = "fewer layers in --attention, fewer images, or a greater --max-disk"
-        check_disk(saved, scope.config.tensors.max_disk, hint)
-        size += saved
-        files += 2
-    return Cost(files, size)
-
-
 class Attention(Product):
     """The figures of attention calls, and where each layer has a picture those of its heads."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self._rows: tuple[AttentionRow, ...] = ()  # of ``attention.csv``
 
     def claim(self) -> list[str]:
         is_drawn = self.scope.style.mode == "layers"
         return [names.ATTENTION_TABLE, *[names.ATTENTION] * is_drawn]
+
+    def estimate(self, outlook: Outlook) -> Cost:
+        """Return the cost of the calls that a forward has found; nothing if none was looked for."""
+        found, scope = outlook.attention, self.scope
+        if found is None:
+            return Cost()
+        ((_, first),) = found.found.items()
+        calls, images, files, size = first.calls, scope.images, 1, 0.0
+        if found.draws:
+            pictures = images * (len(calls) + found.rollout) * scope.formats
+            area = (scope.style.tile / GridStyle().tile) ** 2
+            size = pictures * area * _PICTURE_BYTES + found.limit * images
+            files += pictures + images * len(calls)
+        if found.keeps:
+            of_image = sum(
+                call.places.heads * call.places.queries.numel() * call.places.keys.shape[1]
+                for call in calls
+            )
+            saved = of_image * _FLOAT_BYTES * images
+            hint = "fewer layers in --attention, fewer images, or a greater --max-disk"
+            check_disk(saved, scope.config.tensors.max_disk, hint)
+            size += saved
+            files += 2
+        return Cost(files, size)
 
     def collect(self, forward: Forward, writer: GridWriter) -> None:
         attention, chunk = forward.result.attention, forward.chunk
@@ -74,21 +76,12 @@ class Attention(Product):
             self.note_pictures(chunk, [heat.file for heat in chunk.heats[before:]])
 
     def close(self, end: RunEnd) -> list[str]:
-        table = tables.render_csv(AttentionRow, list_rows(end.totals))
+        self._rows = tuple(tally.means() for tally in end.totals.attention.values())
+        table = tables.render_csv(AttentionRow, self._rows)
         return [end.folder.write(names.ATTENTION_TABLE, table.encode())]
 
     def describe(self, end: RunEnd) -> dict[str, object]:
-        totals = end.totals
-        return {
-            "attention": list_rows(totals),
-            "heats": totals.heats,
-            "attention_maps": totals.attention_maps,
-        }
-
-
-def list_rows(totals: Chunk) -> tuple[AttentionRow, ...]:
-    """Return the rows of ``attention.csv``."""
-    return tuple(tally.means() for tally in totals.attention.values())
+        return {"attention": self._rows, "attention_maps": end.totals.attention_maps}
 
 
 def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWriter) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from hookcli.products.attention import Attention
 from hookcli.products.charts import GradientFlow, Overview
 from hookcli.products.figures import Figures
+from hookcli.products.focus import Focus
 from hookcli.products.grids import Grids
 from hookcli.products.heats import Heats
-from hookcli.products.seen import Seen
+from hookcli.products.input_pictures import InputPictures
 from hookcli.products.tensors import Tensors
 from hookcli.products.thumbnails import ThumbnailProduct
 from hookcli.products.top_images import TopImages
@@ -27,14 +28,15 @@ def list_products(scope: Scope) -> tuple[Product, ...]:
 
 def _choose(scope: Scope) -> Iterator[Product]:
     config, attention = scope.config, scope.config.attention
-    yield Seen(scope)
+    yield InputPictures(scope)
     if scope.has_several:
         yield ThumbnailProduct(scope)
     if scope.style.mode != "none":
         yield Grids(scope)
     yield Figures(scope)
+    if config.backward is not None or attention is not None:
+        yield Heats(scope)
     if config.backward is not None:
-        yield Heats(scope, config.backward)
         yield GradientFlow(scope, config.backward)
     if attention is not None:
         yield Attention(scope)
@@ -42,5 +44,7 @@ def _choose(scope: Scope) -> Iterator[Product]:
         yield Tensors(scope)
     if scope.has_several and config.top_images:
         yield TopImages(scope)
+    if config.focus is not None:
+        yield Focus(scope, config.focus)
     if config.overview:
         yield Overview(scope)

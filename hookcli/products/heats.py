@@ -1,9 +1,10 @@
-"""Grad-CAM and saliency maps, drawn over what the network saw."""
+"""Maps drawn over what the network saw: Grad-CAM and saliency, and those of attention."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hookcli.config import BackwardStyle
 from hookcli.products.product import Cost, Product
 from hookcli.records.pictures import HeatPicture
 from hookcli.render.draw.heatmap import draw_heat, draw_saliency
@@ -11,7 +12,6 @@ from hookcli.store.places import names
 
 if TYPE_CHECKING:
     from hookcli.activations.collector import Heat
-    from hookcli.config import BackwardStyle
     from hookcli.products.outlook import Outlook
     from hookcli.products.product import Forward, RunEnd, Scope
     from hookcli.records.images import Score
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Heats(Product):
-    """The maps that a backward makes of an image."""
+    """The maps that a backward makes of an image; the page shows those of attention with them."""
 
-    def __init__(self, scope: Scope, backward: BackwardStyle) -> None:
+    def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
-        self._backward = backward
+        self._backward = scope.config.backward or BackwardStyle()  # which asks for no map
 
     def claim(self) -> list[str]:
         asked = {names.CAM: self._backward.cams, names.SALIENCY: self._backward.saliency}

@@ -1,4 +1,4 @@
-"""What is known of a model and its images before a run begins, without a forward."""
+"""What is known of a model and its images before a run begins."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
+    from hookcli.passes.attention import AttentionSettings
     from hookcli.records.calls import LayerInfo
 
 _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # names in module classes
@@ -27,6 +28,7 @@ class Outlook:
     loaded: LoadedModel
     layers: Sequence[LayerInfo]
     sources: Sequence[ImageSource]
+    attention: AttentionSettings | None  # with the calls that a forward has found
 
     @cached_property
     def channels(self) -> list[int]:

@@ -15,7 +15,9 @@ from hookcli.summary.chunks import Chunk, chunk_size
 from hookcli.summary.top_images import TopTally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from torch import Tensor
 
     from hookcli.activations.collector import BatchResult
     from hookcli.config import GridStyle, RunConfig
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from hookcli.products.outlook import Outlook
     from hookcli.records.images import ImageResult
     from hookcli.records.layer_records import LayerRecord
-    from hookcli.records.report import ReportDocument, TopChannel
+    from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
     from hookcli.records.runs import Finding
     from hookcli.render.draw.grid_writer import GridWriter
@@ -106,8 +108,7 @@ class RunEnd:
     top: TopTally = field(default_factory=TopTally)
     rows: tuple[LayerRow, ...] = ()
     findings: Sequence[Finding] = ()
-    # by call id, the channels that the page shows with the images that fire them most
-    best: Mapping[str, Sequence[TopChannel]] = field(default_factory=dict)
+    focus: Tensor | None = None  # masks (2, H, W) of the inside and the outside of ``--focus``
 
 
 class Product:

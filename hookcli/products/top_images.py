@@ -15,11 +15,11 @@ from hookcli.store import tables
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from hookcli.images.read import ImageSource
     from hookcli.products.outlook import Outlook
-    from hookcli.products.product import RunEnd
+    from hookcli.products.product import RunEnd, Scope
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopTally
 
@@ -58,7 +58,8 @@ class TopImages(Product):
 
     def describe(self, end: RunEnd) -> dict[str, object]:
         keys = [source.key for source in end.sources]
-        return {"top_images": end.best, "ranked_images": rank_images(keys, end.top, end.totals)}
+        ranked = rank_images(keys, end.top, end.totals)
+        return {"top_images": choose_best(end, self.scope), "ranked_images": ranked}
 
 
 def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
@@ -85,18 +86,14 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
 
 
 def choose_best(
-    keys: Sequence[str],
-    top: TopTally,
-    calls: Iterable[str],
-    most: int,
-    asked: Sequence[int] | None = None,
+    end: RunEnd, scope: Scope, most: int = MOST_CHANNELS
 ) -> dict[str, tuple[TopChannel, ...]]:
     """Return the channels that the page shows with the images that fire them most, by call id.
 
-    The keys are of all images, and the calls of all layers, both in their order. At most ``most``
-    channels of a layer are shown: those whose best image stands out most, or of those that were
-    ``asked`` for four times as many.
+    At most ``most`` channels of a layer are shown: those whose best image stands out most, or of
+    those that ``--channels`` asks for four times as many.
     """
+    top, asked = end.top, scope.config.grids.channels
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:
@@ -108,12 +105,12 @@ def choose_best(
         call_id: tuple(
             TopChannel(
                 channel,
-                tuple(keys[at] for at in top.places[call_id][channel] if at >= 0),
+                tuple(end.sources[at].key for at in top.places[call_id][channel] if at >= 0),
                 tuple(float(v) for v in top.values[call_id][channel] if v > -math.inf),
             )
             for channel in channels
         )
-        for call_id in calls
+        for call_id in end.totals.calls
         if call_id in top.values and (channels := choose(call_id))
     }
 

@@ -31,7 +31,7 @@ def make_chunk_settings(prepared: PreparedRun) -> ChunkSettings:
         limits=prepared.settings.limits,
         on_error=prepared.model.request.on_error,
         merge_key=prepared.settings.merge_key,
-        scope=prepared.settings.scope,
+        scope=prepared.settings,
     )
 
 

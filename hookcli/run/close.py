@@ -8,19 +8,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hookcli.images.fit import require_image
-from hookcli.plan.focus import describe_focus
-from hookcli.products.attention import list_rows
 from hookcli.products.product import RunEnd
-from hookcli.products.top_images import choose_best
 from hookcli.records.images import SkippedImage
 from hookcli.records.rows import LayerRow
-from hookcli.records.runs import MOST_CHANNELS, RunResult
+from hookcli.records.runs import RunResult
 from hookcli.run.diagnose import diagnose
 from hookcli.run.document import assemble_document, assemble_facts, describe_versions
 from hookcli.store import tables
 from hookcli.store.places import names
 from hookcli.store.tensors import write_weights
-from hookcli.summary.tally import list_rows as list_layer_rows
+from hookcli.summary.tally import list_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +64,6 @@ def close_run(
     rows, written = write_tables(folder, model, totals)
     require_image(totals.images, [*model.skipped, *totals.skipped])
     diagnosis = diagnose(model, prepared.settings, prepared.scorer, totals)
-    keys = [source.key for source in model.sources]
-    best = choose_best(keys, top, totals.calls, MOST_CHANNELS, config.grids.channels)
     end = RunEnd(
         folder=folder,
         loaded=model.loaded,
@@ -78,23 +73,20 @@ def close_run(
         top=top,
         rows=rows,
         findings=diagnosis.findings,
-        best=best,
+        focus=prepared.focus,
     )
     for product in products:
         written += product.close(end)
     versions = describe_versions(model, prepared.settings)
     facts = assemble_facts(folder.request, versions, model.skipped, totals, diagnosis)
     shown = {name: value for each in products for name, value in each.describe(end).items()}
-    focus = None
-    if config.focus is not None and prepared.focus is not None:
-        focus = describe_focus(config.focus, prepared.focus)
-    document: ReportDocument = tables.plain(
-        assemble_document(facts, shown, focus, prepared.settings.style)
-    )
+    whole = assemble_document(facts, shown, prepared.settings.style)
+    document: ReportDocument = tables.plain(whole)
     written += _write_page(folder, document)
     for product in products:
         written += product.illustrate(document, end)
-    return _complete(prepared, diagnosis, end, facts, [*totals.written_files, *written])
+    result = _complete(prepared, diagnosis, end, facts, [*totals.written_files, *written])
+    return replace(result, attention=whole.attention)
 
 
 def _complete(
@@ -117,7 +109,6 @@ def _complete(
         layers=len(model.layers),
         findings=findings,
         grids=tuple(totals.grids),
-        attention=list_rows(totals),
         undrawn=_list_undrawn(prepared.cams, totals.heats),
         failed=tuple(rule for rule in fail_on if any(f.rule == rule for f in findings)),
         out_dir=str(end.folder.path),
@@ -151,7 +142,7 @@ def write_tables(
         the rows of ``layers.csv``, and the names of the files.
     """
     module, sparsities = model.loaded.module, model.pruning.sparsities
-    rows = tuple(_complete_row(module, row, sparsities) for row in list_layer_rows(totals.calls))
+    rows = tuple(_complete_row(module, row, sparsities) for row in list_rows(totals.calls))
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*model.skipped, *totals.skipped]
     if skipped:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.records.images import SkippedImage
-    from hookcli.records.report import FocusBox
     from hookcli.run.diagnose import Diagnosis
     from hookcli.summary.chunks import Chunk
 
@@ -67,7 +66,6 @@ def assemble_facts(
 def assemble_document(
     facts: FinishedRun,
     shown: Mapping[str, Any],
-    focus: FocusBox | None,
     style: GridStyle,
 ) -> ReportDocument:
     """Return what ``report.json`` holds.
@@ -75,8 +73,7 @@ def assemble_document(
     Args:
         facts: the facts of the manifest.
         shown: what the products of the run give the page.
-        focus: the box of ``--focus``; None without one.
         style: how feature maps are drawn.
     """
-    fields = {**to_fields(facts), **shown}
-    return ReportDocument(**fields, focus=focus, colours=tuple(list_stops(colormap_of(style))))
+    fields = {**to_fields(facts), "focus": None, **shown}
+    return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

@@ -81,7 +81,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         writer.resume()
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
-        products = list_products(settings.scope)
+        products = list_products(settings)
         of_chunks, begun = make_chunk_settings(prepared), BeganWith.after(totals)
         runner = ChunkRunner(of_chunks, products, writer.grids, listener.warn, begun)
         try:

@@ -102,6 +102,8 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, str):
         return escape.reversible(value)
+    if value is None or isinstance(value, int):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -145,7 +146,8 @@ def tally_of(record: LayerRecord) -> CallTally:
     )
     if channels is not None:
         tally.low, tally.high = (
-            np.array(v, np.float64).tobytes() for v in (channels.low, channels.high)
+            array("d", channels.low).tobytes(),
+            array("d", channels.high).tobytes(),
         )
         tally.channels = len(channels.low)
     return tally

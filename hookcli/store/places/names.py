@@ -34,6 +34,10 @@ LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # in a storage, where no file ca
 JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # of the run as a whole
 TOP = f"{PARTS}/top.json"
 
+FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these hold one folder per image
+_OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these hold one picture per image
+FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
+
 _ALWAYS = JOURNALS | {REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
 _OPTIONAL = frozenset({TOP_IMAGES, ATTENTION_TABLE})
 _CHART = re.compile(r"(overview|gradient_flow)\.(png|svg|pdf)")
@@ -41,14 +45,12 @@ _PART = re.compile(
     rf"{PARTS}/\d+\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/[^/]+\.parquet"
 )
 _SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
-_PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(jpg|png|svg|pdf)")
+_PICTURE = re.compile(rf"({'|'.join(_OF_PICTURES)})/([^/]+)\.(jpg|png|svg|pdf)")
 _THUMBNAILS = re.compile(rf"{THUMBNAILS}/\d{{6,}}\.jpg")
-_NUMBERED = re.compile(rf"({GRIDS}|{MAPS}|{CAM}|{ATTENTION})/([^/]+)/\d{{3,}}_[^/]+\.(png|svg|pdf)")
+_NUMBERED = re.compile(rf"({'|'.join(FOLDERS_BY_IMAGE)})/([^/]+)/\d{{3,}}_[^/]+\.(png|svg|pdf)")
 
 PARTIAL = ".partial-"  # prefix of the name of a file that is being written
 
-FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these hold one folder per image
-FOLDERS = FOLDERS_BY_IMAGE | {PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, THUMBNAILS}
 UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # may be written while there is no journal
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
+from hookcli.products.product import Product
 from hookcli.records.report import FocusBox
 
 if TYPE_CHECKING:
@@ -15,8 +16,20 @@ if TYPE_CHECKING:
     from hookcli.config import Box
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
+    from hookcli.products.product import RunEnd, Scope
 
 _LEAST_SHARE = 0.25  # a pixel that the network sees is in the box if this share of it is
+
+
+class Focus(Product):
+    """The box, as the page draws it over the image."""
+
+    def __init__(self, scope: Scope, box: Box) -> None:
+        super().__init__(scope)
+        self._box = box
+
+    def describe(self, end: RunEnd) -> dict[str, object]:
+        return {} if end.focus is None else {"focus": describe_focus(self._box, end.focus)}
 
 
 def find_focus(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.products.product import Cost, Product
+from hookcli.products.top_images import choose_best
 from hookcli.records.runs import MOST_FIRING, MOST_IMAGES, choose_pictured
 from hookcli.store.places import names
 
@@ -22,7 +23,7 @@ _BYTES_PER_PIXEL = 0.28  # of the JPEG
 _THREADS = min(4, os.cpu_count() or 1)
 
 
-class Seen(Product):
+class InputPictures(Product):
     """Pictures of what the network saw."""
 
     def __init__(self, scope: Scope) -> None:
@@ -50,7 +51,7 @@ class Seen(Product):
     def close(self, end: RunEnd) -> list[str]:
         if self.shows_all:
             return []
-        wanted, images = _name_shown(end), end.totals.images
+        wanted, images = _name_shown(end, self.scope), end.totals.images
         places = {image.key: place for place, image in enumerate(images) if image.key in wanted}
         sources = [source for source in end.sources if source.key in places]
         end.folder.claim([names.seen_file(source.key) for source in sources])
@@ -65,9 +66,11 @@ class Seen(Product):
         return written
 
 
-def _name_shown(end: RunEnd) -> set[str]:
+def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
     """Return the keys of the images that the page of a run over many images shows."""
-    firing = (key for tops in end.best.values() for top in tops[:1] for key in top.images)
+    firing = (
+        key for tops in choose_best(end, scope).values() for top in tops[:1] for key in top.images
+    )
     pictured = choose_pictured(end.totals.images, end.findings)
     return {image.key for image in pictured} | set([*dict.fromkeys(firing)][:MOST_FIRING])
 

@@ -17,7 +17,7 @@ from hookcli.activations.feature_maps import rank_by_focus
 from hookcli.config import ModelRequest
 from hookcli.images.read import ImageContent, ImageSource
 from hookcli.models.load import build_skeleton, load_model
-from hookcli.plan.focus import describe_focus, find_focus
+from hookcli.products.focus import describe_focus, find_focus
 
 
 def box_in(name, picture, box, **request):
