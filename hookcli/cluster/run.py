@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from hookcli.errors import ModelError, OutputError
 from hookcli.models.device import use_threads
 from hookcli.models.weights import pin_weights
 from hookcli.plan.clock import Clock
+from hookcli.plan.prepared import require_eager
 from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import BeganWith
 from hookcli.run.close import close_run, write_tables
@@ -52,7 +53,7 @@ def run_on_cluster(
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
-    totals = Chunk()
+    totals, model = Chunk(), require_eager(prepared.model, "--cluster")
     settings = _pin_model(prepared)
     setup = WorkerSetup(
         settings=settings,
@@ -66,10 +67,10 @@ def run_on_cluster(
     with (
         use_threads(cluster.cpus),
         make_folder(prepared) as folder,
-        prepared.model.pruning.restored_on_exit(),
+        closing(model.runner),
         RayCluster(cluster, setup) as ray_cluster,
     ):
-        facts = list_facts(prepared.model.loaded, setup, settings.config)
+        facts = list_facts(model.loaded, setup, settings.config)
         warn = cache(listener.warn)  # each warning once, however many workers give it
         pool = WorkerPool(ray_cluster, facts, warn)
         merger = _Merger(prepared, folder, totals, listener)

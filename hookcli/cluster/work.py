@@ -13,7 +13,7 @@ from hookcli import errors
 from hookcli.cluster.code import hash_own_code
 from hookcli.images.read import file_state
 from hookcli.models.fingerprint import hash_weights
-from hookcli.run.environment import list_libraries
+from hookcli.passes.environment import list_libraries
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import REQUEST
 
@@ -124,7 +124,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
     return WorkerFacts(
         platform.node(),
         {
-            **list_libraries(loaded.module, config.run.model.name),
+            **list_libraries(loaded.module.modules(), config.run.model.name),
             "Python": platform.python_version(),
             **{name: metadata.version(name) for name in _PACKAGES},
             "code of hookcli": _hash_code(),

@@ -18,7 +18,7 @@ from hookcli.images.prepare import prepare_images
 from hookcli.outside.files import cannot_write
 from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.images import FoundImages
-from hookcli.plan.prepared import add_score, prepare_model
+from hookcli.plan.prepared import add_score, prepare_model, require_eager
 from hookcli.products.catalog import list_products
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
@@ -55,7 +55,8 @@ class Worker:
                 config = replace(config, run=replace(config.run, model=model_here))
             settings = replace(setup.settings, config=config)
             found = FoundImages([setup.first], [])
-            model = prepare_model(config.run, found, config.edited_side)
+            asked = prepare_model(config.run, found, config.edited_side, config.at)
+            model = require_eager(asked, "--cluster")
             if settings.channels_last:
                 model.loaded.use_channels_last()
             prepared = add_score(replace(model, fitter=setup.fitter), settings)

@@ -71,7 +71,7 @@ def compare_sides(
     keys: list[str] = []
     skipped_before = list_skipped(a, b)
     skipped: list[SkippedImage] = []
-    ran = _Ran()
+    outcome = _Outcome()
     first_shape: tuple[int, ...] | None = None
     with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
         for sources in pair_sources(a, b):
@@ -82,7 +82,7 @@ def compare_sides(
             unusable = [image for image in (image_a, image_b) if image.pixels is None]
             if unusable:
                 skipped.append(SkippedImage(unusable[0].file, unusable[0].reason))
-            elif (pairs := _try_image(a, b, image_a, image_b, ran, skipped)) is not None:
+            elif (pairs := _try_image(a, b, image_a, image_b, outcome, skipped)) is not None:
                 keys.append(image_a.key)
                 if first_shape is None and image_a.pixels is not None:
                     first_shape = tuple(image_a.pixels.shape)
@@ -91,8 +91,8 @@ def compare_sides(
             image_done(len(keys) + len(skipped), len(skipped))
         all_skipped = (*skipped_before, *skipped)
         require_image(keys, all_skipped)
-        a.edits.check_used(ran.effects_a.used)
-        b.edits.check_used(ran.effects_b.used)
+        a.runner.edits.check_used(outcome.effects_a.used)
+        b.runner.edits.check_used(outcome.effects_b.used)
     notes = [*a.info.notes, *b.info.notes]
     comparison = Comparison(
         a.request.name,
@@ -102,7 +102,7 @@ def compare_sides(
         changed=tuple(list_side_changes(a, b)),
         images=tuple(keys),
         skipped=all_skipped,
-        uncalled=list_uncalled(a, ran.called),
+        uncalled=list_uncalled(a, outcome.called),
         notes=tuple(dict.fromkeys(notes)),
         image_rows=tuple(judge.image_rows()),
     )
@@ -127,7 +127,7 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
 
 
 @dataclass(slots=True)
-class _Ran:
+class _Outcome:
     """What ran on the images so far.
 
     Attributes:
@@ -140,7 +140,7 @@ class _Ran:
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
 
-    def merge(self, later: _Ran) -> None:
+    def merge(self, later: _Outcome) -> None:
         """Add what ran on the images after these."""
         self.called |= later.called
         self.effects_a.merge(later.effects_a)
@@ -190,7 +190,7 @@ def _try_image(
     b: Side,
     image_a: PreparedImage,
     image_b: PreparedImage,
-    ran: _Ran,
+    outcome: _Outcome,
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
     """Return the pairs of one image; None if a model fails on the image and it is skipped.
@@ -198,23 +198,23 @@ def _try_image(
     Raises:
         ForwardError: a model raised an exception, and the image is not to be skipped.
     """
-    now = _Ran()
+    now = _Outcome()
     pairs: list[CallPair] | None = None
     on_error, several = a.request.run.on_error, len(a.sources) > 1
     with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
         pairs = list(_compare_image(a, b, image_a, image_b, now))
-        ran.merge(now)
+        outcome.merge(now)
     return pairs
 
 
 def _compare_image(
-    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, ran: _Ran
+    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, outcome: _Outcome
 ) -> Iterator[CallPair]:
     """Yield the pairs of one image, in the order in which the calls complete in A."""
     kept = _Kept()
     measured = _Measured(kept)
-    run_side(a, image_a, kept, ran.called, ran.effects_a)
-    run_side(b, image_b, measured, ran.called, ran.effects_b)
+    run_side(a, image_a, kept, outcome.called, outcome.effects_a)
+    run_side(b, image_b, measured, outcome.called, outcome.effects_b)
     for call_id, other in pair_ids(tuple(kept.seen), tuple(measured.seen)):
         yield CallPair(
             image_a.key,

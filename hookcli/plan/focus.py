@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from hookcli.config import Box
     from hookcli.images.read import ImageSource
-    from hookcli.models.load import LoadedModel
+    from hookcli.models.description import ModelDescription
 
 _LEAST_SHARE = 0.25  # a pixel that the network sees is in the box if this share of it is
 
 
 def find_focus(
-    box: Box | None, loaded: LoadedModel, sources: Sequence[ImageSource]
+    box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
     """Return (2, H, W): the share of each pixel inside the box of ``--focus``, and outside.
 

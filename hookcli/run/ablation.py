@@ -21,7 +21,7 @@ from hookcli.images.prepare import prepare_like
 from hookcli.passes.call import has_rows, row_of, run_model, to_batch
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.rows import ChannelRow
-from hookcli.run.ablation_plan import Batch, plan_ablation
+from hookcli.run.ablation_plan import AblationBatch, plan_ablation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ class _Ablation:
         """
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
-        zeroing = _Zeroing(self.plan.layers, loaded.feed.size_of(pixels), Batch(1))
+        zeroing = _Zeroing(self.plan.layers, loaded.feed.size_of(pixels), AblationBatch(1))
         unchanged: dict[int, list[float]] = {}  # by the rows of a batch, the scores of each row
         scores: dict[tuple[str, int], tuple[float, float]] = {}
         result: ImageResult | None = None
@@ -215,7 +215,7 @@ class _Zeroing:
 
     layers: tuple[AblationLayer, ...]
     size: tuple[int, int]
-    batch: Batch
+    batch: AblationBatch
 
     def __call__(self, call: Call | None, values: Tensor) -> Tensor:
         assert call is not None  # noqa: S101  only a change of parameters has no call

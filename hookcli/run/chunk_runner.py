@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hookcli.activations.collector import BatchResult
     from hookcli.config import OnError
     from hookcli.images.prepare import PreparedImage
-    from hookcli.models.load import LoadedModel
+    from hookcli.models.description import ModelDescription
     from hookcli.passes.forward import Pass
     from hookcli.passes.runner import Runner
     from hookcli.products.product import Job, Product, Scope
@@ -52,7 +52,7 @@ class ChunkSettings:
 
     run_pass: Pass
     runner: Runner
-    loaded: LoadedModel
+    loaded: ModelDescription
     limits: Mapping[str, float]
     on_error: OnError
     merge_key: str
@@ -344,7 +344,7 @@ def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequenc
             yield group[start : start + size]
 
 
-def _add_effects(image: ImageResult, result: BatchResult, loaded: LoadedModel) -> ImageResult:
+def _add_effects(image: ImageResult, result: BatchResult, loaded: ModelDescription) -> ImageResult:
     """Return the image with its score, and with the results of the model without edits."""
     predictions = [] if result.unedited is None else loaded.read(result.unedited)
     index = result.keys.index(image.key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import signal
 import threading
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.images.prepare import prepare_images
 from hookcli.models.device import use_threads
 from hookcli.passes.forward import BrokenForwardError
-from hookcli.passes.unchanged import unchanged
 from hookcli.plan.clock import Clock
 from hookcli.plan.prepare import prepare_run
 from hookcli.products.catalog import list_products
@@ -75,8 +74,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     with (
         use_threads(config.machine.threads),
         make_folder(prepared) as folder,
-        prepared.model.pruning.restored_on_exit(),
-        unchanged(prepared.model.loaded.module),
+        closing(prepared.model.runner),
+        prepared.model.runner.unchanged(),
         ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
     ):
         writer.resume()

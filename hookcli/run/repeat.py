@@ -14,7 +14,7 @@ from hookcli.config import chunk_size
 from hookcli.distance.tolerance import RTOL, Tolerance
 from hookcli.errors import RequestError
 from hookcli.images.prepare import prepare_images
-from hookcli.passes.unchanged import throw_dice, unchanged
+from hookcli.passes.unchanged import throw_dice
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
 from hookcli.run.chunk_settings import make_chunk_settings
@@ -54,7 +54,7 @@ def check_first_batch(
     chosen = {image.key for image in images}
     stored = _by_call(row for row in read_rows(folder, number) if row["image"] in chosen)
     dtype = prepared.model.loaded.info.dtype
-    with unchanged(prepared.model.loaded.module):
+    with prepared.model.runner.unchanged():
         throw_dice()  # a model that draws at random must not draw the same by chance
         now = _run_again(prepared, number, images)
         changed = _find_change(stored, now, dtype)

@@ -13,23 +13,29 @@ from torch import nn
 from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 
 
 def list_versions(
-    module: nn.Module, device: str, *, channels_last: bool, uses_operations: bool = False
+    module: nn.Module | None,
+    device: torch.device | str,
+    *,
+    channels_last: bool = False,
+    uses_operations: bool = False,
 ) -> dict[str, str]:
-    """Return the versions and settings that a run of ``module`` depends on, by name.
+    """Return the versions and settings that a run of a model depends on, by name.
 
-    The versions of other libraries that the model comes from are included, by their names.
-    ``timm`` is empty if no module of the model comes from timm. ``mha_fast_path`` is ``off`` if
-    operations are observed or changed in a model with an ``nn.MultiheadAttention``, which then
-    computes its attention in single steps, and empty otherwise.
+    ``module`` is None for a model that PyTorch does not run. The versions of other libraries that
+    the model comes from are included, by their names. ``timm`` is empty if no module of the model
+    comes from timm. ``mha_fast_path`` is ``off`` if operations are observed or changed in a model
+    with an ``nn.MultiheadAttention``, which then computes its attention in single steps, and empty
+    otherwise.
     """
-    has_mha = any(isinstance(each, nn.MultiheadAttention) for each in module.modules())
-    libraries = list_libraries(module)
+    modules = () if module is None else tuple(module.modules())
+    has_mha = any(isinstance(each, nn.MultiheadAttention) for each in modules)
+    libraries = list_libraries(modules)
     versions = {name: metadata.version(name) for name in _PACKAGES} | {
         "timm": libraries.get("timm", ""),
         "python": platform.python_version(),
@@ -43,14 +49,14 @@ def list_versions(
     return versions | {name: libraries[name] for name in libraries if name not in versions}
 
 
-def list_libraries(module: nn.Module, name: str = "") -> dict[str, str]:
+def list_libraries(modules: Iterable[nn.Module], name: str = "") -> dict[str, str]:
     """Return the versions of the libraries that a model and its parts come from, by their names.
 
     Args:
-        module: the model.
+        modules: the modules of the model.
         name: the name of the model, which may begin with that of a library.
     """
-    packages = {type(each).__module__.partition(".")[0] for each in module.modules()}
+    packages = {type(each).__module__.partition(".")[0] for each in modules}
     packages.add(name.partition(":")[0].partition(".")[0])
     loaded = {package: sys.modules[package] for package in packages if package in sys.modules}
     versions = {package: ask(it, "__version__") for package, it in loaded.items()}

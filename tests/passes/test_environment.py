@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.run.environment import list_versions
+from hookcli.passes.environment import list_versions
 from tests.toy_models import pointwise
 
 CAT, COFFEE = (
@@ -50,7 +50,7 @@ def test_the_processor_is_what_torch_uses_of_the_cpu():
 
 def test_another_choice_of_instructions_is_another_processor():
     program = (
-        "import torch; from hookcli.run.environment import list_versions as found;"
+        "import torch; from hookcli.passes.environment import list_versions as found;"
         "print(found(torch.nn.ReLU(), 'cpu', channels_last=False)['processor'])"
     )
     ended = subprocess.run(
