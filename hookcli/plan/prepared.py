@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.config import chunk_size
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
@@ -14,7 +14,7 @@ from hookcli.hooks.filter import select_layers
 from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.models.device import count_threads
-from hookcli.models.load import build_skeleton, load_model
+from hookcli.models.load import LoadedModel, build_skeleton, load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.layouts import infer_layouts
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.models.description import ModelDescription
-    from hookcli.models.load import LoadedModel
     from hookcli.models.scores import ScoreTensor
     from hookcli.passes.runner import Runner
     from hookcli.plan.estimate import Plan
@@ -58,6 +57,9 @@ if TYPE_CHECKING:
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
     from hookcli.store.places import names
+
+
+M = TypeVar("M", bound="ModelDescription")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +244,9 @@ def prepare_model(
     sources, unfit = fit_sources(fitter, found.sources)
     sources = release_pictures(fitter, sources)
     loaded, first = _try_with(loaded, request, fitter, sources)
+    images = (sources, [*found.skipped, *unfit], fitter, first)
     runner = _make_eager(loaded, request, at, edited_side, has_weights=has_weights)
-    skipped = [*found.skipped, *unfit]
-    return EagerModel(request, loaded, runner, sources, skipped, fitter, first)
+    return EagerModel(request, loaded, runner, *images)
 
 
 def _make_eager(
@@ -365,17 +367,19 @@ def settle_ablation(
 
 
 def _try_with(
-    loaded: LoadedModel,
+    loaded: M,
     request: RunRequest,
     fitter: Fitter,
     sources: Sequence[ImageSource],
-) -> tuple[LoadedModel, FirstImage]:
+) -> tuple[M, FirstImage]:
     """Return a model that is tried with the first image that can be used, and this image.
 
     The facts about the model say so if nothing prepares the images.
     With ``--on-error skip``, it is the first at which the model does not fail.
     """
-    accepts = (lambda _: True) if request.on_error == "stop" else partial(goes_through, loaded)
+    accepts: Callable[[Tensor], bool] = lambda _: True
+    if request.on_error != "stop" and isinstance(loaded, LoadedModel):
+        accepts = partial(goes_through, loaded)
     first = FirstImage(fitter, sources, accepts)
     info = loaded.info
     if all(source.holds_pixels for source in sources):
