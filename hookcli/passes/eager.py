@@ -21,7 +21,7 @@ from hookcli.hooks.watch import watch
 from hookcli.models.device import use_threads
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.attention import attend
-from hookcli.passes.call import call_model, device_of
+from hookcli.passes.call import call_model
 from hookcli.passes.environment import list_versions
 from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.passes.runner import ForwardOutcome, Runner
@@ -88,8 +88,9 @@ class EagerRunner(Runner):
     @classmethod
     def of(cls, loaded: LoadedModel, layers: Sequence[LayerInfo], at: str = "output") -> Self:
         """Return the runner of a loaded model."""
+        device = next((each.device for each in loaded.module.parameters()), loaded.info.device)
         dtype = getattr(torch, loaded.info.dtype)
-        return cls(loaded.module, layers, at, loaded.feed, device=device_of(loaded), dtype=dtype)
+        return cls(loaded.module, layers, at, loaded.feed, device=device, dtype=dtype)
 
     @property
     def alone(self) -> bool:
@@ -181,8 +182,7 @@ class EagerRunner(Runner):
         return unchanged(self.module)
 
     def close(self) -> None:
-        with self.pruning.restored_on_exit():
-            pass
+        self.pruning.undo()
 
     def list_weights(self) -> dict[str, Tensor]:
         """Return the state dict of the model, with zeros for pruned values."""

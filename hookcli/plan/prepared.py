@@ -377,10 +377,9 @@ def _try_with(
     The facts about the model say so if nothing prepares the images.
     With ``--on-error skip``, it is the first at which the model does not fail.
     """
-    accepts: Callable[[Tensor], bool] = lambda _: True
+    first = FirstImage(fitter, sources)
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):
-        accepts = partial(goes_through, loaded)
-    first = FirstImage(fitter, sources, accepts)
+        first = FirstImage(fitter, sources, partial(goes_through, loaded))
     info = loaded.info
     if all(source.holds_pixels for source in sources):
         info = replace(info, preprocessing=UNPREPARED)

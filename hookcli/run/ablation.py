@@ -18,7 +18,7 @@ from hookcli.errors import NoBoxError, RequestError
 from hookcli.hooks.change import Change, change
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
-from hookcli.passes.call import has_rows, row_of, run_model, to_batch
+from hookcli.passes.call import has_rows, row_of, run_model
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.rows import ChannelRow
 from hookcli.run.ablation_plan import AblationBatch, plan_ablation
@@ -91,7 +91,7 @@ def ablate_images(
                 plan = plan_ablation(model, style, image.pixels)
                 planned(plan)
                 ablation = _Ablation(prepared, plan, forward_done)
-            ablation.add(image, to_batch(model.loaded, image.pixels))
+            ablation.add(image, model.runner.place(image.pixels.unsqueeze(0)))
     require_image(() if ablation is None else ablation.images, skipped)
     assert ablation is not None  # noqa: S101  otherwise there was no image
     return AblationResult(

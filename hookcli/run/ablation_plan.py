@@ -14,7 +14,7 @@ from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
 from hookcli.images.prepare import prepare_image
-from hookcli.passes.call import has_rows, run_model, to_batch
+from hookcli.passes.call import has_rows, run_model
 from hookcli.records.calls import Uncalled
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def plan_ablation(
         pixels = prepare_image(model.fitter, model.sources[0]).pixels
     if pixels is None:  # it cannot be read: black pixels of the usual size
         pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
-    pixels = to_batch(loaded, pixels)
+    pixels = model.runner.place(pixels.unsqueeze(0))
     one = _observe_shapes(loaded, layers, pixels)
     two = one
     is_batched = not loaded.feed.alone and style.batch_size > 1

@@ -22,7 +22,6 @@ from hookcli.plan.clock import Clock
 from hookcli.plan.prepare import prepare_run
 from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
-from hookcli.run.chunk_settings import make_chunk_settings
 from hookcli.run.chunk_writer import ChunkWriter
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.document import describe_request
@@ -82,8 +81,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         products = list_products(settings.scope)
-        of_chunks, begun = make_chunk_settings(prepared), BeganWith.after(totals)
-        runner = ChunkRunner(of_chunks, products, writer.grids, listener.warn, begun)
+        begun = BeganWith.after(totals)
+        runner = ChunkRunner(prepared, products, writer.grids, listener.warn, begun)
         try:
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
                 for number, images in _read_chunks(

@@ -17,7 +17,6 @@ from hookcli.images.prepare import prepare_images
 from hookcli.passes.unchanged import throw_dice
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
-from hookcli.run.chunk_settings import make_chunk_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -101,12 +100,12 @@ def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImag
     """
     from hookcli.store.parquet import to_row
 
-    settings = prepared.settings
+    model, settings = prepared.model, prepared.settings
     style = replace(settings.style, mode="none", format="png")
-    chunk_settings = make_chunk_settings(replace(prepared, settings=replace(settings, style=style)))
-    chunk_settings = replace(chunk_settings, on_error="skip")
+    model = replace(model, request=replace(model.request, on_error="skip"))
+    again = replace(prepared, model=model, settings=replace(settings, style=style))
     with closing(GridWriter(_write_nothing, style, model="")) as grids:
-        runner = ChunkRunner(chunk_settings, (), grids, lambda _: None, BeganWith())
+        runner = ChunkRunner(again, (), grids, lambda _: None, BeganWith())
         ended, _ = runner.run(number, images)
     return _by_call(map(to_row, ended.records))
 
