@@ -183,10 +183,8 @@ class Runner:
     ) -> dict[str, str]:
         """Return sentences that name what made ``NaN`` and ``Inf``, by these two words, if known.
 
-        Args:
-            pixels: the pixels (1, …) of an image.
-            made_by: the text of the edit that made each of the two, if one is known to.
-            score: computes the score at which a backward starts; None without a backward.
+        The arguments are the pixels (1, …) of an image, the text of the edit that is known to have
+        made each of the two, and what computes the score at which a backward starts, if one does.
         """
         return {}
 

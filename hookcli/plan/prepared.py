@@ -108,8 +108,9 @@ def require_eager(model: PreparedModel, what: str) -> EagerModel:
 
 
 def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> None:
-    """Check that nothing is asked that needs modules which the model does not have."""
-    for option, value in asked.items():
+    """Check that neither edits nor any of ``asked`` are wanted of a model without modules."""
+    request = model.request
+    for option, value in {"--edit": request.edits, "--prune": request.prunes, **asked}.items():
         if value:
             require_eager(model, option)
 

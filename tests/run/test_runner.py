@@ -80,6 +80,9 @@ def test_what_needs_modules_is_refused_in_one_sentence(tmp_path, monkeypatch):
         settle_run(replace(config, save_weights="weights.pt"), model)
     sentence = "--save-weights needs the modules of a model, and doubled runs without them"
     assert refused.value.message == sentence
+    config, model = prepare(edits=("sum:zero",))
+    with pytest.raises(RequestError, match=r"^--edit needs the modules of a model"):
+        settle_run(config, model)
     with pytest.raises(RequestError, match=r"^ablate needs the modules of a model"):
         require_eager(model, "ablate")
     assert not Path("out").exists()
