@@ -46,7 +46,7 @@ def print_run(config: RunConfig, show: ShowOptions) -> NoReturn:
     except errors.CompleteError as error:
         console.say(error.message, quiet=quiet and not show.dry_run)
         raise typer.Exit(errors.DONE) from error
-    says_input = not prepared.model.loaded.source.is_known
+    says_input = not prepared.model.loaded.knows_input
     print_result(config, result, show.output_format, says_input=says_input)
     print_warnings(config, result)
     print_summary(result, quiet=quiet, time=show.time)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from hookcli.errors import ModelError, OutputError
 from hookcli.models.device import use_threads
 from hookcli.models.weights import pin_weights
 from hookcli.plan.clock import Clock
+from hookcli.plan.prepared import require_eager
 from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import BeganWith
 from hookcli.run.close import close_run, write_tables
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hookcli.config import ClusterRequest
-    from hookcli.plan.prepared import PreparedRun, RunSettings
+    from hookcli.plan.prepared import EagerModel, PreparedRun, RunSettings
     from hookcli.records.runs import RunResult
     from hookcli.store.folder import RunFolder
 
@@ -51,8 +52,8 @@ def run_on_cluster(
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
-    totals = Chunk()
-    settings = _pin_model(prepared)
+    totals, model = Chunk(), require_eager(prepared.model, "--cluster")
+    settings = _pin_model(prepared.settings, model)
     setup = WorkerSetup(
         settings=settings,
         fitter=prepared.model.fitter,
@@ -60,15 +61,15 @@ def run_on_cluster(
         folder=settings.plan.out_dir.absolute(),
         home=Path.cwd(),
         threads=cluster.cpus,
-        weights=read_weights(prepared.model.loaded.source, settings.config.run.model),
+        weights=read_weights(model.loaded.source, settings.config.run.model),
     )
     with (
         use_threads(cluster.cpus),
         make_folder(prepared) as folder,
-        prepared.model.pruning.restored_on_exit(),
+        closing(model.runner),
         RayCluster(cluster, setup) as ray_cluster,
     ):
-        facts = list_facts(prepared.model.loaded, setup, settings.config)
+        facts = list_facts(model.loaded, setup, settings.config)
         warn = cache(listener.warn)  # each warning once, however many workers give it
         pool = WorkerPool(ray_cluster, facts, warn)
         merger = _Merger(prepared, folder, totals, listener)
@@ -89,13 +90,12 @@ def run_on_cluster(
     return replace(result, seconds=clock.seconds)
 
 
-def _pin_model(prepared: PreparedRun) -> RunSettings:
+def _pin_model(settings: RunSettings, model: EagerModel) -> RunSettings:
     """Return the settings with the weights that were loaded here, and the kind of device."""
-    settings, loaded = prepared.settings, prepared.model.loaded
-    request = settings.config.run
+    request, loaded = settings.config.run, model.loaded
     pinned = pin_weights(loaded.source, request.model, loaded.info.weights)
-    model = replace(pinned, device=loaded.info.device.partition(":")[0])
-    config = replace(settings.config, run=replace(request, model=model))
+    pinned = replace(pinned, device=loaded.info.device.partition(":")[0])
+    config = replace(settings.config, run=replace(request, model=pinned))
     return replace(settings, config=config)
 
 

@@ -12,7 +12,7 @@ from hookcli import errors
 from hookcli.cluster.code import hash_own_code
 from hookcli.images.read import file_state
 from hookcli.models.fingerprint import hash_weights
-from hookcli.run.environment import list_packages
+from hookcli.passes.environment import list_packages
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import REQUEST
 

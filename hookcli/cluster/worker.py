@@ -19,17 +19,17 @@ from hookcli.outside.files import cannot_write
 from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.attention import choose_attention
 from hookcli.plan.images import FoundImages
-from hookcli.plan.prepared import add_score, prepare_model
+from hookcli.plan.prepared import add_score, prepare_model, require_eager
 from hookcli.products.catalog import list_products
 from hookcli.render.draw.grid_writer import GridWriter
-from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
-from hookcli.run.chunk_settings import make_chunk_settings
+from hookcli.run.chunk_runner import ChunkRunner
 from hookcli.store.chunks import ChunkFiles
 from hookcli.store.places.storage import use_options
 from hookcli.summary.top_images import list_tops
 
 if TYPE_CHECKING:
     from hookcli.cluster.work import Work, WorkerSetup
+    from hookcli.plan.prepared import PreparedRun
 
 
 class Worker:
@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, setup: WorkerSetup) -> None:
         self._setup = setup
-        self._settings: ChunkSettings | None = None
+        self._prepared: PreparedRun | None = None
 
     def prepare(self) -> WorkerFacts | Failed:
         """Load the model, and return what must be the same in all workers."""
@@ -56,15 +56,15 @@ class Worker:
                 config = replace(config, run=replace(config.run, model=model_here))
             settings = replace(setup.settings, config=config)
             found = FoundImages([setup.first], [])
-            model = prepare_model(config.run, found, config.edited_side)
+            asked = prepare_model(config.run, found, config.edited_side, config.at)
+            model = require_eager(asked, "--cluster")
             if settings.channels_last:
                 model.loaded.use_channels_last()
             attention = choose_attention(settings, model.loaded, model.sources)
-            prepared = add_score(replace(model, fitter=setup.fitter), settings, attention)
+            self._prepared = add_score(replace(model, fitter=setup.fitter), settings, attention)
         except HookcliError as error:
             error.hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
             return Failed.from_error(error)
-        self._settings = make_chunk_settings(prepared)
         self._setup = replace(setup, weights=None)  # they take memory
         return list_facts(model.loaded, setup, config)
 
@@ -79,14 +79,14 @@ class Worker:
             return Failed.from_error(error)
 
     def _run(self, work: Work) -> Done | Failed:
-        assert self._settings is not None  # noqa: S101
+        assert self._prepared is not None  # noqa: S101
         settings, files = self._setup.settings, ChunkFiles()
         warnings: list[str] = []
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
         model = settings.config.run.model.name
         with closing(GridWriter(files.write, settings.style, model)) as grids:
             products = list_products(settings)
-            runner = ChunkRunner(self._settings, products, grids, warnings.append, work.begun)
+            runner = ChunkRunner(self._prepared, products, grids, warnings.append, work.begun)
             try:
                 ended, jobs = runner.run(work.number, list(images))
             except BrokenForwardError as error:

@@ -71,7 +71,7 @@ def compare_sides(
     keys: list[str] = []
     skipped_before = list_skipped(a, b)
     skipped: list[SkippedImage] = []
-    ran = _RunEffects()
+    outcome = _RunEffects()
     first_shape: tuple[int, ...] | None = None
     with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
         for sources in pair_sources(a, b):
@@ -82,7 +82,7 @@ def compare_sides(
             unusable = [image for image in (image_a, image_b) if image.pixels is None]
             if unusable:
                 skipped.append(SkippedImage(unusable[0].file, unusable[0].reason))
-            elif (pairs := _try_image(a, b, image_a, image_b, ran, skipped)) is not None:
+            elif (pairs := _try_image(a, b, image_a, image_b, outcome, skipped)) is not None:
                 keys.append(image_a.key)
                 if first_shape is None and image_a.pixels is not None:
                     first_shape = tuple(image_a.pixels.shape)
@@ -91,8 +91,8 @@ def compare_sides(
             image_done(len(keys) + len(skipped), len(skipped))
         all_skipped = (*skipped_before, *skipped)
         require_image(keys, all_skipped)
-        a.edits.check_used(ran.effects_a.used)
-        b.edits.check_used(ran.effects_b.used)
+        a.runner.edits.check_used(outcome.effects_a.used)
+        b.runner.edits.check_used(outcome.effects_b.used)
     notes = [*a.info.notes, *b.info.notes]
     comparison = Comparison(
         a.request.name,
@@ -102,7 +102,7 @@ def compare_sides(
         changed=tuple(list_side_changes(a, b)),
         images=tuple(keys),
         skipped=all_skipped,
-        uncalled=list_uncalled(a, ran.called),
+        uncalled=list_uncalled(a, outcome.called),
         notes=tuple(dict.fromkeys(notes)),
         image_rows=tuple(judge.image_rows()),
     )
@@ -190,7 +190,7 @@ def _try_image(
     b: Side,
     image_a: PreparedImage,
     image_b: PreparedImage,
-    ran: _RunEffects,
+    outcome: _RunEffects,
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
     """Return the pairs of one image; None if a model fails on the image and it is skipped.
@@ -203,18 +203,18 @@ def _try_image(
     on_error, several = a.request.run.on_error, len(a.sources) > 1
     with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
         pairs = list(_compare_image(a, b, image_a, image_b, now))
-        ran.merge(now)
+        outcome.merge(now)
     return pairs
 
 
 def _compare_image(
-    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, ran: _RunEffects
+    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, outcome: _RunEffects
 ) -> Iterator[CallPair]:
     """Yield the pairs of one image, in the order in which the calls complete in A."""
     kept = _TensorStore()
     meter = _DistanceMeter(kept)
-    run_side(a, image_a, kept, ran.called, ran.effects_a)
-    run_side(b, image_b, meter, ran.called, ran.effects_b)
+    run_side(a, image_a, kept, outcome.called, outcome.effects_a)
+    run_side(b, image_b, meter, outcome.called, outcome.effects_b)
     for call_id, other in pair_ids(tuple(kept.seen), tuple(meter.seen)):
         yield CallPair(
             image_a.key,

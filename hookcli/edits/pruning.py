@@ -74,14 +74,6 @@ class Pruning:
             module.weight = module.get_parameter(f"weight{PRUNED}") * _mask(module)
 
     @contextmanager
-    def restored_on_exit(self) -> Iterator[None]:
-        """Give the modules their unpruned weights back when the block ends, however it ends."""
-        try:
-            yield
-        finally:
-            self._undo()
-
-    @contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """Give the modules their own weights back if the block ends with an error."""
         is_done = False
@@ -90,9 +82,10 @@ class Pruning:
             is_done = True
         finally:
             if not is_done:
-                self._undo()
+                self.undo()
 
-    def _undo(self) -> None:
+    def undo(self) -> None:
+        """Give the modules their unpruned weights back."""
         for module in self.modules.values():
             hooks = module._forward_pre_hooks
             for key in [
@@ -121,7 +114,7 @@ class Pruning:
 def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Pruning:
     """Prune the weights that each ``--prune`` asks for, at once and in order.
 
-    The model stays changed until ``Pruning.restored_on_exit`` ends. ``seed`` is for the method
+    The model stays changed until ``Pruning.undo``. ``seed`` is for the method
     ``random``.
 
     Raises:

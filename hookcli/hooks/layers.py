@@ -42,6 +42,7 @@ _FAMILY_TYPES = {
     "LinearPackedParams": "",
     "MultiheadAttention": "attention",
 }
+NOT_CALLED = "the model did not call it for this input"
 FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 
 _WINDOWS = ("SwapAxes", "WindowPartition")  # put windows and tokens where rows and columns were
@@ -101,7 +102,7 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     """Return why a selected layer did not run, as far as the structure of the model tells."""
     path = layer.module_path
     if layer.is_operation:
-        return "the model did not call it for this input"
+        return NOT_CALLED
     try:
         module = model.get_submodule(path)
     except AttributeError:
@@ -119,7 +120,7 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
         return "stochastic depth acts only in blocks with a shortcut, and this one has none"
     if isinstance(module, nn.Dropout) and not model.training:
         return "dropout does nothing in evaluation mode"
-    return "the model did not call it for this input"
+    return NOT_CALLED
 
 
 def family_of(base: type) -> str:

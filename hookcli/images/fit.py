@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ImageRequest, OnError
     from hookcli.images.read import ImageContent, ImageSource
-    from hookcli.models.load import LoadedModel
+    from hookcli.models.description import ModelDescription
     from hookcli.models.task import Preprocessing
 
 _NO_PAIR = "holds pixels; a pair is of two pictures"
@@ -111,7 +111,7 @@ def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
     return f"is {shape_text(shape)}: the first image that went through has {has}"
 
 
-def make_fitter(request: ImageRequest, loaded: LoadedModel) -> Fitter:
+def make_fitter(request: ImageRequest, loaded: ModelDescription) -> Fitter:
     """Return the fitter for this model.
 
     Raises:

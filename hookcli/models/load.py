@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 import torch
-from PIL import Image
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -16,73 +15,55 @@ from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
 from hookcli.models.build import SkipInitialisation, build_model, build_random
 from hookcli.models.code_files import hash_code
+from hookcli.models.description import ModelDescription
 from hookcli.models.device import find_device
-from hookcli.models.inputs import ModelInputs, draw_pixels, last_two_axes
+from hookcli.models.inputs import ModelInputs, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources import LIBRARIES, find_model
 from hookcli.models.tasks import find_features, read_features, read_predictions
-from hookcli.models.torchvision_import import torchvision
 from hookcli.models.weights import add_weights
 from hookcli.outside.foreign import ask
 from hookcli.records.runs import ModelInfo
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from hookcli.config import ModelRequest, ScoreRequest
     from hookcli.models.scores import ScoreTensor
     from hookcli.models.source import Source
-    from hookcli.models.task import Preprocessing, Task
     from hookcli.records.images import Prediction
 
 
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model on its device, in the mode that was asked for.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel(ModelDescription):
+    """A model of PyTorch on its device, in the mode that was asked for.
 
     Attributes:
-        info: the facts about the model that are recorded.
         module: the model itself.
         source: where it comes from.
-        prepare: turns upright RGB pictures into pixels on the CPU.
-        categories: the class names by index; empty if the weights have no names that fit.
         seed: the seed of the random numbers that it draws in training mode.
-        first: returns the pixels (1, …) of the first image of the run that can be used, None if
-            there is none.
     """
 
-    info: ModelInfo
     module: nn.Module
     source: Source
-    prepare: Preprocessing
-    categories: tuple[str, ...] = ()
     seed: int = 0
-    first: Callable[[], Tensor | None] = lambda: None
-
-    def pixels_to_try(self) -> Tensor:
-        """Return pixels (1, …) for what has to be found before the run: those of its first image.
-
-        Without an image they are blank, and of the usual size.
-        """
-        pixels = self.first()
-        return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
 
     def convert(self, pixels: Tensor) -> Tensor:
-        """Return pixels on the device of the model's parameters, and in their dtype."""
         like = next(self.module.parameters(), torch.empty(0))
         return pixels.to(device=like.device, dtype=like.dtype)
 
-    @property
-    def task(self) -> Task:
-        """The task of the model."""
-        return self.prepare.task
+    def seen(self, pixels: Tensor) -> Tensor:
+        return self.task.seen(self.module, pixels)
+
+    def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
+        return self.task.normalisation(self.module, self.prepare.transform)
 
     @property
     def feed(self) -> ModelInputs:
@@ -90,7 +71,7 @@ class LoadedModel:
         is_training = any(module.training for module in self.module.modules())
         return ModelInputs(
             arguments_of=self.task.arguments,
-            size_of=lambda pixels: last_two_axes(self.task.seen(self.module, pixels)),
+            size_of=lambda pixels: last_two_axes(self.seen(pixels)),
             alone=is_training or not self.task.shares_forward,
             seed=self.seed,
         )
@@ -201,52 +182,10 @@ class LoadedModel:
             return read_predictions(output, self.categories)
 
     def hash_code(self, score: str) -> dict[str, str]:
-        """Return the sha256 of each file of the user's code in the model and the score, by name."""
         return hash_code(self.module, [self.source.code, score], LIBRARIES)
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
-        """Return a ``with`` block for reading the model's output."""
         return self.source.guard_output()
-
-    def find_box(
-        self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
-    ) -> Tensor:
-        """Return masks (2, H, W), from 0 to 1, of what the layers see inside and outside a box.
-
-        A picture of a white box is prepared as the image is, so that it is resized and cropped
-        alike. What is the same for a black and a white picture, such as padding, is neither inside
-        nor outside.
-
-        Args:
-            size: the width and height of the image.
-            box: left, top, width and height of the box in pixels of the image.
-            as_pixels: the image is a tensor file, whose values are used unchanged.
-        """
-        left, top, width, height = box
-
-        def see_box(colour: str, inside: str) -> Tensor:
-            """Return what the layers see of one picture, which is released: it may be large."""
-            picture = Image.new("RGB", size, colour)
-            picture.paste(inside, (left, top, left + width, top + height))
-            if as_pixels:
-                exact = torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
-                pixels = self.task.repeat(exact)
-            else:
-                pixels = self.prepare.to_pixels([picture])
-            plane = self.task.seen(self.module, pixels.unsqueeze(0))[0].cpu()
-            return plane.flatten(0, -3)[0]  # of a clip or a pair, the first picture
-
-        black, white = see_box("black", "black"), see_box("white", "white")
-        drawn = see_box("black", "white")
-        seen = white != black
-        inside = ((drawn - black) / (white - black).where(seen, 1)).clamp(0, 1)
-        return torch.stack([inside, seen * (1 - inside)])
-
-    def show(self, pixels: Tensor) -> bytes:
-        """Return what the network sees of one image, as a JPEG file."""
-        seen = self.task.seen(self.module, pixels.unsqueeze(0))[0].cpu()
-        normalisation = self.task.normalisation(self.module, self.prepare.transform)
-        return draw_pixels(self.task.picture(seen), *normalisation)
 
 
 def _ends_in_classifier(module: nn.Module, output: object) -> bool:
@@ -306,7 +245,9 @@ def load_model(request: ModelRequest) -> LoadedModel:
         input_shape=prepare.nominal_shape,
         notes=tuple(filter(None, notes)),
     )
-    return LoadedModel(info, module, source, prepare, weighted.categories, request.seed)
+    return LoadedModel(
+        info, prepare, weighted.categories, module=module, source=source, seed=request.seed
+    )
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
@@ -383,7 +324,8 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         dtype="float32",
         input_shape=prepare.nominal_shape,
     )
-    return LoadedModel(info, module, source, prepare, source.list_categories(module))
+    categories = source.list_categories(module)
+    return LoadedModel(info, prepare, categories, module=module, source=source)
 
 
 def _build_bare(source: Source, request: ModelRequest) -> nn.Module:

@@ -85,17 +85,6 @@ def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
         return call_model(loaded.module, feed.arguments_of(pixels), seed=feed.seed)
 
 
-def device_of(loaded: LoadedModel) -> torch.device | str:
-    """Return the device of a model's parameters, or the one that was asked for if it has none."""
-    return next((p.device for p in loaded.module.parameters()), loaded.info.device)
-
-
-def to_batch(loaded: LoadedModel, pixels: Tensor) -> Tensor:
-    """Return the pixels of one image as a batch (1, …) of the model's dtype on its device."""
-    dtype = getattr(torch, loaded.info.dtype)
-    return pixels.unsqueeze(0).to(device=device_of(loaded), dtype=dtype)
-
-
 def has_rows(output: object, rows: int) -> bool:
     """Return whether an output can be split into the outputs of ``rows`` images."""
     if _is_list_of_images(output):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -14,18 +16,24 @@ from hookcli.errors import RequestError
 from hookcli.hooks.change import change
 from hookcli.hooks.layers import explain_uncalled, list_watchable
 from hookcli.hooks.observe import observe
-from hookcli.hooks.operations import without_fast_path
+from hookcli.hooks.operations import FoundOperation, depth_of, split_path, without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.watch import watch
 from hookcli.models.device import use_threads
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.attention import attend
-from hookcli.passes.call import call_model, device_of
-from hookcli.passes.runner import Ran
+from hookcli.passes.call import call_model
+from hookcli.passes.environment import list_versions
+from hookcli.passes.nan_origin import find_nan_origin
+from hookcli.passes.runner import ForwardOutcome, Runner
+from hookcli.passes.sizes import guess_sizes
+from hookcli.passes.unchanged import unchanged
+from hookcli.records.calls import OPERATION, LayerInfo
 from hookcli.records.edit_effects import EditEffects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
 
@@ -33,13 +41,14 @@ if TYPE_CHECKING:
     from hookcli.hooks.observe import Observer
     from hookcli.models.inputs import ModelInputs
     from hookcli.models.load import LoadedModel
+    from hookcli.models.scores import ScoreTensor
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Batch
-    from hookcli.records.calls import LayerInfo
+    from hookcli.records.rows import LayerRow
 
 
 @dataclass(frozen=True, slots=True)
-class EagerRunner:
+class EagerRunner(Runner):
     """Runs a module under hooks: a ``Runner`` that can do all that hookcli offers.
 
     Attributes:
@@ -57,6 +66,9 @@ class EagerRunner:
         seed: the seed of the random numbers that every batch draws; None if they go on from batch
             to batch.
         is_plain: edits are not made, the weights are not pruned, and no attention is computed.
+        operations: the operations that the first image calls; empty if none is asked for.
+        choose: returns the layers that are asked for, given the operations that there are.
+        libraries: returns the versions of the packages that the model comes from, by name.
     """
 
     module: nn.Module
@@ -72,16 +84,28 @@ class EagerRunner:
     threads: int | None = None
     seed: int | None = None
     is_plain: bool = False
+    operations: Sequence[FoundOperation] = ()
+    choose: Callable[[Sequence[FoundOperation]], Sequence[LayerInfo]] = lambda _: ()
+    libraries: Callable[[], Mapping[str, str]] = dict
 
     @classmethod
     def of(cls, loaded: LoadedModel, layers: Sequence[LayerInfo], at: str = "output") -> Self:
         """Return the runner of a loaded model."""
+        device = next((each.device for each in loaded.module.parameters()), loaded.info.device)
         dtype = getattr(torch, loaded.info.dtype)
-        return cls(loaded.module, layers, at, loaded.feed, device=device_of(loaded), dtype=dtype)
+        libraries = partial(loaded.source.list_versions, loaded.module)
+        return cls(
+            loaded.module,
+            layers,
+            at,
+            loaded.feed,
+            device=device,
+            dtype=dtype,
+            libraries=libraries,
+        )
 
     @property
     def alone(self) -> bool:
-        """Whether images must go through the model one at a time, as attention is computed."""
         return self.feed.alone or self.attention is not None
 
     @property
@@ -99,7 +123,6 @@ class EagerRunner:
         return is_operation or self.edits.has_operations or self.attention is not None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
-        """Return the height and width of what the layers see, given pixels (N, …)."""
         return self.feed.size_of(pixels)
 
     def place(self, pixels: Tensor) -> Tensor:
@@ -117,7 +140,7 @@ class EagerRunner:
         observer: Observer,
         called: set[str] | None = None,
         seen: Callable[[], Sequence[str]] = tuple,
-    ) -> Ran:
+    ) -> ForwardOutcome:
         """Run a batch, and call ``observer(call, tensor)`` inside the hooks."""
         effects, overwritten = EditEffects(), dict[str, str]()
         size = self.size_of(batch.pixels)
@@ -132,7 +155,7 @@ class EagerRunner:
         ):
             output = self.call(batch.pixels, seen)
         attention = None if attending is None else attending.finish()
-        return Ran(output, effects, overwritten, attention)
+        return ForwardOutcome(output, effects, overwritten, attention)
 
     @contextmanager
     def changed(self, changes: Sequence[Change]) -> Iterator[None]:
@@ -152,10 +175,6 @@ class EagerRunner:
         ):
             return call_model(self.module, arguments, seen, self.feed.seed)
 
-    def explain_uncalled(self, layer: LayerInfo) -> str:
-        """Return why a layer did not run."""
-        return explain_uncalled(self.module, layer)
-
     @property
     def parts(self) -> frozenset[int]:
         """The modules and the parameters of the model, by their ``id``."""
@@ -171,10 +190,68 @@ class EagerRunner:
         with without_fast_path(unless=not self.uses_operations):
             yield
 
+    def unchanged(self) -> AbstractContextManager[None]:
+        return unchanged(self.module)
+
     def close(self) -> None:
-        """Give the model its unpruned weights back."""
-        with self.pruning.restored_on_exit():
-            pass
+        self.pruning.undo()
+
+    def list_weights(self) -> dict[str, Tensor]:
+        """Return the state dict of the model, with zeros for pruned values."""
+        return self.pruning.make_permanent(self.module)
+
+    def versions(self) -> dict[str, str]:
+        return list_versions(
+            self.module,
+            self.device,
+            self.libraries(),
+            channels_last=self.channels_last,
+            uses_operations=self.uses_operations,
+        )
+
+    def guess_sizes(self, area: float) -> list[tuple[int, float]]:
+        return guess_sizes(self.module, self.layers, area)
+
+    def explain_uncalled(self, layer: LayerInfo) -> str:
+        return explain_uncalled(self.module, layer)
+
+    def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
+        """Return the operations that would be observed if the first image had called them."""
+        known = {each.layer.module_path for each in self.operations}
+        operations = list(self.operations)
+        last = max((moment for each in operations for moment in each.moments), default=0)
+        for path in sorted(path for path in called if OPERATION in path and path not in known):
+            module_path, name = split_path(path)
+            layer = LayerInfo(path, name, depth_of(module_path))
+            operations.append(FoundOperation(layer, (last := last + 1,), computes=True))
+        chosen = self.choose(operations) if len(operations) > len(known) else ()
+        return [each for each in chosen if each.is_operation and each.module_path not in known]
+
+    def find_nan_origin(
+        self,
+        pixels: Tensor,
+        made_by: Mapping[str, str],
+        score: Callable[[object], ScoreTensor] | None,
+    ) -> dict[str, str]:
+        return find_nan_origin(self.module, self.feed, pixels, self.edits, made_by, score)
+
+    def complete_rows(self, rows: Iterable[LayerRow]) -> tuple[LayerRow, ...]:
+        sparsities = self.pruning.sparsities
+        return tuple(
+            replace(row, ratio=self._ratio_of(row), sparsity=sparsities.get(row.module_path))
+            for row in rows
+        )
+
+    def _ratio_of(self, row: LayerRow) -> float | None:
+        """Return the ratio of a parameter's gradient to the parameter; else that of the row."""
+        if row.side != "param" or row.norm is None:
+            return row.ratio
+        name = ".".join(filter(None, (row.module_path, row.output_key)))
+        try:
+            weight = float(attrgetter(name)(self.module).detach().double().norm())
+        except AttributeError:  # the model removed the parameter while it ran
+            weight = 0.0
+        return row.norm / weight if weight else None
 
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:

@@ -182,11 +182,11 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> PassResult:
         if plain is not None:
             same = Batch(batch.keys, batch.pixels.clone())
             unedited_output = plain.run(same, partial(keep_tensor, unedited)).output
-        ran = runner.run(batch, collector, collector.called, collector.list_ids)
+        outcome = runner.run(batch, collector, collector.called, collector.list_ids)
     result = replace(
-        collector.result(ran.output),
+        collector.result(outcome.output),
         unedited=unedited_output,
-        attention=ran.attention,
-        effects=ran.effects,
+        attention=outcome.attention,
+        effects=outcome.effects,
     )
-    return PassResult((result,), collector.has_other_leading_axis, ran.overwritten)
+    return PassResult((result,), collector.has_other_leading_axis, outcome.overwritten)

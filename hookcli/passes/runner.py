@@ -6,16 +6,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hookcli.edits.resolve import Edits
+from hookcli.hooks.layers import NOT_CALLED
+from hookcli.models.inputs import last_two_axes
+from hookcli.models.task import COLOURS
+from hookcli.passes.environment import list_versions
 from hookcli.records.edit_effects import EditEffects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    import torch
     from torch import Tensor
 
     from hookcli.activations.image_attention import ImageAttention
@@ -23,8 +29,10 @@ if TYPE_CHECKING:
     from hookcli.hooks.observe import Observer
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
+    from hookcli.models.scores import ScoreTensor
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
+    from hookcli.records.rows import LayerRow
     from hookcli.records.runs import ModelInfo
 
 
@@ -46,7 +54,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ForwardOutcome:
     """What came of a batch, besides what its observer saw.
 
     Attributes:
@@ -62,26 +70,41 @@ class Ran:
     attention: ImageAttention | None = None
 
 
-class Runner(Protocol):
-    """One way of running a model. What a runner cannot do is refused where the runner is made."""
+class Runner:
+    """One way of running a model; each changes what differs.
 
-    @property
-    def layers(self) -> Sequence[LayerInfo]:
-        """The layers that are observed."""
+    What only ``passes/eager`` has is asked of a ``plan.prepared.EagerModel``. The defaults are the
+    answers of a runner that changes nothing of the user's, and knows nothing of the inside.
+
+    Attributes:
+        layers: the layers that are observed.
+        device: the device of the pixels.
+        edits: changes to the tensors that pass through the model.
+    """
+
+    layers: Sequence[LayerInfo]
+    device: torch.device | str = "cpu"
+    edits: Edits = Edits()
+
+    # A batch
 
     @property
     def alone(self) -> bool:
         """Whether images must go through the model one at a time."""
+        return False
 
     @property
     def plain(self) -> Runner | None:
         """The runner of the same model without edits and pruning; None if it has none of them."""
+        return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
         """Return the height and width of what the layers see, given pixels (N, …)."""
+        return last_two_axes(pixels)
 
     def place(self, pixels: Tensor) -> Tensor:
         """Return pixels (N, …) as they go into the model: on its device, in its dtype."""
+        return pixels
 
     def run(
         self,
@@ -89,7 +112,7 @@ class Runner(Protocol):
         observer: Observer,
         called: set[str] | None = None,
         seen: Callable[[], Sequence[str]] = tuple,
-    ) -> Ran:
+    ) -> ForwardOutcome:
         """Run a batch, and call ``observer(call, tensor)`` while the tensor has its true values.
 
         Args:
@@ -104,13 +127,14 @@ class Runner(Protocol):
         Raises:
             ForwardError: the model raised an exception, which is the cause of the error.
         """
+        raise NotImplementedError
 
-    def explain_uncalled(self, layer: LayerInfo) -> str:
-        """Return why a layer did not run."""
+    # What it was made from
 
     @property
     def parts(self) -> frozenset[int]:
         """The ``id`` of each object of the user's that another runner could hold too."""
+        return frozenset()
 
     def ready(self) -> AbstractContextManager[None]:
         """Return a block in which this runner takes turns with another.
@@ -118,9 +142,55 @@ class Runner(Protocol):
         Raises:
             RequestError: the model cannot run as it was asked to.
         """
+        return nullcontext()
+
+    def unchanged(self) -> AbstractContextManager[None]:
+        """Return a block after which the model is as it was before, but for what ``close`` does."""
+        return nullcontext()
 
     def close(self) -> None:
         """Restore what the runner was made from."""
+
+    # What is known of its inside
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions and settings on which the figures depend, by name."""
+        return list_versions(None, self.device, {})
+
+    def guess_sizes(self, area: float) -> list[tuple[int, float]]:
+        """Return about how many channels each layer returns, and how many values each of these has.
+
+        Nothing runs. ``area`` is how many values a channel of the pixels has.
+        """
+        return [(COLOURS, area)] * len(self.layers)
+
+    def explain_uncalled(self, layer: LayerInfo) -> str:
+        """Return why a layer did not run."""
+        return NOT_CALLED
+
+    def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
+        """Return the layers that would also be observed if the first image had called them.
+
+        ``called`` has the paths of everything that any image has called.
+        """
+        return ()
+
+    def find_nan_origin(
+        self,
+        pixels: Tensor,
+        made_by: Mapping[str, str],
+        score: Callable[[object], ScoreTensor] | None,
+    ) -> dict[str, str]:
+        """Return sentences that name what made ``NaN`` and ``Inf``, by these two words, if known.
+
+        The arguments are the pixels (1, …) of an image, the text of the edit that is known to have
+        made each of the two, and what computes the score at which a backward starts, if one does.
+        """
+        return {}
+
+    def complete_rows(self, rows: Iterable[LayerRow]) -> tuple[LayerRow, ...]:
+        """Return rows with the figures that need the weights: the ratio and the sparsity."""
+        return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +204,6 @@ class Side:
         sources: the images in order.
         skipped: what was named but cannot be used.
         fitter: makes images ready for the model.
-        edits: the edits that the runner makes, each of which must change something.
     """
 
     request: VariantRequest
@@ -143,4 +212,3 @@ class Side:
     sources: list[ImageSource]
     skipped: list[SkippedImage]
     fitter: Fitter
-    edits: Edits = field(default_factory=Edits)

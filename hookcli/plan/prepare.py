@@ -45,10 +45,13 @@ def prepare_run(config: RunConfig) -> PreparedRun:
     from hookcli.plan.prepared import prepare_model, settle_run
 
     clock.lap("import torch")
-    model = prepare_model(config.run, found, config.edited_side)
+    model = prepare_model(config.run, found, config.edited_side, config.at)
     clock.lap("load model")
-    with model.pruning.undone_on_error():
-        return replace(settle_run(config, model), seconds=clock.seconds)
+    with ExitStack() as stack:
+        stack.callback(model.runner.close)
+        prepared = settle_run(config, model)
+        stack.pop_all()
+    return replace(prepared, seconds=clock.seconds)
 
 
 def plan_run(config: RunConfig) -> Plan:
@@ -60,7 +63,7 @@ def plan_run(config: RunConfig) -> Plan:
     found = _find_run(config, cleans_up=False)
     from hookcli.plan.prepared import prepare_model, settle_run
 
-    model = prepare_model(config.run, found, config.edited_side, has_weights=False)
+    model = prepare_model(config.run, found, config.edited_side, config.at, has_weights=False)
     plan = settle_run(config, model, has_weights=False).settings.plan
     return replace(plan, skipped=tuple(model.skipped))
 
@@ -84,10 +87,10 @@ def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> Pre
     check_request(config.run)
     check_score(config.score)
     found = find_images(config.run)
-    from hookcli.plan.prepared import prepare_model, settle_ablation
+    from hookcli.plan.prepared import prepare_model, require_eager, settle_ablation
 
     model = prepare_model(config.run, found, has_weights=has_weights)
-    return settle_ablation(config, model, has_weights=has_weights)
+    return settle_ablation(config, require_eager(model, "ablate"), has_weights=has_weights)
 
 
 def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
@@ -13,7 +13,7 @@ from hookcli.hooks.filter import select_layers
 from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.models.device import count_threads
-from hookcli.models.load import build_skeleton, load_model
+from hookcli.models.load import LoadedModel, build_skeleton, load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.layouts import infer_layouts
@@ -30,7 +30,7 @@ from hookcli.records.runs import MOST_IMAGES, UNPREPARED
 from hookcli.summary.chunks import FORM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -43,18 +43,22 @@ if TYPE_CHECKING:
         RunRequest,
         VariantRequest,
     )
-    from hookcli.edits.resolve import Edits, ResolvedEdit
+    from hookcli.edits.resolve import ResolvedEdit
     from hookcli.hooks.operations import FoundOperation
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
-    from hookcli.models.load import LoadedModel
+    from hookcli.models.description import ModelDescription
     from hookcli.models.scores import ScoreTensor
     from hookcli.passes.attention import AttentionSettings
+    from hookcli.passes.runner import Runner
     from hookcli.plan.estimate import Plan
     from hookcli.plan.images import FoundImages
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
     from hookcli.store.places import names
+
+
+M = TypeVar("M", bound="ModelDescription")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +67,51 @@ class PreparedModel:
 
     Attributes:
         request: the request that it was made from.
-        loaded: the model.
-        layers: the layers that are observed.
-        operations: the operations that the first image calls; empty if none is asked for.
+        loaded: what is known of the model.
+        runner: runs the model.
         sources: the images in order; in a long run they are read when they are needed.
         skipped: what was named but cannot be used.
         fitter: makes images ready for the model.
         first: the first image that can be used, with which the model is tried beforehand.
-        edits: changes to the tensors that pass through the layers.
-        pruning: the pruned weights.
     """
 
     request: RunRequest
-    loaded: LoadedModel
-    layers: tuple[LayerInfo, ...]
-    operations: tuple[FoundOperation, ...]
+    loaded: ModelDescription
+    runner: Runner
     sources: list[ImageSource]
     skipped: list[SkippedImage]
     fitter: Fitter
     first: FirstImage
-    edits: Edits
-    pruning: Pruning
 
-    @property
-    def runner(self) -> EagerRunner:
-        """What runs the model."""
-        return replace(
-            EagerRunner.of(self.loaded, self.layers),
-            edits=self.edits,
-            pruning=self.pruning,
-        )
+
+@dataclass(frozen=True, slots=True)
+class EagerModel(PreparedModel):
+    """A model whose modules PyTorch runs, which can do all that hookcli offers."""
+
+    loaded: LoadedModel
+    runner: EagerRunner
+
+
+def require_eager(model: PreparedModel, what: str) -> EagerModel:
+    """Return a model that has modules, as ``what`` needs them.
+
+    Raises:
+        RequestError: the model runs in another way.
+    """
+    if isinstance(model, EagerModel):
+        return model
+    raise RequestError(
+        f"{what} needs the modules of a model, and {model.loaded.info.name} runs without them",
+        "name the PyTorch model itself",
+    )
+
+
+def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> None:
+    """Check that neither edits nor any of ``asked`` are wanted of a model without modules."""
+    request = model.request
+    for option, value in {"--edit": request.edits, "--prune": request.prunes, **asked}.items():
+        if value:
+            require_eager(model, option)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +161,6 @@ class PreparedRun:
         settings: what was asked, and how it will be done.
         scorer: computes the score of an output; None for a run without a backward.
         cams: the layers for each of which a Grad-CAM is drawn.
-        attention: what is computed of the attention; None for nothing.
         focus: masks (2, H, W) of the inside and the outside of the box of ``--focus``; None without
             a box.
         workers: how many processes prepare images.
@@ -153,7 +171,6 @@ class PreparedRun:
     settings: RunSettings
     scorer: Callable[..., ScoreTensor] | None = None
     cams: tuple[LayerInfo, ...] = ()
-    attention: AttentionSettings | None = None
     focus: Tensor | None = None
     workers: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -176,7 +193,7 @@ class PreparedAblation:
             convolutions.
     """
 
-    model: PreparedModel
+    model: EagerModel
     config: AblationConfig
     scorer: Callable[..., ScoreTensor]
     channels_last: bool
@@ -186,15 +203,19 @@ def prepare_model(
     request: RunRequest,
     found: FoundImages,
     edited_side: EditedSide = "output",
+    at: At = "output",
     *,
     has_weights: bool = True,
 ) -> PreparedModel:
-    """Load the model, choose the layers, prune, and fit the images to the model.
+    """Load the model, fit the images to it, and make what runs it.
+
+    This is where the way of running a model is chosen.
 
     Args:
         request: the request; its values have been checked.
         found: the images that the request names.
         edited_side: the side of an edit that names none.
+        at: the sides of the layers that are observed.
         has_weights: without weights the model is good for a plan alone, and is not pruned.
 
     Raises:
@@ -207,8 +228,18 @@ def prepare_model(
     sources, unfit = fit_sources(fitter, found.sources)
     sources = release_pictures(fitter, sources)
     loaded, first = _try_with(loaded, request, fitter, sources)
+    images = (sources, [*found.skipped, *unfit], fitter, first)
+    runner = _make_eager(loaded, request, at, edited_side, has_weights=has_weights)
+    return EagerModel(request, loaded, runner, *images)
+
+
+def _make_eager(
+    loaded: LoadedModel, request: RunRequest, at: At, edited_side: EditedSide, *, has_weights: bool
+) -> EagerRunner:
+    """Choose the layers, and prune; the arguments are those of ``prepare_model``."""
     module, operations = loaded.module, _find_operations(loaded, request)
-    chosen = select_layers(module, request.layers, request.exclude, operations)
+    choose = partial(select_layers, module, request.layers, request.exclude)
+    chosen = choose(operations)
     check_prunes(module, request.prunes)
     pruning = Pruning()
     if has_weights:
@@ -217,28 +248,32 @@ def prepare_model(
         edits = resolve_edits(module, request.edits, edited_side, operations)
         chosen = infer_layouts(loaded, chosen)
         edits = replace(edits, resolved=_infer_edited(loaded, edits.resolved))
-    skipped = [*found.skipped, *unfit]
-    return PreparedModel(
-        request, loaded, chosen, operations, sources, skipped, fitter, first, edits, pruning
+    return replace(
+        EagerRunner.of(loaded, chosen, at),
+        edits=edits,
+        pruning=pruning,
+        operations=operations,
+        choose=choose,
     )
 
 
 def prepare_side(request: VariantRequest, found: FoundImages, at: At) -> Side:
-    """Return one side of a comparison. This is where the way of running its model is chosen.
+    """Return one side of a comparison.
 
     Raises:
         HookcliError: as ``prepare_model``.
     """
-    model = prepare_model(request.run, found)
-    runner = replace(
-        model.runner,
-        at=at,
-        channels_last=request.channels_last,
-        threads=request.threads,
-        seed=request.run.model.seed,
-    )
-    images = (model.sources, model.skipped, model.fitter)
-    return Side(request, model.loaded.info, runner, *images, model.edits)
+    model = prepare_model(request.run, found, at=at)
+    runner = model.runner
+    if isinstance(model, EagerModel):
+        runner = replace(
+            model.runner,
+            channels_last=request.channels_last,
+            threads=request.threads,
+            seed=request.run.model.seed,
+        )
+    _refuse_unless_eager(model, {"channels-last": request.channels_last})
+    return Side(request, model.loaded.info, runner, model.sources, model.skipped, model.fitter)
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
@@ -252,8 +287,10 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     loaded, sources = model.loaded, model.sources
     scope = Scope(config, choose_style(config, sources), len(sources))
     focus = find_focus(config.focus, loaded, sources)
-    attention = choose_attention(scope, loaded, sources, has_weights=has_weights)
-    outlook = Outlook(loaded, model.layers, sources, attention)
+    attention = None
+    if isinstance(model, EagerModel):
+        attention = choose_attention(scope, model.loaded, sources, has_weights=has_weights)
+    outlook = Outlook(loaded, model.runner, sources, attention)
     plan = make_plan(scope, outlook, name_folder(config, sources))
     settings = RunSettings(
         config,
@@ -262,7 +299,10 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         plan,
         RULES | dict(config.findings.rules),
         count_threads(config.machine),
-        channels_last=has_weights and scope.has_several and loaded.use_channels_last(),
+        channels_last=isinstance(model, EagerModel)
+        and has_weights
+        and scope.has_several
+        and model.loaded.use_channels_last(),
     )
     ready = add_score(model, settings, attention)
     return replace(ready, focus=focus, workers=count_workers(config.machine.workers, sources))
@@ -274,15 +314,23 @@ def add_score(
     """Return the run of a model, with its score, the layers of its Grad-CAMs and its attention.
 
     Raises:
-        RequestError: there is no such score, target or layer.
+        RequestError: there is no such score, target or layer; or the model has no modules, which
+            these need.
     """
-    backward, loaded = settings.config.backward, model.loaded
+    config = settings.config
+    if not isinstance(model, EagerModel):
+        asked = {"gradients": config.backward, "--attention": config.attention}
+        _refuse_unless_eager(model, {**asked, "--save-weights": config.save_weights})
+        return PreparedRun(model, settings)
+    backward, loaded = config.backward, model.loaded
     scorer = None if backward is None else loaded.scorer(backward)
-    return PreparedRun(model, settings, scorer, _select_cams(loaded, backward), attention)
+    runner = replace(model.runner, attention=attention, channels_last=settings.channels_last)
+    cams = _select_cams(loaded, backward)
+    return PreparedRun(replace(model, runner=runner), settings, scorer, cams)
 
 
 def settle_ablation(
-    config: AblationConfig, model: PreparedModel, *, has_weights: bool = True
+    config: AblationConfig, model: EagerModel, *, has_weights: bool = True
 ) -> PreparedAblation:
     """Return the ablation of a model.
 
@@ -291,8 +339,8 @@ def settle_ablation(
     """
     loaded = model.loaded
     scorer = loaded.scorer(config.score, needs_gradient=False)
-    paths = {layer.module_path for layer in model.layers}
-    for operation in model.operations:
+    paths = {layer.module_path for layer in model.runner.layers}
+    for operation in model.runner.operations:
         if operation.is_view_of(paths):
             raise RequestError(
                 f"{operation.layer.label} returns a view or a copy of values that others may use "
@@ -303,22 +351,23 @@ def settle_ablation(
 
 
 def _try_with(
-    loaded: LoadedModel,
+    loaded: M,
     request: RunRequest,
     fitter: Fitter,
     sources: Sequence[ImageSource],
-) -> tuple[LoadedModel, FirstImage]:
+) -> tuple[M, FirstImage]:
     """Return a model that is tried with the first image that can be used, and this image.
 
     The facts about the model say so if nothing prepares the images.
     With ``--on-error skip``, it is the first at which the model does not fail.
     """
-    accepts = (lambda _: True) if request.on_error == "stop" else partial(goes_through, loaded)
-    first = FirstImage(fitter, sources, accepts)
+    first = FirstImage(fitter, sources)
+    if request.on_error != "stop" and isinstance(loaded, LoadedModel):
+        first = FirstImage(fitter, sources, partial(goes_through, loaded))
     info = loaded.info
     if all(source.holds_pixels for source in sources):
         info = replace(info, preprocessing=UNPREPARED)
-        if not loaded.source.is_known and (pixels := first()) is not None:
+        if not loaded.knows_input and (pixels := first()) is not None:
             info = replace(info, input_shape=tuple(pixels.shape))
     return replace(loaded, info=info, first=first), first
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import Box
     from hookcli.images.read import ImageSource
-    from hookcli.models.load import LoadedModel
+    from hookcli.models.description import ModelDescription
     from hookcli.products.product import RunEnd, Scope
 
 _LEAST_SHARE = 0.25  # a pixel that the network sees is in the box if this share of it is
@@ -33,7 +33,7 @@ class Focus(Product):
 
 
 def find_focus(
-    box: Box | None, loaded: LoadedModel, sources: Sequence[ImageSource]
+    box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
     """Return (2, H, W): the share of each pixel inside the box of ``--focus``, and outside.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle, RunConfig
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
-    from hookcli.models.load import LoadedModel
+    from hookcli.models.description import ModelDescription
     from hookcli.products.outlook import Outlook
     from hookcli.records.images import ImageResult
     from hookcli.records.layer_records import LayerRecord
@@ -101,7 +101,7 @@ class RunEnd:
     """A run whose images have all gone through the model."""
 
     folder: RunFolder
-    loaded: LoadedModel
+    loaded: ModelDescription
     fitter: Fitter
     sources: Sequence[ImageSource]
     totals: Chunk = field(default_factory=Chunk)

@@ -33,12 +33,14 @@ class Tensors(Product):
 
         A gradient is as large as the tensor that it belongs to. The attention is found later.
         """
-        from hookcli.passes.saved_size import measure_saved
+        from hookcli.passes.sizes import measure_saved
 
         config = self.scope.config
         if config.tensors.save is None:
             return Cost()
-        of_image = measure_saved(outlook.loaded, outlook.layers, config.at, config.tensors.save)
+        of_image = measure_saved(
+            outlook.runner, outlook.loaded.pixels_to_try(), config.tensors.save
+        )
         total = of_image * self.scope.images
         check_disk(total, config.tensors.max_disk)
         return Cost(1 + -(-self.scope.images // self.scope.chunk_size), total)

@@ -18,10 +18,10 @@ from hookcli.errors import NoBoxError, RequestError
 from hookcli.hooks.change import Change, change
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
-from hookcli.passes.call import has_rows, row_of, run_model, to_batch
+from hookcli.passes.call import has_rows, row_of, run_model
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.rows import ChannelRow
-from hookcli.run.ablation_plan import Batch, plan_ablation
+from hookcli.run.ablation_plan import AblationBatch, plan_ablation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ def ablate_images(
                 plan = plan_ablation(model, style, image.pixels)
                 planned(plan)
                 ablation = _Ablation(prepared, plan, forward_done)
-            ablation.add(image, to_batch(model.loaded, image.pixels))
+            ablation.add(image, model.runner.place(image.pixels.unsqueeze(0)))
     require_image(() if ablation is None else ablation.images, skipped)
     assert ablation is not None  # noqa: S101  otherwise there was no image
     return AblationResult(
@@ -132,7 +132,7 @@ class _Ablation:
         """
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
-        zeroing = _Zeroing(self.plan.layers, loaded.feed.size_of(pixels), Batch(1))
+        zeroing = _Zeroing(self.plan.layers, loaded.feed.size_of(pixels), AblationBatch(1))
         unchanged: dict[int, list[float]] = {}  # by the rows of a batch, the scores of each row
         scores: dict[tuple[str, int], tuple[float, float]] = {}
         result: ImageResult | None = None
@@ -215,7 +215,7 @@ class _Zeroing:
 
     layers: tuple[AblationLayer, ...]
     size: tuple[int, int]
-    batch: Batch
+    batch: AblationBatch
 
     def __call__(self, call: Call | None, values: Tensor) -> Tensor:
         assert call is not None  # noqa: S101  only a change of parameters has no call

@@ -14,7 +14,7 @@ from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
 from hookcli.images.prepare import prepare_image
-from hookcli.passes.call import has_rows, run_model, to_batch
+from hookcli.passes.call import has_rows, run_model
 from hookcli.records.calls import Uncalled
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import AblationStyle
     from hookcli.models.load import LoadedModel
-    from hookcli.plan.prepared import PreparedModel
+    from hookcli.plan.prepared import EagerModel
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage
 
@@ -48,7 +48,7 @@ class AblationLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class AblationBatch:
     """One forward, whose rows all hold the same image.
 
     Attributes:
@@ -85,14 +85,16 @@ class AblationPlan:
         return [(each.layer.module_path, c) for each in self.layers for c in each.channels]
 
     @property
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[AblationBatch]:
         """The forwards of one image, first one without zeroing for each size of batch."""
         alone = {each.layer.module_path for each in self.layers if each.alone}
         shared = [place for place in self.places if place[0] not in alone]
         rows = max(1, min(self.batch_size, len(shared)))
-        zeroed = [Batch(rows, tuple(shared[i : i + rows])) for i in range(0, len(shared), rows)]
-        zeroed += [Batch(1, (place,)) for place in self.places if place[0] in alone]
-        return [*map(Batch, dict.fromkeys(batch.rows for batch in zeroed)), *zeroed]
+        zeroed = [
+            AblationBatch(rows, tuple(shared[i : i + rows])) for i in range(0, len(shared), rows)
+        ]
+        zeroed += [AblationBatch(1, (place,)) for place in self.places if place[0] in alone]
+        return [*map(AblationBatch, dict.fromkeys(batch.rows for batch in zeroed)), *zeroed]
 
     @property
     def forwards(self) -> int:
@@ -101,7 +103,7 @@ class AblationPlan:
 
 
 def plan_ablation(
-    model: PreparedModel, style: AblationStyle, pixels: Tensor | None = None
+    model: EagerModel, style: AblationStyle, pixels: Tensor | None = None
 ) -> AblationPlan:
     """Return which channels of the layers can be zeroed, and in which forwards.
 
@@ -114,12 +116,12 @@ def plan_ablation(
         RequestError: a layer has no channels, or not those that were asked for, or no layer runs.
         ForwardError: the model raised an exception.
     """
-    loaded, layers = model.loaded, model.layers
+    loaded, layers = model.loaded, model.runner.layers
     if pixels is None:
         pixels = prepare_image(model.fitter, model.sources[0]).pixels
     if pixels is None:  # it cannot be read: black pixels of the usual size
         pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
-    pixels = to_batch(loaded, pixels)
+    pixels = model.runner.place(pixels.unsqueeze(0))
     one = _observe_shapes(loaded, layers, pixels)
     two = one
     is_batched = not loaded.feed.alone and style.batch_size > 1

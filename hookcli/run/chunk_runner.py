@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,8 +13,15 @@ from hookcli.errors import NoBoxError
 from hookcli.hooks.dense import name_not_finite
 from hookcli.hooks.nested import named_tensors
 from hookcli.images.fit import refuse_unlike
+from hookcli.passes.backward import BackwardSettings, run_backward
 from hookcli.passes.failure import is_out_of_memory
-from hookcli.passes.forward import BrokenForwardError, broken_forwards
+from hookcli.passes.forward import (
+    BrokenForwardError,
+    ForwardSettings,
+    broken_forwards,
+    run_forward,
+)
+from hookcli.plan.prepared import require_eager
 from hookcli.products.product import EndedChunk, Forward
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.summary.chunks import Chunk
@@ -25,38 +33,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.activations.collector import BatchResult
-    from hookcli.config import OnError
     from hookcli.images.prepare import PreparedImage
-    from hookcli.models.load import LoadedModel
+    from hookcli.models.description import ModelDescription
     from hookcli.passes.forward import Pass
-    from hookcli.passes.runner import Runner
-    from hookcli.products.product import Job, Product, Scope
+    from hookcli.plan.prepared import PreparedRun
+    from hookcli.products.product import Job, Product
     from hookcli.records.images import Prediction
     from hookcli.records.layer_records import LayerRecord
     from hookcli.render.draw.grid_writer import GridWriter
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkSettings:
-    """The settings that all chunks of a run share.
-
-    Attributes:
-        run_pass: runs images through the model.
-        runner: the way in which the model runs.
-        loaded: the model.
-        limits: the threshold of every rule.
-        on_error: what to do with an image on which the model fails: ``stop`` or ``skip``.
-        merge_key: settings that must agree before two chunks may be merged.
-        scope: what is asked of the run.
-    """
-
-    run_pass: Pass
-    runner: Runner
-    loaded: LoadedModel
-    limits: Mapping[str, float]
-    on_error: OnError
-    merge_key: str
-    scope: Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +101,7 @@ class ChunkRunner:
 
     def __init__(
         self,
-        settings: ChunkSettings,
+        prepared: PreparedRun,
         products: Sequence[Product],
         writer: GridWriter,
         warn: Callable[[str], None],
@@ -126,7 +110,7 @@ class ChunkRunner:
         """Continue the run after the chunks before.
 
         Args:
-            settings: the settings of the run.
+            prepared: the run.
             products: what the run makes.
             writer: writes files of the run folder, and draws pictures.
             warn: shows the user a warning.
@@ -134,7 +118,8 @@ class ChunkRunner:
         """
         self.chunk = Chunk()
         self.stopped = False
-        self._settings = settings
+        self._model, self._settings = prepared.model, prepared.settings
+        self._run_images = _choose_pass(prepared)
         self._products, self._writer, self._warn = products, writer, warn
         self._first_shape = begun.first_shape
         self._one_at_a_time = begun.alone
@@ -165,9 +150,7 @@ class ChunkRunner:
             while ready and not self._first_shape:  # see ``run_forward``
                 self._run_batch([ready.pop(0)])
                 self._stop_if_asked()
-            for batch in list_batches(
-                self._find_like(ready), self._settings.scope.config.batch_size
-            ):
+            for batch in list_batches(self._find_like(ready), self._settings.config.batch_size):
                 self._run_batch(batch)
                 self._stop_if_asked()
         except BrokenForwardError as error:
@@ -192,7 +175,7 @@ class ChunkRunner:
         for image in images:
             shape = () if image.pixels is None else tuple(image.pixels.shape)
             reason = ""
-            if self._settings.loaded.prepare.channels is None:
+            if self._model.loaded.prepare.channels is None:
                 reason = refuse_unlike(self._first_shape, shape)
             if reason:
                 self._skipped[image.key] = SkippedImage(image.file, reason)
@@ -223,7 +206,7 @@ class ChunkRunner:
             NoBoxError: an image that is not to be skipped has no score.
         """
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
-        pixels = self._settings.runner.place(stacked)
+        pixels = self._model.runner.place(stacked)
         done = self._run_forward(batch, pixels)
         if not isinstance(done, _Failure):
             self._collect(batch, pixels, done)
@@ -244,7 +227,7 @@ class ChunkRunner:
 
         An error that does not end the run is not kept: its frames hold tensors, which take memory.
         """
-        loaded = self._settings.loaded
+        loaded = self._model.loaded
         try:
             with broken_forwards():
                 results = self._run_pass([image.key for image in batch], pixels)
@@ -254,8 +237,8 @@ class ChunkRunner:
         except (BrokenForwardError, NoBoxError) as error:
             if isinstance(error, BrokenForwardError):
                 self._one_at_a_time |= error.one_at_a_time
-            if len(batch) == 1 and self._settings.on_error == "stop":
-                if self._settings.scope.has_several:
+            if len(batch) == 1 and self._model.request.on_error == "stop":
+                if self._settings.has_several:
                     error.name_image(batch[0].file)
                 raise
             return _Failure(error.message, is_out_of_memory(error.__cause__ or error))
@@ -270,9 +253,7 @@ class ChunkRunner:
             batches = [([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
         results: list[BatchResult] = []
         for batch_keys, batch_pixels in batches:
-            done = self._settings.run_pass(
-                batch_keys, batch_pixels, first_image=not self._first_shape
-            )
+            done = self._run_images(batch_keys, batch_pixels, first_image=not self._first_shape)
             self._one_at_a_time |= done.one_at_a_time
             self.chunk.written |= done.overwritten
             results += done.results
@@ -280,7 +261,7 @@ class ChunkRunner:
 
     def _collect(self, batch: Sequence[PreparedImage], pixels: Tensor, forwards: _Forwards) -> None:
         """Add the results of a batch to the chunk."""
-        loaded = self._settings.loaded
+        loaded = self._model.loaded
         self._first_shape = self._first_shape or tuple(pixels.shape[1:])
         for image, predictions in zip(batch, forwards.predictions, strict=True):
             self._images[image.key] = _record_image(image, predictions)
@@ -299,7 +280,7 @@ class ChunkRunner:
             result: what was observed.
             seen: the pixels of the images that went through, by their keys.
         """
-        chunk, loaded = self.chunk, self._settings.loaded
+        chunk, loaded = self.chunk, self._model.loaded
         chunk.called |= result.called
         chunk.edits.merge(result.effects)
         drawn = {(p.image, p.call.id): self._writer.file_of(p) for p in result.pictures}
@@ -344,7 +325,7 @@ def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequenc
             yield group[start : start + size]
 
 
-def _add_effects(image: ImageResult, result: BatchResult, loaded: LoadedModel) -> ImageResult:
+def _add_effects(image: ImageResult, result: BatchResult, loaded: ModelDescription) -> ImageResult:
     """Return the image with its score, and with the results of the model without edits."""
     predictions = [] if result.unedited is None else loaded.read(result.unedited)
     index = result.keys.index(image.key)
@@ -371,3 +352,18 @@ def _kinds_of(output: object) -> list[str]:
     """Return which of ``NaN`` and ``Inf`` the output of the model holds."""
     names = " ".join(name_not_finite(tensor) for _, tensor in named_tensors(output))
     return [kind for kind in ("NaN", "Inf") if kind in names]
+
+
+def _choose_pass(prepared: PreparedRun) -> Pass:
+    """Return what runs images through the model: forward only, or forward and backward."""
+    config, focus, style = prepared.settings.config, prepared.focus, prepared.settings.style
+    save, sketch = config.tensors.save, prepared.settings.plan.sketches
+    if config.backward is None or prepared.scorer is None:
+        runner = prepared.model.runner
+        focus = None if focus is None else focus.to(runner.device)
+        forward = ForwardSettings(runner, style, focus, save, sketch=sketch)
+        return partial(run_forward, forward)
+    score, wanted, cams = prepared.scorer, config.backward, prepared.cams
+    eager = require_eager(prepared.model, "gradients").runner
+    backward = BackwardSettings(eager, style, score, wanted, cams, save, sketch=sketch)
+    return partial(run_backward, backward)

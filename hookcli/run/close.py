@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hookcli.images.fit import require_image
+from hookcli.plan.prepared import require_eager
 from hookcli.products.product import RunEnd
 from hookcli.records.images import SkippedImage
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import RunResult
 from hookcli.run.diagnose import diagnose
-from hookcli.run.document import assemble_document, assemble_facts, describe_versions
+from hookcli.run.document import assemble_document, assemble_facts
 from hookcli.store import tables
 from hookcli.store.places import names
 from hookcli.store.tensors import write_weights
@@ -21,8 +21,6 @@ from hookcli.summary.tally import list_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from torch import nn
 
     from hookcli.plan.prepared import PreparedModel, PreparedRun
     from hookcli.products.product import Product
@@ -58,9 +56,11 @@ def close_run(
     """
     model, config = prepared.model, prepared.settings.config
     if totals.images:
-        model.edits.check_used(totals.edits.used)
+        model.runner.edits.check_used(totals.edits.used)
     if config.save_weights is not None:
-        write_weights(config.save_weights, model.pruning.make_permanent(model.loaded.module))
+        write_weights(
+            config.save_weights, require_eager(model, "--save-weights").runner.list_weights()
+        )
     rows, written = write_tables(folder, model, totals)
     require_image(totals.images, [*model.skipped, *totals.skipped])
     diagnosis = diagnose(model, prepared.settings, prepared.scorer, totals)
@@ -77,8 +77,9 @@ def close_run(
     )
     for product in products:
         written += product.close(end)
-    versions = describe_versions(model, prepared.settings)
-    facts = assemble_facts(folder.request, versions, model.skipped, totals, diagnosis)
+    facts = assemble_facts(
+        folder.request, model.runner.versions(), model.skipped, totals, diagnosis
+    )
     shown = {name: value for each in products for name, value in each.describe(end).items()}
     whole = assemble_document(facts, shown, prepared.settings.style)
     document: ReportDocument = tables.plain(whole)
@@ -106,7 +107,7 @@ def _complete(
         skipped=(*model.skipped, *totals.skipped),
         rows=end.rows,
         uncalled=diagnosis.uncalled,
-        layers=len(model.layers),
+        layers=len(model.runner.layers),
         findings=findings,
         grids=tuple(totals.grids),
         undrawn=_list_undrawn(prepared.cams, totals.heats),
@@ -141,23 +142,10 @@ def write_tables(
     Returns:
         the rows of ``layers.csv``, and the names of the files.
     """
-    module, sparsities = model.loaded.module, model.pruning.sparsities
-    rows = tuple(_complete_row(module, row, sparsities) for row in list_rows(totals.calls))
+    rows = model.runner.complete_rows(list_rows(totals.calls))
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*model.skipped, *totals.skipped]
     if skipped:
         text = tables.render_csv(SkippedImage, skipped)
         written.append(folder.write(names.SKIPPED, text.encode()))
     return rows, written
-
-
-def _complete_row(model: nn.Module, row: LayerRow, sparsities: dict[str, float]) -> LayerRow:
-    """Return a row with the figures that need the model's weights: the ratio and the sparsity."""
-    if row.side == "param" and row.norm is not None:
-        name = ".".join(filter(None, (row.module_path, row.output_key)))
-        try:
-            weight = float(attrgetter(name)(model).detach().double().norm())
-        except AttributeError:  # the model removed the parameter while it ran
-            weight = 0.0
-        row = replace(row, ratio=row.norm / weight if weight else None)
-    return replace(row, sparsity=sparsities.get(row.module_path))

@@ -5,22 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.hooks.filter import select_layers
-from hookcli.hooks.layers import explain_uncalled
-from hookcli.hooks.operations import FoundOperation, depth_of, split_path
 from hookcli.images.prepare import prepare_image
-from hookcli.passes.call import to_batch
-from hookcli.passes.nan_origin import find_nan_origin
-from hookcli.records.calls import OPERATION, LayerInfo, Uncalled
+from hookcli.records.calls import Uncalled
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import nn
+    from collections.abc import Callable, Iterator
 
     from hookcli.models.scores import ScoreTensor
+    from hookcli.passes.runner import Runner
     from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.records.runs import Finding
     from hookcli.summary.chunks import Chunk
@@ -58,10 +52,7 @@ def diagnose(
         scorer: computes the score at which a backward starts; None without a backward.
         totals: the totals of all images.
     """
-    uncalled = (
-        *_find_uncalled(model.loaded.module, model.layers, totals),
-        *_find_unwatched(model, totals.called),
-    )
+    uncalled = tuple(_find_uncalled(model.runner, totals))
     evidence = Evidence(
         calls=totals.calls,
         uncalled=uncalled,
@@ -82,45 +73,19 @@ def diagnose(
     return Diagnosis(uncalled, list_findings(evidence, dict(settings.config.findings.rules)))
 
 
-def _find_uncalled(
-    model: nn.Module, layers: Sequence[LayerInfo], totals: Chunk
-) -> tuple[Uncalled, ...]:
+def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
     recorded = {
         tally.call.layer.module_path
         for tally in totals.calls.values()
         if tally.call.side != "param"
     }
-    return tuple(
-        Uncalled(layer, _explain(model, layer, totals.called))
-        for layer in layers
-        if layer.module_path not in recorded
-    )
-
-
-def _find_unwatched(model: PreparedModel, called: set[str]) -> Iterator[Uncalled]:
-    """Yield the operations that would have been chosen if the first image had called them."""
-    known = {each.layer.module_path for each in model.operations}
-    operations = list(model.operations)
-    last = max((moment for each in operations for moment in each.moments), default=0)
-    for path in sorted(called - known):
-        if OPERATION in path:
-            module_path, name = split_path(path)
-            layer = LayerInfo(path, name, depth_of(module_path))
-            operations.append(FoundOperation(layer, (last := last + 1,), computes=True))
-    if len(operations) > len(model.operations):
-        request = model.request
-        chosen = select_layers(model.loaded.module, request.layers, request.exclude, operations)
-        yield from (
-            Uncalled(layer, _LATE)
-            for layer in chosen
-            if layer.is_operation and layer.module_path not in known
-        )
-
-
-def _explain(model: nn.Module, layer: LayerInfo, called: set[str]) -> str:
-    if layer.module_path in called:
-        return "it ran, but took and returned no tensor"
-    return explain_uncalled(model, layer)
+    for layer in runner.layers:
+        if layer.module_path in totals.called - recorded:
+            yield Uncalled(layer, "it ran, but took and returned no tensor")
+        elif layer.module_path not in recorded:
+            yield Uncalled(layer, runner.explain_uncalled(layer))
+    for layer in runner.find_late(totals.called):
+        yield Uncalled(layer, _LATE)
 
 
 def _find_nan_origins(
@@ -134,7 +99,6 @@ def _find_nan_origins(
     The first image that holds one runs again. With ``--fail-on`` every image of a short run does,
     since a NaN may be made in a layer that was not chosen.
     """
-    loaded = model.loaded
     producers: dict[str, str] = {}
     fail_on = settings.config.findings.fail_on
     asked = {name for name in ("NaN", "Inf") if name.lower() in fail_on}
@@ -143,9 +107,7 @@ def _find_nan_origins(
         wanted = (seen if settings.is_long else asked | seen) - producers.keys()
         image = prepare_image(model.fitter, source) if wanted else None
         if image is not None and image.pixels is not None:
-            pixels = to_batch(loaded, image.pixels)
-            made = find_nan_origin(
-                loaded.module, loaded.feed, pixels, model.edits, totals.edits.made, scorer
-            )
+            pixels = model.runner.place(image.pixels.unsqueeze(0))
+            made = model.runner.find_nan_origin(pixels, totals.edits.made, scorer)
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     return producers

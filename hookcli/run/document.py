@@ -10,7 +10,6 @@ from hookcli.outside.documents import to_fields
 from hookcli.records.command import to_command
 from hookcli.records.report import FinishedRun, ReportDocument, RequestFile
 from hookcli.render.draw.canvas import colormap_of, list_stops
-from hookcli.run.environment import list_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,19 +28,10 @@ def describe_request(model: PreparedModel, settings: RunSettings) -> RequestFile
     return RequestFile(
         hookcli=metadata.version("hookcli"),
         command=to_command(config),
-        versions={**describe_versions(model, settings)},
+        versions=model.runner.versions(),
         code=model.loaded.hash_code(score),
         model=model.loaded.info,
-        layers=tuple(layer.label for layer in model.layers),
-    )
-
-
-def describe_versions(model: PreparedModel, settings: RunSettings) -> dict[str, str]:
-    """Return the versions and settings of this process on which the figures of a run depend."""
-    return list_versions(
-        model.loaded,
-        channels_last=settings.channels_last,
-        uses_operations=model.runner.uses_operations or settings.config.attention is not None,
+        layers=tuple(layer.label for layer in model.runner.layers),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import signal
 import threading
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,10 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.images.prepare import prepare_images
 from hookcli.models.device import use_threads
 from hookcli.passes.forward import BrokenForwardError
-from hookcli.passes.unchanged import unchanged
 from hookcli.plan.clock import Clock
 from hookcli.plan.prepare import prepare_run
 from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
-from hookcli.run.chunk_settings import make_chunk_settings
 from hookcli.run.chunk_writer import ChunkWriter
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.document import describe_request
@@ -74,16 +72,16 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     with (
         use_threads(config.machine.threads),
         make_folder(prepared) as folder,
-        prepared.model.pruning.restored_on_exit(),
-        unchanged(prepared.model.loaded.module),
+        closing(prepared.model.runner),
+        prepared.model.runner.unchanged(),
         ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
     ):
         writer.resume()
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         products = list_products(settings)
-        of_chunks, begun = make_chunk_settings(prepared), BeganWith.after(totals)
-        runner = ChunkRunner(of_chunks, products, writer.grids, listener.warn, begun)
+        begun = BeganWith.after(totals)
+        runner = ChunkRunner(prepared, products, writer.grids, listener.warn, begun)
         try:
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
                 for number, images in _read_chunks(

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from hookcli.distance.tolerance import RTOL, Tolerance
 from hookcli.errors import RequestError
 from hookcli.images.prepare import prepare_images
-from hookcli.passes.unchanged import throw_dice, unchanged
+from hookcli.passes.unchanged import throw_dice
 from hookcli.records.statistics import COUNTS
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
-from hookcli.run.chunk_settings import make_chunk_settings
 from hookcli.summary.chunks import chunk_size
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def check_first_batch(
     chosen = {image.key for image in images}
     stored = _by_call(row for row in read_rows(folder, number) if row["image"] in chosen)
     dtype = prepared.model.loaded.info.dtype
-    with unchanged(prepared.model.loaded.module):
+    with prepared.model.runner.unchanged():
         throw_dice()  # a model that draws at random must not draw the same by chance
         now = _run_again(prepared, number, images)
         changed = _find_change(stored, now, dtype)
@@ -102,12 +101,12 @@ def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImag
     """
     from hookcli.store.parquet import to_row
 
-    settings = prepared.settings
+    model, settings = prepared.model, prepared.settings
     style = replace(settings.style, mode="none", format="png")
-    chunk_settings = make_chunk_settings(replace(prepared, settings=replace(settings, style=style)))
-    chunk_settings = replace(chunk_settings, on_error="skip")
+    model = replace(model, request=replace(model.request, on_error="skip"))
+    again = replace(prepared, model=model, settings=replace(settings, style=style))
     with closing(GridWriter(_write_nothing, style, model="")) as grids:
-        runner = ChunkRunner(chunk_settings, (), grids, lambda _: None, BeganWith())
+        runner = ChunkRunner(again, (), grids, lambda _: None, BeganWith())
         ended, _ = runner.run(number, images)
     return _by_call(map(to_row, ended.records))
 

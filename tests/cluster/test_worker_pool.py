@@ -15,6 +15,7 @@ import torch
 from hookcli.cluster.run import _pin_model
 from hookcli.config import ModelRequest
 from hookcli.plan.prepare import prepare_run
+from hookcli.plan.prepared import require_eager
 from tests.cluster.fake_ray import FakeRay, LostError, put_in_place
 from tests.configs import inspect_config
 from tests.run.test_folders import assert_same_folders
@@ -190,9 +191,11 @@ def test_a_worker_takes_the_kind_of_device_of_the_driver_whatever_else_it_has(
 
 def test_a_worker_takes_the_gpu_that_it_is_given_not_that_of_the_driver():
     unlucky()
-    model = ModelRequest("net.py:Net", weights="random", device="cpu")
-    prepared = prepare_run(inspect_config(model, images(3), out="out"))
-    loaded = prepared.model.loaded
-    loaded = replace(loaded, info=replace(loaded.info, device="cuda:1"))
-    settings = _pin_model(replace(prepared, model=replace(prepared.model, loaded=loaded)))
+    request = ModelRequest("net.py:Net", weights="random", device="cpu")
+    prepared = prepare_run(inspect_config(request, images(3), out="out"))
+    model = require_eager(prepared.model, "a cluster")
+    info = replace(model.loaded.info, device="cuda:1")
+    settings = _pin_model(
+        prepared.settings, replace(model, loaded=replace(model.loaded, info=info))
+    )
     assert settings.config.run.model.device == "cuda"

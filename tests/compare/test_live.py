@@ -8,7 +8,6 @@ import io
 import json
 import math
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +23,7 @@ from hookcli.distance import sketch
 from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.sketch import sketch_values
 from hookcli.distance.tolerance import Tolerance
-from hookcli.passes.runner import Ran
+from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.plan.prepare import prepare_comparison
 from hookcli.records.calls import Call
 from hookcli.records.images import SkippedImage
@@ -1048,25 +1047,17 @@ def make_sides(net="Net", **other):
     return prepare_comparison(config)
 
 
-class Saved:
+class Saved(Runner):
     """A runner that holds no module: it shows what it was given."""
-
-    parts = frozenset()
 
     def __init__(self, side, shown):
         self.layers = tuple(each for each in side.runner.layers if each.module_path in shown)
         self.shown, self.closed = shown, False
 
-    def place(self, pixels):
-        return pixels
-
     def run(self, batch, observer, called=None, seen=tuple):
         for layer in self.layers:
             observer(Call(layer), torch.tensor(self.shown[layer.module_path]))
-        return Ran(None)
-
-    def ready(self):
-        return nullcontext()
+        return ForwardOutcome(None)
 
     def close(self):
         self.closed = True

@@ -28,6 +28,7 @@ from hookcli.images.prepare import prepare_image, release_pictures
 from hookcli.images.read import read_images
 from hookcli.models.load import build_skeleton
 from hookcli.plan.prepare import prepare_run
+from hookcli.plan.prepared import require_eager
 from hookcli.run.pipeline import run as run_prepared
 from tests.configs import inspect_config
 from tests.conftest import PILLOW
@@ -412,9 +413,8 @@ def test_a_run_lets_its_pictures_go_before_the_model_runs(cat, monkeypatch):
         layers=("features.0",),
     )
     prepared = prepare_run(config)
-    hook = prepared.model.loaded.module.register_forward_hook(
-        lambda *_: kept.append(pictures_of((451, 300)))
-    )
+    module = require_eager(prepared.model, "a test").loaded.module
+    hook = module.register_forward_hook(lambda *_: kept.append(pictures_of((451, 300))))
     run_prepared(prepared)
     hook.remove()
     assert set(kept) == {0}

@@ -21,7 +21,7 @@ def loaded(module, kind=OwnCode):
     prepare = OwnCode("mine", lambda: module).prepare(ModelRequest("own", size=6), module)
     source = kind("mine", lambda: module)
     info = ModelInfo("mine", source.word, "none", trained=False, device="cpu", dtype="float32")
-    return LoadedModel(info, module.eval(), source, prepare)
+    return LoadedModel(info, prepare, module=module.eval(), source=source)
 
 
 def backbone():

@@ -18,7 +18,7 @@ def loaded(module):
     source = OwnCode("own", lambda: module)
     prepare = source.prepare(ModelRequest("own", size=6), module)
     info = ModelInfo("own", "own", "none", trained=False, device="cpu", dtype="float32")
-    return LoadedModel(info, module.eval(), source, prepare)
+    return LoadedModel(info, prepare, module=module.eval(), source=source)
 
 
 class Rows(nn.Module):

@@ -38,7 +38,7 @@ from hookcli.images import prepare
 from hookcli.passes.forward import run_forward
 from hookcli.plan.prepare import prepare_run
 from hookcli.products import thumbnails
-from hookcli.run import chunk_settings, chunk_writer, pipeline
+from hookcli.run import chunk_runner, chunk_writer, pipeline
 from hookcli.run.close import close_run
 from hookcli.run.listener import ProgressListener
 from hookcli.store import chunks
@@ -1301,7 +1301,7 @@ def test_the_first_ctrl_c_lets_the_batch_end_and_the_second_does_not_wait(
         done.append(keys)
         return result
 
-    monkeypatch.setattr(chunk_settings, "run_forward", ring)
+    monkeypatch.setattr(chunk_runner, "run_forward", ring)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         inspect("photos", workers=0, batch_size=4)

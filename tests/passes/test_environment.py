@@ -18,8 +18,8 @@ from torch import nn
 from hookcli.config import ModelRequest
 from hookcli.models.load import LoadedModel
 from hookcli.models.own_code import OwnCode
+from hookcli.passes.eager import EagerRunner
 from hookcli.records.runs import ModelInfo
-from hookcli.run.environment import list_versions
 from tests.toy_models import pointwise
 
 CAT, COFFEE = (
@@ -30,11 +30,12 @@ CAT, COFFEE = (
 def loaded(module, name="mine", device="cpu"):
     source = OwnCode(name, lambda: module)
     info = ModelInfo(name, source.word, "none", trained=False, device=device, dtype="float32")
-    return LoadedModel(info, module, source, source.prepare(ModelRequest(name), module))
+    prepare = source.prepare(ModelRequest(name), module)
+    return LoadedModel(info, prepare, module=module, source=source)
 
 
 def versions(module=None, name="mine"):
-    return list_versions(loaded(module or pointwise([1.0]), name), channels_last=False)
+    return EagerRunner.of(loaded(module or pointwise([1.0]), name), ()).versions()
 
 
 def test_the_versions_are_those_of_the_packages_that_are_imported():
@@ -60,7 +61,7 @@ def test_the_processor_is_what_torch_uses_of_the_cpu():
 
 def test_another_choice_of_instructions_is_another_processor():
     program = (
-        "import torch; from tests.run.test_environment import versions;"
+        "import torch; from tests.passes.test_environment import versions;"
         "print(versions(torch.nn.ReLU())['processor'])"
     )
     ended = subprocess.run(
@@ -75,7 +76,7 @@ def test_another_choice_of_instructions_is_another_processor():
 
 @pytest.mark.gpu
 def test_on_a_gpu_the_processor_is_its_name_and_what_drives_it():
-    found = list_versions(loaded(nn.ReLU(), device="cuda:0"), channels_last=False)["processor"]
+    found = EagerRunner.of(loaded(nn.ReLU(), device="cuda:0"), ()).versions()["processor"]
     name = torch.cuda.get_device_properties(0).name
     assert re.fullmatch(rf"{re.escape(name)}, CUDA \d+\.\d+, cuDNN \d+", found)
 

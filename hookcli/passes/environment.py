@@ -12,35 +12,41 @@ from torch import nn
 from hookcli.records.report import DEFINED_VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from hookcli.models.load import LoadedModel
 
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 
 
 def list_versions(
-    loaded: LoadedModel, *, channels_last: bool, uses_operations: bool = False
+    module: nn.Module | None,
+    device: torch.device | str,
+    libraries: Mapping[str, str],
+    *,
+    channels_last: bool = False,
+    uses_operations: bool = False,
 ) -> dict[str, str]:
     """Return the versions and settings that a run of a model depends on, by name.
 
-    The versions of the packages that the model comes from are included, by their names. What the
-    schema requires and the model does not have, such as ``timm``, is empty. ``mha_fast_path`` is
-    ``off`` if operations are observed or changed in a model with an ``nn.MultiheadAttention``,
-    which then computes its attention in single steps, and empty otherwise.
+    ``module`` is None for a model that PyTorch does not run, and ``libraries`` has the versions of
+    the packages that the model comes from. What the schema requires and the model does not have,
+    such as ``timm``, is empty. ``mha_fast_path`` is ``off`` if operations are observed or changed
+    in a model with an ``nn.MultiheadAttention``, which then computes its attention in single steps,
+    and empty otherwise.
     """
-    has_mha = any(isinstance(each, nn.MultiheadAttention) for each in loaded.module.modules())
+    modules = () if module is None else module.modules()
+    has_mha = any(isinstance(each, nn.MultiheadAttention) for each in modules)
     versions = list_packages() | {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _name_processor(torch.device(loaded.info.device)),
+        "processor": _name_processor(torch.device(device)),
         "threads": str(torch.get_num_threads()),
         "matmul": torch.get_float32_matmul_precision(),
         "memory_format": "channels last" if channels_last else "contiguous",
         "mha_fast_path": "off" if uses_operations and has_mha else "",
     }
     absent = dict.fromkeys(DEFINED_VERSIONS["required"], "")
-    return absent | loaded.source.list_versions(loaded.module) | versions
+    return {**absent, **libraries, **versions}
 
 
 def list_packages() -> dict[str, str]:

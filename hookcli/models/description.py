@@ -1,0 +1,125 @@
+"""What is known of a model apart from what runs it: its facts, its images, and how it is read."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from PIL import Image
+from torch import nn
+
+from hookcli.models.inputs import draw_pixels
+from hookcli.models.tasks import read_predictions
+from hookcli.models.torchvision_import import torchvision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from hookcli.models.task import Preprocessing, Task
+    from hookcli.records.images import Prediction
+    from hookcli.records.runs import ModelInfo
+
+_UNCHANGED = nn.Identity()  # stands for a model that does not resize its pixels itself
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """A model as images and outputs need it, however it runs.
+
+    Attributes:
+        info: the facts about the model that are recorded.
+        prepare: turns upright RGB pictures into pixels on the CPU.
+        categories: the class names by index; empty if the weights have no names that fit.
+        first: returns the pixels (1, …) of the first image of the run that can be used, None if
+            there is none.
+    """
+
+    info: ModelInfo
+    prepare: Preprocessing
+    categories: tuple[str, ...] = ()
+    first: Callable[[], Tensor | None] = lambda: None
+
+    @property
+    def task(self) -> Task:
+        """The task of the model."""
+        return self.prepare.task
+
+    @property
+    def knows_input(self) -> bool:
+        """Whether it is known what the model takes."""
+        return self.prepare.channels is not None
+
+    def pixels_to_try(self) -> Tensor:
+        """Return pixels (1, …) for what has to be found before the run: those of its first image.
+
+        Without an image they are blank, and of the usual size.
+        """
+        pixels = self.first()
+        return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
+
+    def convert(self, pixels: Tensor) -> Tensor:
+        """Return pixels on the device and in the dtype of the model."""
+        return pixels
+
+    def seen(self, pixels: Tensor) -> Tensor:
+        """Return what the layers see of pixels (N, …)."""
+        return pixels
+
+    def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the mean that is subtracted from each colour, and its divisor."""
+        return self.task.normalisation(_UNCHANGED, self.prepare.transform)
+
+    def read(self, output: object) -> list[tuple[Prediction, ...]]:
+        """Return the predictions for each image; none at all if the output has no known form."""
+        return read_predictions(output, self.categories)
+
+    def hash_code(self, score: str) -> dict[str, str]:
+        """Return the sha256 of each file of the user's code in the model and the score, by name."""
+        return {}
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        """Return a ``with`` block for reading the model's output."""
+        return contextlib.nullcontext()
+
+    def find_box(
+        self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
+    ) -> Tensor:
+        """Return masks (2, H, W), from 0 to 1, of what the layers see inside and outside a box.
+
+        A picture of a white box is prepared as the image is, so that it is resized and cropped
+        alike. What is the same for a black and a white picture, such as padding, is neither inside
+        nor outside.
+
+        Args:
+            size: the width and height of the image.
+            box: left, top, width and height of the box in pixels of the image.
+            as_pixels: the image is a tensor file, whose values are used unchanged.
+        """
+        left, top, width, height = box
+
+        def see_box(colour: str, inside: str) -> Tensor:
+            """Return what the layers see of one picture, which is released: it may be large."""
+            picture = Image.new("RGB", size, colour)
+            picture.paste(inside, (left, top, left + width, top + height))
+            if as_pixels:
+                exact = torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
+                pixels = self.task.repeat(exact)
+            else:
+                pixels = self.prepare.to_pixels([picture])
+            plane = self.seen(pixels.unsqueeze(0))[0].cpu()
+            return plane.flatten(0, -3)[0]  # of a clip or a pair, the first picture
+
+        black, white = see_box("black", "black"), see_box("white", "white")
+        drawn = see_box("black", "white")
+        seen = white != black
+        inside = ((drawn - black) / (white - black).where(seen, 1)).clamp(0, 1)
+        return torch.stack([inside, seen * (1 - inside)])
+
+    def show(self, pixels: Tensor) -> bytes:
+        """Return what the network sees of one image, as a JPEG file."""
+        seen = self.seen(pixels.unsqueeze(0))[0].cpu()
+        return draw_pixels(self.task.picture(seen), *self.normalisation())

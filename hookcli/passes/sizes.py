@@ -1,0 +1,101 @@
+"""How large the tensors of a model are: guessed from its modules, or measured in one forward."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.activations.pooling import saved_shape
+from hookcli.errors import RequestError
+from hookcli.models.task import COLOURS
+from hookcli.outside.foreign import ask
+from hookcli.passes.runner import Batch
+from hookcli.records.pictures import MOST_SIDE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from hookcli.config import SaveStyle
+    from hookcli.passes.runner import Runner
+    from hookcli.records.calls import Call, LayerInfo
+
+_WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # names in module classes
+
+
+def guess_sizes(
+    model: nn.Module, layers: Sequence[LayerInfo], area: float
+) -> list[tuple[int, float]]:
+    """Return about how many channels each layer returns, and how many values each of these has.
+
+    A module without weights is taken to return as many channels as the module before it, and a
+    block as many as its last submodule. A stride holds from its module on, in the order of
+    registration; those of kernels of one value are left out, as in shortcuts beside a block.
+    ``area`` is how many values a channel of the pixels has.
+    """
+    width, widths, areas = COLOURS, dict[str, int](), dict[str, float]()
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        own = _width_of(module)
+        if own is not None or not any(module.children()):
+            width = widths[path] = width if own is None else own
+        stride, kernel = (_multiply(ask(module, name)) for name in ("stride", "kernel_size"))
+        if kernel > 1:
+            area *= stride if ask(module, "transposed") else 1 / stride
+        areas[path] = min(max(area, 1.0), MOST_SIDE**2)
+    for path in reversed(modules):
+        names = reversed([name for name, _ in modules[path].named_children()])
+        inside = [each for name in names if (each := f"{path}.{name}".lstrip(".")) in modules]
+        widths.setdefault(path, widths[inside[0]] if inside else width)
+        areas[path] = areas[inside[0]] if inside else areas[path]
+    paths = [layer.module_path for layer in layers]
+    return [(widths.get(path, width), areas.get(path, area)) for path in paths]
+
+
+def _width_of(module: nn.Module) -> int | None:
+    """Return how many channels a module says that it returns; None if it does not."""
+    widths = (ask(module, name) for name in _WIDTHS)
+    width = next((width for width in widths if width is not None), None)
+    shape = ask(module, "normalized_shape")
+    width = shape[-1] if isinstance(shape, tuple) and shape else width
+    return width if isinstance(width, int) else None
+
+
+def _multiply(lengths: object) -> int:
+    """Return the product of two lengths, or of one with itself; 1 if that is not what they are."""
+    both = lengths if isinstance(lengths, tuple) else (lengths, lengths)
+    known = [length for length in both if isinstance(length, int) and length > 0]
+    return math.prod(known) if len(known) == len(both) else 1
+
+
+def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
+    """Return the bytes that the saved tensors of pixels (1, …) take.
+
+    The model runs once, and only the shapes of its tensors are read.
+
+    Raises:
+        RequestError: no selected layer has any of the channels that are to be saved.
+        ForwardError: the model raised an exception.
+    """
+    runner = runner.plain or runner
+    size = runner.size_of(pixels)
+    total = 0
+
+    def measure(call: Call, tensor: Tensor) -> None:
+        nonlocal total
+        layout = call.layer.layout_of(tuple(tensor.shape), size)
+        shape = saved_shape(tuple(tensor.shape), layout, style)
+        kept = tensor.dtype if style.dtype is None else getattr(torch, style.dtype)
+        total += math.prod(shape) * kept.itemsize
+
+    with runner.unchanged():
+        runner.run(Batch([""], runner.place(pixels)), measure)
+    if style.channels is not None and not total:
+        raise RequestError(
+            "no selected layer has any of the channels that --tensor-channels asks for",
+            "channels are counted from 0; hookcli layers MODEL shows how many there are",
+        )
+    return total
