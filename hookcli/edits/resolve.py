@@ -11,7 +11,7 @@ from hookcli.edits.apply import apply_edit, check_channels
 from hookcli.edits.grammar import read_edit
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.hooks.change import Change
-from hookcli.hooks.dense import name_not_finite
+from hookcli.hooks.dense import list_not_finite
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
 from hookcli.outside.foreign import ask
@@ -157,23 +157,13 @@ def _apply(
 ) -> Tensor:
     """Return the values as the edit changes them, and note what it did."""
     effects.used.add(edit.text)
-    changed = _edit_values(edit, size, images, call, values)
-    if edit.verb in ("set", "scale") and not name_not_finite(values):
-        for kind in ("NaN", "Inf"):
-            if kind in name_not_finite(changed):
-                effects.made.setdefault(kind, edit.text)
-    return changed
-
-
-def _edit_values(
-    edit: Edit,
-    size: tuple[int, int] | None,
-    images: int | None,
-    call: Call | None,
-    values: Tensor,
-) -> Tensor:
     if call is None:
-        return apply_edit(edit, values, None, per_image=False)
-    axis = call.layer.layout_of(tuple(values.shape), size).channel_axis
-    per_image = images is None or values.shape[:1] == (images,)
-    return apply_edit(edit, values, axis, per_image=per_image, where=call.id)
+        changed = apply_edit(edit, values, None, per_image=False)
+    else:
+        axis = call.layer.layout_of(tuple(values.shape), size).channel_axis
+        per_image = images is None or values.shape[:1] == (images,)
+        changed = apply_edit(edit, values, axis, per_image=per_image, where=call.id)
+    if edit.verb in ("set", "scale") and not list_not_finite(values):
+        for kind in sorted(list_not_finite(changed), reverse=True):  # NaN first
+            effects.made.setdefault(kind, edit.text)
+    return changed

@@ -14,7 +14,7 @@ from hookcli.errors import RequestError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import map_tensors
 from hookcli.hooks.placed import hook_gradient
-from hookcli.hooks.watch import watch
+from hookcli.hooks.watch import ignore, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,9 +53,7 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
     Raises:
         RequestError: no parameter of a change has a gradient.
     """
-    handles: list[RemovableHandle] = []
     with ExitStack() as stack:
-        stack.callback(_remove, handles)
         for each in changes:
             if each.side == "param":
                 wanted = [model.get_parameter(name) for name in each.parameters]
@@ -65,12 +63,13 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
                         f"{each.parameters[0]} has no gradient that could be changed",
                         "requires_grad is False",
                     )
-                handles += [_hook(parameter, partial(each.apply, None)) for parameter in able]
+                for parameter in able:
+                    stack.enter_context(_hook(parameter, partial(each.apply, None)))
             elif each.side == "input":
-                start = partial(_changed, each, handles)
-                stack.enter_context(watch(model, each.layers, start, _nothing))
+                start = partial(_changed, each, stack)
+                stack.enter_context(watch(model, each.layers, start, ignore))
             elif each.side in ("output", "grad_output"):
-                end = partial(_changed, each, handles)
+                end = partial(_changed, each, stack)
                 stack.enter_context(watch(model, each.layers, None, end))
         yield
 
@@ -82,9 +81,7 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
     Enter it after the observers of gradients: the gradient of an input passes through its aliases
     in the reverse of the order in which they were made.
     """
-    handles: list[RemovableHandle] = []
     with ExitStack() as stack:
-        stack.callback(_remove, handles)
         for each in reversed([c for c in changes if c.side == "grad_input"]):
             aliases = Aliases()
 
@@ -93,7 +90,7 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
             ) -> object:
                 def follow(key: str, alias: Tensor) -> None:
                     place = replace(call, side=each.side, output_key=key)
-                    handles.append(_hook(alias, partial(each.apply, place)))
+                    stack.enter_context(_hook(alias, partial(each.apply, place)))
 
                 return own.give(call, inputs, _needs_gradient, follow)
 
@@ -104,7 +101,7 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
         yield
 
 
-def _changed(each: Change, handles: list[RemovableHandle], call: Call, value: object) -> object:
+def _changed(each: Change, hooks: ExitStack, call: Call, value: object) -> object:
     """Return ``value`` changed, or with hooks that will change its gradient."""
 
     def apply(key: str, tensor: Tensor) -> Tensor:
@@ -114,7 +111,7 @@ def _changed(each: Change, handles: list[RemovableHandle], call: Call, value: ob
         if each.side != "grad_output":
             return each.apply(place, tensor)
         if _needs_gradient(key, tensor):
-            handles.append(_hook(tensor, partial(each.apply, place)))
+            hooks.enter_context(_hook(tensor, partial(each.apply, place)))
         return tensor
 
     return map_tensors(value, apply)
@@ -130,12 +127,3 @@ def _hook(tensor: Tensor, apply: Callable[[Tensor], Tensor]) -> RemovableHandle:
 
 def _needs_gradient(_key: str, tensor: Tensor) -> bool:
     return torch.is_grad_enabled() and tensor.requires_grad and tensor.is_floating_point()
-
-
-def _nothing(_call: Call, _value: object) -> None:
-    pass
-
-
-def _remove(handles: Sequence[RemovableHandle]) -> None:
-    for handle in handles:
-        handle.remove()

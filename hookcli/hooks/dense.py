@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.errors import NestedTensorError, RequestError
+from hookcli.hooks.nested import named_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,16 +30,19 @@ def to_dense(tensor: Tensor) -> Tensor:
     return values if values.layout == torch.strided else values.to_dense()
 
 
-def name_not_finite(tensor: Tensor) -> str:
-    """Return ``NaN``, ``Inf`` or ``NaN and Inf``; empty if all values are finite.
+def list_not_finite(nested: object) -> frozenset[str]:
+    """Return which of ``NaN`` and ``Inf`` the tensors in a nested value hold.
 
-    It is empty, too, for a tensor that holds no values of its own.
+    Tensors that hold no values of their own count as finite.
     """
-    if tensor.is_meta or tensor.is_nested:
-        return ""
-    values = to_dense(tensor)
-    values = values.dequantize() if values.is_quantized else values
-    if not (values.is_floating_point() or values.is_complex()) or bool(values.isfinite().all()):
-        return ""
-    kinds = {"NaN": values.isnan(), "Inf": values.isinf()}
-    return " and ".join(name for name, where in kinds.items() if bool(where.any()))
+    found = set[str]()
+    for _, tensor in named_tensors(nested):
+        if tensor.is_meta or tensor.is_nested:
+            continue
+        values = to_dense(tensor)
+        values = values.dequantize() if values.is_quantized else values
+        is_float = values.is_floating_point() or values.is_complex()
+        if is_float and not bool(values.isfinite().all()):
+            kinds = {"NaN": values.isnan(), "Inf": values.isinf()}
+            found |= {kind for kind, where in kinds.items() if bool(where.any())}
+    return frozenset(found)

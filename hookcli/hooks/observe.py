@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookcli.config import DEFAULTS, SIDES
 from hookcli.errors import NestedTensorError, RequestError
 from hookcli.hooks.nested import named_tensors
-from hookcli.hooks.watch import watch
+from hookcli.hooks.watch import ignore, watch
 from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def observe(
         observer(call, tensor)
 
     started = partial(show, "input") if "input" in sides else None
-    finished = partial(show, "output") if "output" in sides else _ignore
+    finished = partial(show, "output") if "output" in sides else ignore
     with watch(model, layers, started, finished, others=called):
         yield
 
@@ -98,7 +98,3 @@ def refuse_unhookable(model: nn.Module) -> None:
                 "observe the model that was compiled: compiled._orig_mod, "
                 "or before model.compile()",
             )
-
-
-def _ignore(_call: Call, _value: object) -> None:
-    pass

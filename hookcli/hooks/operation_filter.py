@@ -97,13 +97,14 @@ def add_operations(
         each.layer
         for each in operations
         if each.layer.module_path not in known
-        and any(_is_inside(split_path(each.layer.module_path)[0], path) for path in paths)
+        and any(is_inside(split_path(each.layer.module_path)[0], path) for path in paths)
     )
     return (*layers, *inside)
 
 
-def _is_inside(module_path: str, other: str) -> bool:
-    return not other or module_path == other or module_path.startswith(f"{other}.")
+def is_inside(path: str, other: str) -> bool:
+    """Return whether a module is another one or inside it."""
+    return not other or path == other or path.startswith(f"{other}.")
 
 
 def _matches(inside: str | None, module_path: str) -> bool:

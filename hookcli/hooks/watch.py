@@ -89,6 +89,10 @@ def watch(
         placed.remove()
 
 
+def ignore(_call: Call, _value: object) -> None:
+    """Be a listener that does nothing."""
+
+
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
     """Return the module of a layer."""
     if layer.module_path in modules:

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 _JPEG_QUALITY = 90
 
 
-def _as_they_are(pixels: Tensor) -> tuple[object, ...]:
-    return (pixels,)
-
-
 def last_two_axes(pixels: Tensor) -> tuple[int, int]:
     """Return the height and width of pixels (…, H, W)."""
     return int(pixels.shape[-2]), int(pixels.shape[-1])
@@ -42,7 +38,7 @@ class ModelInputs:
         seed: the seed of what a forward in training mode draws.
     """
 
-    arguments_of: Callable[[Tensor], tuple[object, ...]] = _as_they_are
+    arguments_of: Callable[[Tensor], tuple[object, ...]] = lambda pixels: (pixels,)
     size_of: Callable[[Tensor], tuple[int, int]] = last_two_axes
     alone: bool = False
     seed: int = 0

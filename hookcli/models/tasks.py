@@ -394,8 +394,7 @@ def find_task(package: str) -> Task:
 def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
     """Return the predictions for each image of a batch; [] for an output whose form is not known.
 
-    Classes are numbered where ``categories``, their
-    names by index, do not fit.
+    Classes are numbered where ``categories``, their names by index, do not fit.
     """
     for task in TASKS:
         if (found := task.find(output)) is not None:

@@ -36,8 +36,9 @@ from hookcli.activations.image_attention import (
     QueryMaps,
 )
 from hookcli.hooks.layers import list_layers, list_watchable
+from hookcli.hooks.operation_filter import is_inside
 from hookcli.hooks.operations import listen_to_operations, split_path
-from hookcli.passes.find_attention import FUNCTIONS, find_attention, hidden_row, is_inside
+from hookcli.passes.find_attention import FUNCTIONS, find_attention, hidden_row
 from hookcli.records.calls import Call
 
 if TYPE_CHECKING:

@@ -66,11 +66,7 @@ def run_backward(
 ) -> PassResult:
     """Run images through the model and back under hooks, one at a time.
 
-    Args:
-        settings: the settings of the run.
-        keys: the keys of the images.
-        pixels: the pixels of the images, (N, …).
-        first_image: also keep samples of all values for histograms.
+    The arguments are those of ``run_forward``.
 
     Raises:
         BrokenForwardError: the model raised an exception.

@@ -53,14 +53,7 @@ class EagerRunner(Runner):
 
     Attributes:
         module: the model, in the mode that was asked for and on its device.
-        layers: the modules that are observed.
         at: ``output``, ``input`` or ``both``.
-        feed: how the model is called with pixels.
-        edits: changes to the tensors that pass through the model.
-        pruning: the pruned weights.
-        attention: what is computed of the attention; None for nothing.
-        device: the device of the pixels.
-        dtype: the dtype of the pixels.
         channels_last: the pixels are laid out channels last in memory.
         threads: how many threads torch uses on the CPU; None for as many as before.
         seed: the seed of the random numbers that every batch draws; None if they go on from batch
@@ -126,7 +119,6 @@ class EagerRunner(Runner):
         return self.feed.size_of(pixels)
 
     def place(self, pixels: Tensor) -> Tensor:
-        """Return pixels (N, …) on the device, in the dtype and the memory format of the model."""
         pixels = pixels.to(device=self.device, dtype=self.dtype)
         if not self.channels_last:
             return pixels
@@ -141,7 +133,6 @@ class EagerRunner(Runner):
         called: set[str] | None = None,
         seen: Callable[[], Sequence[str]] = tuple,
     ) -> ForwardOutcome:
-        """Run a batch, and call ``observer(call, tensor)`` inside the hooks."""
         effects, overwritten = EditEffects(), dict[str, str]()
         size = self.size_of(batch.pixels)
         changes = () if self.is_plain else self.edits.changes(effects, size, len(batch.keys))

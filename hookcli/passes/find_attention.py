@@ -19,6 +19,7 @@ from hookcli.activations.attention_maps import refuse_rollout
 from hookcli.activations.token_trails import TokenTrails
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
+from hookcli.hooks.operation_filter import is_inside
 from hookcli.hooks.operations import split_path
 from hookcli.passes.find_operations import run_watched
 from hookcli.passes.unchanged import throw_dice, unchanged
@@ -179,25 +180,16 @@ def _list_hidden(
         has_run = any(is_inside(each, path) for each in finder.ran)
         if has_run and not inner and not is_seen and any(is_inside(path, each) for each in wanted):
             evidence = {_LOST: finder.blind, _NO_SOFTMAX: finder.products, _HIDDEN: {path}}
-            yield (
-                finder.layers[path],
-                next(
-                    reason
-                    for reason, paths in evidence.items()
-                    if any(is_inside(each, path) for each in paths)
-                ),
+            found = (
+                why for why, paths in evidence.items() for each in paths if is_inside(each, path)
             )
+            yield finder.layers[path], next(found)
 
 
 def _has_name_of_attention(path: str, module: nn.Module) -> bool:
     """Return whether the class or the place of a module says that it is an attention."""
     kind, place = type(module).__name__, path.rpartition(".")[2].lower()
     return "Attention" in kind or "Attn" in kind or place in ("attn", "attention", "self_attn")
-
-
-def is_inside(path: str, other: str) -> bool:
-    """Return whether a module is another one or inside it."""
-    return not other or path == other or path.startswith(f"{other}.")
 
 
 @dataclass(slots=True)

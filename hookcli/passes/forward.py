@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hookcli.activations.collector import BatchResult, Collector, LeadingAxisError, keep_tensor
 from hookcli.errors import ForwardError, ModelError
@@ -111,29 +111,15 @@ class PassResult:
     overwritten: Mapping[str, str] = field(default_factory=dict)
 
 
-class Pass(Protocol):
-    """Runs images through a model: ``run_forward`` or ``run_backward`` with its settings."""
-
-    def __call__(
-        self, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
-    ) -> PassResult:
-        """Run the images that have these keys and pixels (N, …)."""
-
-
 def run_forward(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> PassResult:
-    """Run images through the model under hooks.
+    """Run images, which have these keys and pixels (N, …), through the model under hooks.
 
     A run should begin with one image alone, which shows whether the leading axis of every tensor is
-    that of the images. If it is not, images must not share a forward.
-
-    Args:
-        settings: the settings of the run.
-        keys: the keys of the images.
-        pixels: the pixels of the images, (N, …).
-        first_image: also keep samples of all values for histograms, and find out which modules
-            write over the outputs of others.
+    that of the images. If it is not, images must not share a forward. Of the ``first_image`` it
+    also keeps samples of all values for histograms, and finds out which modules write over the
+    outputs of others.
 
     Raises:
         BrokenForwardError: the model raised an exception.

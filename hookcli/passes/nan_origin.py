@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.change import Change, change, change_input_gradients
-from hookcli.hooks.dense import name_not_finite
+from hookcli.hooks.dense import list_not_finite
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import split_path
 from hookcli.hooks.watch import watch
 from hookcli.passes.call import call_backward, call_model
@@ -66,7 +65,7 @@ def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> 
     and come out of none, as a mask of minus infinity does, are not reported, unless a module made
     ``NaN`` of ``Inf``.
     """
-    kinds = _kinds_in(pixels)
+    kinds = list_not_finite(pixels)
     watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in kinds})
     with (
         contextlib.suppress(ForwardError),  # what was watched until the model failed is reported
@@ -96,11 +95,11 @@ def _find_operations(
     given: list[frozenset[str]] = []
 
     def started(_call: Call, inputs: object) -> None:
-        given.append(_kinds_in(inputs))
+        given.append(list_not_finite(inputs))
 
     def finished(call: Call, output: object) -> None:
         module_path, _ = split_path(call.layer.module_path)
-        kinds = _kinds_in(output) - given.pop()
+        kinds = list_not_finite(output) - given.pop()
         for kind in sorted(kinds - made.keys()):
             if between.get(kind) == module_path:
                 made[kind] = call.id
@@ -130,7 +129,7 @@ def find_backward_origin(
 
     def look(call: Call, gradient: Tensor) -> None:
         name = f"{replace(call, side='output', output_key='').id} ({call.layer.module_type})"
-        for kind in sorted(_kinds_in(gradient) - made.keys()):
+        for kind in sorted(list_not_finite(gradient) - made.keys()):
             where = f"by the backward of {name}: its inputs were finite"
             if call.side == "grad_output":
                 where = f"in the backward of the operations that use the output of {name}"
@@ -194,7 +193,7 @@ class _Watcher:
     causes: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def started(self, call: Call, inputs: object) -> None:
-        kinds = _kinds_in(inputs)
+        kinds = list_not_finite(inputs)
         for kind in sorted(kinds - self.made.keys()):
             if self.running:
                 self.made[kind] = self._between(self.running[-1], kind, f"before {call.id}")
@@ -207,7 +206,7 @@ class _Watcher:
         ended = self.running.pop()
         if self.running:
             self.running[-1].last_child = call.id
-        kinds = _kinds_in(output)
+        kinds = list_not_finite(output)
         self.came_out |= kinds
         for kind in sorted(kinds - self.made.keys()):
             self.made[kind] = self._blame(ended, kind)
@@ -219,7 +218,7 @@ class _Watcher:
         recurse = isinstance(module, nn.MultiheadAttention)
         own = [*module.named_parameters(recurse=recurse), *module.named_buffers(recurse=False)]
         for name, values in own:
-            if kind in _kinds_in(values):
+            if kind in list_not_finite(values):
                 return f"{ended.name} has {kind} in its own {name}"
         if module._modules and ended.last_child:
             return self._between(ended, kind, "before its end")
@@ -229,9 +228,3 @@ class _Watcher:
         self.between[kind] = parent.call.layer.module_path
         place = f"after {parent.last_child}" if parent.last_child else "at its start"
         return f"{kind} is made inside {parent.name}, {place} and {end}, between modules"
-
-
-def _kinds_in(values: object) -> frozenset[str]:
-    """Return which of ``NaN`` and ``Inf`` the tensors among values hold."""
-    names = " ".join(name_not_finite(tensor) for _, tensor in named_tensors(values))
-    return frozenset(kind for kind in ("NaN", "Inf") if kind in names)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.hooks.filter import select_layers
+from hookcli.passes.attention import AttentionSettings
+from hookcli.passes.find_operations import find_named_operations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,7 +15,6 @@ if TYPE_CHECKING:
     from hookcli.config import AttentionRequest
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
-    from hookcli.passes.attention import AttentionSettings
     from hookcli.products.product import Scope
     from hookcli.records.calls import LayerInfo
 
@@ -40,8 +42,6 @@ def choose_attention(
     patch = find_patch(request.patch, loaded, sources)
     if not has_weights:
         return None
-    from hookcli.passes.attention import AttentionSettings
-
     settings = AttentionSettings(
         loaded.module,
         loaded.feed,
@@ -74,9 +74,6 @@ def choose_attention_layers(
     Raises:
         RequestError: a form matches nothing.
     """
-    from hookcli.hooks.filter import select_layers
-    from hookcli.passes.find_operations import find_named_operations
-
     operations = find_named_operations(loaded, request.layers)
     try:
         return select_layers(loaded.module, request.layers, operations=operations)

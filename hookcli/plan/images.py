@@ -41,11 +41,8 @@ def find_images(
 ) -> FoundImages:
     """Find the images; a few are read at once, but for many only the files are listed.
 
-    Args:
-        request: the request that names the images.
-        leave_out: a folder whose files are not used as images.
-        storage: options of the storages that hold what is named by a URL; this process uses them
-            from here on.
+    Files in the folder ``leave_out`` are not used as images. This process uses the options
+    ``storage``, for what is named by a URL, from here on.
 
     Raises:
         RequestError: a list of names cannot be read.

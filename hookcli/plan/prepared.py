@@ -43,8 +43,6 @@ if TYPE_CHECKING:
         RunRequest,
         VariantRequest,
     )
-    from hookcli.edits.resolve import ResolvedEdit
-    from hookcli.hooks.operations import FoundOperation
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.models.description import ModelDescription
@@ -144,10 +142,8 @@ class RunSettings(Scope):
         the user gave are in the command.
         """
         shows_all = self.images <= MOST_IMAGES
-        key = (
-            f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, {self.has_several}"
-        )
-        key += f", {self.threads} threads"
+        key = f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, "
+        key += f"{self.has_several}, {self.threads} threads"
         by_default = self.config.tensors.sketch is None
         return key + ", sketches" * (by_default and self.plan.sketches)
 
@@ -237,7 +233,8 @@ def _make_eager(
     loaded: LoadedModel, request: RunRequest, at: At, edited_side: EditedSide, *, has_weights: bool
 ) -> EagerRunner:
     """Choose the layers, and prune; the arguments are those of ``prepare_model``."""
-    module, operations = loaded.module, _find_operations(loaded, request)
+    module, edited = loaded.module, list_edited_forms(request.edits)
+    operations = find_named_operations(loaded, request.layers, request.exclude, edited)
     choose = partial(select_layers, module, request.layers, request.exclude)
     chosen = choose(operations)
     check_prunes(module, request.prunes)
@@ -247,7 +244,8 @@ def _make_eager(
     with pruning.undone_on_error():
         edits = resolve_edits(module, request.edits, edited_side, operations)
         chosen = infer_layouts(loaded, chosen)
-        edits = replace(edits, resolved=_infer_edited(loaded, edits.resolved))
+        inferred = (replace(e, layers=infer_layouts(loaded, e.layers)) for e in edits.resolved)
+        edits = replace(edits, resolved=tuple(inferred))
     return replace(
         EagerRunner.of(loaded, chosen, at),
         edits=edits,
@@ -378,14 +376,3 @@ def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[L
         return ()
     operations = find_named_operations(loaded, cams)
     return infer_layouts(loaded, select_layers(loaded.module, cams, operations=operations))
-
-
-def _infer_edited(loaded: LoadedModel, edits: tuple[ResolvedEdit, ...]) -> tuple[ResolvedEdit, ...]:
-    """Return edits with the layouts that could be inferred for their layers."""
-    return tuple(replace(edit, layers=infer_layouts(loaded, edit.layers)) for edit in edits)
-
-
-def _find_operations(loaded: LoadedModel, request: RunRequest) -> tuple[FoundOperation, ...]:
-    """Return the operations of the model, if the request chooses or edits any."""
-    edited = list_edited_forms(request.edits)
-    return find_named_operations(loaded, request.layers, request.exclude, edited)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.errors import NoBoxError
-from hookcli.hooks.dense import name_not_finite
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.dense import list_not_finite
 from hookcli.images.fit import refuse_unlike
 from hookcli.passes.backward import BackwardSettings, run_backward
 from hookcli.passes.failure import is_out_of_memory
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from hookcli.activations.collector import BatchResult
     from hookcli.images.prepare import PreparedImage
     from hookcli.models.description import ModelDescription
-    from hookcli.passes.forward import Pass
+    from hookcli.passes.forward import PassResult
     from hookcli.plan.prepared import PreparedRun
     from hookcli.products.product import Job, Product
     from hookcli.records.images import Prediction
@@ -68,24 +67,17 @@ class _Forwards:
     """The results of the forwards of a batch.
 
     Attributes:
-        results: one result per forward.
-        predictions: the predictions for each image.
         kinds: which of ``NaN`` and ``Inf`` the output of the model holds, for each result.
     """
 
     results: Sequence[BatchResult]
     predictions: Sequence[tuple[Prediction, ...]]
-    kinds: Sequence[list[str]]
+    kinds: Sequence[frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why images did not go through.
-
-    Attributes:
-        reason: what the model raised, and where.
-        is_memory: the model ran out of memory.
-    """
+    """Why images did not go through, and whether the model ran out of memory."""
 
     reason: str
     is_memory: bool
@@ -107,15 +99,7 @@ class ChunkRunner:
         warn: Callable[[str], None],
         begun: BeganWith,
     ) -> None:
-        """Continue the run after the chunks before.
-
-        Args:
-            prepared: the run.
-            products: what the run makes.
-            writer: writes files of the run folder, and draws pictures.
-            warn: shows the user a warning.
-            begun: what the chunks before have shown.
-        """
+        """Continue the run after the chunks before, which have shown what ``begun`` says."""
         self.chunk = Chunk()
         self.stopped = False
         self._model, self._settings = prepared.model, prepared.settings
@@ -171,13 +155,12 @@ class ChunkRunner:
         If it is not known what the model takes, only pixels of the same shape as those of the first
         image that went through can.
         """
+        if self._model.loaded.knows_input:
+            return list(images)
         fitting = []
         for image in images:
             shape = () if image.pixels is None else tuple(image.pixels.shape)
-            reason = ""
-            if self._model.loaded.prepare.channels is None:
-                reason = refuse_unlike(self._first_shape, shape)
-            if reason:
+            if reason := refuse_unlike(self._first_shape, shape):
                 self._skipped[image.key] = SkippedImage(image.file, reason)
             else:
                 fitting.append(image)
@@ -233,7 +216,7 @@ class ChunkRunner:
                 results = self._run_pass([image.key for image in batch], pixels)
                 predictions = [each for result in results for each in loaded.read(result.output)]
                 with loaded.guard():
-                    kinds = [_kinds_of(result.output) for result in results]
+                    kinds = [list_not_finite(result.output) for result in results]
         except (BrokenForwardError, NoBoxError) as error:
             if isinstance(error, BrokenForwardError):
                 self._one_at_a_time |= error.one_at_a_time
@@ -270,15 +253,13 @@ class ChunkRunner:
             for key in result.keys:
                 self._images[key] = _add_effects(self._images[key], result, loaded)
             self._add(result, seen)
-            for kind in kinds:
+            for kind in sorted(kinds, reverse=True):  # NaN first
                 self.chunk.broken.setdefault(kind, result.keys[0])
 
     def _add(self, result: BatchResult, seen: Mapping[str, Tensor]) -> None:
         """Add what was observed in a forward to the chunk, and let all products collect from it.
 
-        Args:
-            result: what was observed.
-            seen: the pixels of the images that went through, by their keys.
+        ``seen`` has the pixels of the images that went through, by their keys.
         """
         chunk, loaded = self.chunk, self._model.loaded
         chunk.called |= result.called
@@ -348,14 +329,8 @@ def _record_image(image: PreparedImage, predictions: tuple[Prediction, ...]) -> 
     )
 
 
-def _kinds_of(output: object) -> list[str]:
-    """Return which of ``NaN`` and ``Inf`` the output of the model holds."""
-    names = " ".join(name_not_finite(tensor) for _, tensor in named_tensors(output))
-    return [kind for kind in ("NaN", "Inf") if kind in names]
-
-
-def _choose_pass(prepared: PreparedRun) -> Pass:
-    """Return what runs images through the model: forward only, or forward and backward."""
+def _choose_pass(prepared: PreparedRun) -> Callable[..., PassResult]:
+    """Return ``run_forward`` or ``run_backward``, with the settings of the run."""
     config, focus, style = prepared.settings.config, prepared.focus, prepared.settings.style
     save, sketch = config.tensors.save, prepared.settings.plan.sketches
     if config.backward is None or prepared.scorer is None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_chunk, write_top
-from hookcli.summary.top_images import TopTally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +25,8 @@ _MOST_WAITING = 2  # at most this many chunks wait to be written
 class ChunkWriter:
     """Writes chunks while the model works on the next one, and adds them up in their order.
 
+    It goes on after the chunks of an interrupted run that can still be used.
+
     Attributes:
         done: how many chunks have been added to the totals; all of them are on disk.
         top: the images that fire each channel most, of the chunks on disk.
@@ -41,15 +42,13 @@ class ChunkWriter:
         totals: Chunk,
         listener: ProgressListener,
     ) -> None:
-        self.done = 0
+        self.top = resume_chunks(settings, sources, folder, totals, listener)
+        self.done = self._written = self.top.chunks  # written: changed by the writing thread alone
         self.grids = GridWriter(folder.write, settings.style, settings.config.run.model.name)
         self.listener = listener
-        self._settings, self._sources = settings, sources
-        self._folder, self._totals = folder, totals
+        self._settings, self._folder, self._totals = settings, folder, totals
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Chunk]] = []
-        self._written = 0  # chunks on disk; changed by the writing thread alone after ``resume``
-        self.top = TopTally(settings.config.top_images * settings.has_several)
         self._places = {source.key: place for place, source in enumerate(sources)}
 
     def __enter__(self) -> ChunkWriter:
@@ -62,13 +61,6 @@ class ChunkWriter:
         finally:
             self._thread.shutdown(cancel_futures=True)
             self.grids.close()
-
-    def resume(self) -> None:
-        """Go on after the chunks of an interrupted run that can still be used."""
-        self.top = resume_chunks(
-            self._settings, self._sources, self._folder, self._totals, self.listener
-        )
-        self.done = self._written = self.top.chunks
 
     def put(self, ended: EndedChunk, jobs: Sequence[Job]) -> None:
         """Queue a chunk to be written; wait while too many chunks are in the queue."""

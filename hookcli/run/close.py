@@ -42,13 +42,6 @@ def close_run(
 ) -> RunResult:
     """Diagnose the run and write the files that come at its end, the manifest last.
 
-    Args:
-        folder: the run folder.
-        prepared: the prepared run.
-        products: what the run makes.
-        totals: the results of all images.
-        top: the images that fire each channel most.
-
     Raises:
         RequestError: an edit changed nothing.
         NoImageError: no image could be used; the list of skipped images is written.

@@ -45,12 +45,6 @@ def diagnose(
     """Find the layers that did not run, and all findings.
 
     The model may run again, to find out which module made a NaN.
-
-    Args:
-        model: the model and the images.
-        settings: the settings of the run.
-        scorer: computes the score at which a backward starts; None without a backward.
-        totals: the totals of all images.
     """
     uncalled = tuple(_find_uncalled(model.runner, totals))
     evidence = Evidence(

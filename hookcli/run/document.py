@@ -54,16 +54,8 @@ def assemble_facts(
 
 
 def assemble_document(
-    facts: FinishedRun,
-    shown: Mapping[str, Any],
-    style: GridStyle,
+    facts: FinishedRun, shown: Mapping[str, Any], style: GridStyle
 ) -> ReportDocument:
-    """Return what ``report.json`` holds.
-
-    Args:
-        facts: the facts of the manifest.
-        shown: what the products of the run give the page.
-        style: how feature maps are drawn.
-    """
+    """Return what ``report.json`` holds; ``shown`` is what the products give the page."""
     fields = {**to_fields(facts), "focus": None, **shown}
     return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

@@ -76,7 +76,6 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         prepared.model.runner.unchanged(),
         ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
     ):
-        writer.resume()
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         products = list_products(settings)
@@ -84,9 +83,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         runner = ChunkRunner(prepared, products, writer.grids, listener.warn, begun)
         try:
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
-                for number, images in _read_chunks(
-                    prepared, writer, folder.lock_descriptor, runner
-                ):
+                lock = folder.lock_descriptor
+                for number, images in _read_chunks(prepared, writer, lock, runner):
                     writer.put(*runner.run(number, images))
                     clock.lap("forward")
                 # this takes 0.07 s, and is done while the grids are being written

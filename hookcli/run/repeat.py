@@ -73,12 +73,9 @@ def check_first_batch(
 
 
 def _find_first(prepared: PreparedRun, number: int, first: str) -> list[PreparedImage]:
-    """Return the image that ran first, alone, and those that shared the next forward.
+    """Return the image that ran first in a chunk, alone, and those that shared the next forward.
 
-    Args:
-        prepared: the run.
-        number: the chunk that they are in.
-        first: the key of the image that ran first.
+    ``first`` is the key of the image that ran first.
     """
     size, model = prepared.settings.config.batch_size, prepared.model
     sources = model.sources[number * chunk_size(size) : (number + 1) * chunk_size(size)]
@@ -122,10 +119,7 @@ def _write_nothing(name: str, _data: bytes) -> str:
 def _find_change(stored: _Rows, now: _Rows, dtype: str) -> str:
     """Return the first figure that is not the stored one, in words; empty if all are.
 
-    Args:
-        stored: the rows to compare with.
-        now: the other rows.
-        dtype: the dtype of the model.
+    ``dtype`` is that of the model.
     """
     for key, row in stored.items():
         image, call_id = key
