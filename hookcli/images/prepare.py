@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from hookcli.errors import HookcliError, ModelError
 from hookcli.images.decode import UndecodableError
 from hookcli.images.fit import refuse_unlike
+from hookcli.records.images import ImageResult
 from hookcli.store.places.storage import list_options, use_options
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageContent, ImageSource
-    from hookcli.records.images import FileState
+    from hookcli.records.images import FileState, Prediction
 
 T = TypeVar("T")
 
@@ -58,6 +59,19 @@ class PreparedImage:
     reason: str = ""
     size: tuple[int, int] = (0, 0)
     note: str = ""
+
+    def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
+        """Return what is recorded of the image when it has gone through the model."""
+        assert self.pixels is not None  # noqa: S101  without pixels it goes through no model
+        return ImageResult(
+            self.key,
+            self.file,
+            *self.size,
+            self.state.sha256,
+            predictions,
+            (1, *self.pixels.shape),
+            self.note,
+        )
 
 
 def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:

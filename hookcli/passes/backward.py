@@ -40,16 +40,12 @@ IMAGE_NOT_NEEDED = "the gradient of the image was not asked for: use --input-gra
 
 @dataclass(frozen=True, slots=True)
 class BackwardSettings:
-    """What all backwards of a run collect.
+    """What all backwards of a run collect; the rest is as in ``ForwardSettings``.
 
     Attributes:
-        runner: runs the model; if its tensors are changed, every image also runs without changes.
-        style: how gradients are drawn.
         score: computes the score at which the backward starts from the model's output.
         wanted: what is recorded and drawn of the backward.
         cams: the layers for each of which a Grad-CAM is made.
-        save: which tensors are kept; None for none.
-        sketch: take a sketch of every tensor.
     """
 
     runner: EagerRunner

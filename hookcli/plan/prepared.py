@@ -21,7 +21,7 @@ from hookcli.passes.runner import Side
 from hookcli.passes.unchanged import goes_through
 from hookcli.plan.attention import choose_attention
 from hookcli.plan.estimate import make_plan
-from hookcli.plan.folder import choose_style, name_folder, plan_names
+from hookcli.plan.folder import choose_style, name_folder
 from hookcli.products.focus import find_focus
 from hookcli.products.outlook import Outlook
 from hookcli.products.product import Scope
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from hookcli.plan.images import FoundImages
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
-    from hookcli.store.places import names
 
 
 M = TypeVar("M", bound="ModelDescription")
@@ -64,9 +63,7 @@ class PreparedModel:
     """A model that is ready to run, and the images for it.
 
     Attributes:
-        request: the request that it was made from.
         loaded: what is known of the model.
-        runner: runs the model.
         sources: the images in order; in a long run they are read when they are needed.
         skipped: what was named but cannot be used.
         fitter: makes images ready for the model.
@@ -153,8 +150,6 @@ class PreparedRun:
     """A run that is ready: everything that can be checked beforehand has been checked.
 
     Attributes:
-        model: the model and the images.
-        settings: what was asked, and how it will be done.
         scorer: computes the score of an output; None for a run without a backward.
         cams: the layers for each of which a Grad-CAM is drawn.
         focus: masks (2, H, W) of the inside and the outside of the box of ``--focus``; None without
@@ -171,23 +166,10 @@ class PreparedRun:
     workers: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def planned_names(self) -> names.PlannedNames:
-        """The names of the files that the run may write."""
-        return plan_names(self.settings.config, self.model.sources)
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedAblation:
-    """An ablation that is ready.
-
-    Attributes:
-        model: the model and the images.
-        config: the request that it was made from.
-        scorer: computes the score of an output.
-        channels_last: pixels and weights are laid out channels last, which is faster for
-            convolutions.
-    """
+    """An ablation that is ready; ``channels_last`` is as in ``RunSettings``."""
 
     model: EagerModel
     config: AblationConfig

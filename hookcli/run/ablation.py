@@ -19,7 +19,7 @@ from hookcli.hooks.change import Change, change
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.passes.call import has_rows, row_of, run_model
-from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.records.images import SkippedImage
 from hookcli.records.rows import ChannelRow
 from hookcli.run.ablation_plan import AblationBatch, plan_ablation
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hookcli.images.prepare import PreparedImage
     from hookcli.plan.prepared import PreparedAblation
     from hookcli.records.calls import Call, Uncalled
+    from hookcli.records.images import ImageResult
     from hookcli.records.runs import ModelInfo
     from hookcli.run.ablation_plan import AblationLayer, AblationPlan
 
@@ -108,9 +109,6 @@ class _Ablation:
     """Runs images and adds up their scores.
 
     Attributes:
-        prepared: the model and the images.
-        plan: what is zeroed.
-        forward_done: called after each forward.
         images: the images that have gone through.
         sums: the sum of the scores with nothing zeroed, and the sum with the channel zeroed, by
             module path and channel.
@@ -191,16 +189,8 @@ class _Ablation:
 
     def _describe(self, image: PreparedImage, output: object) -> ImageResult:
         predictions = self.prepared.model.loaded.read(output)
-        return ImageResult(
-            image.key,
-            image.file,
-            *image.size,
-            image.state.sha256,
-            predictions=predictions[0] if len(predictions) == 1 else (),
-            pixels_shape=(1, *image.pixels.shape) if image.pixels is not None else (),
-            note=image.note,
-            score=self.prepared.scorer(output).score,
-        )
+        result = image.record(predictions[0] if len(predictions) == 1 else ())
+        return replace(result, score=self.prepared.scorer(output).score)
 
 
 @dataclass(slots=True)
@@ -208,9 +198,7 @@ class _Zeroing:
     """Zeroes, in the output of a layer, the channels of the batch that is running.
 
     Attributes:
-        layers: the layers whose channels are zeroed.
         size: the height and width of what the layers see.
-        batch: the batch that is running.
     """
 
     layers: tuple[AblationLayer, ...]

@@ -22,7 +22,7 @@ from hookcli.passes.forward import (
 )
 from hookcli.plan.prepared import require_eager
 from hookcli.products.product import EndedChunk, Forward
-from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.records.images import SkippedImage
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.tally import Tally
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hookcli.passes.forward import PassResult
     from hookcli.plan.prepared import PreparedRun
     from hookcli.products.product import Job, Product
-    from hookcli.records.images import Prediction
+    from hookcli.records.images import ImageResult, Prediction
     from hookcli.records.layer_records import LayerRecord
     from hookcli.render.draw.grid_writer import GridWriter
 
@@ -247,7 +247,7 @@ class ChunkRunner:
         loaded = self._model.loaded
         self._first_shape = self._first_shape or tuple(pixels.shape[1:])
         for image, predictions in zip(batch, forwards.predictions, strict=True):
-            self._images[image.key] = _record_image(image, predictions)
+            self._images[image.key] = image.record(predictions)
         seen = {image.key: image.pixels for image in batch if image.pixels is not None}
         for result, kinds in zip(forwards.results, forwards.kinds, strict=True):
             for key in result.keys:
@@ -313,19 +313,6 @@ def _add_effects(image: ImageResult, result: BatchResult, loaded: ModelDescripti
     unedited = predictions[index] if len(predictions) == len(result.keys) else ()
     return replace(
         image, score=result.score, unedited=unedited, unedited_score=result.unedited_score
-    )
-
-
-def _record_image(image: PreparedImage, predictions: tuple[Prediction, ...]) -> ImageResult:
-    assert image.pixels is not None  # noqa: S101  a batch holds only images with pixels
-    return ImageResult(
-        image.key,
-        image.file,
-        *image.size,
-        image.state.sha256,
-        predictions,
-        (1, *image.pixels.shape),
-        image.note,
     )
 
 

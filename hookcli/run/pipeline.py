@@ -18,6 +18,7 @@ from hookcli.images.prepare import prepare_images
 from hookcli.models.device import use_threads
 from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.clock import Clock
+from hookcli.plan.folder import plan_names
 from hookcli.plan.prepare import prepare_run
 from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
@@ -107,14 +108,14 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
     """Return the folder of the run; nothing is opened or written yet."""
-    asked = prepared.settings.config.folder
+    config = prepared.settings.config
     return RunFolder(
         prepared.settings.plan.out_dir,
         describe_request(prepared.model, prepared.settings),
-        prepared.planned_names,
-        replace_run=asked.out is None,
-        replace_any=asked.overwrite,
-        resume=asked.resume,
+        plan_names(config, prepared.model.sources),
+        replace_run=config.folder.out is None,
+        replace_any=config.folder.overwrite,
+        resume=config.folder.resume,
     )
 
 
