@@ -187,14 +187,9 @@ def prepare_model(
 ) -> PreparedModel:
     """Load the model, fit the images to it, and make what runs it.
 
-    This is where the way of running a model is chosen.
-
-    Args:
-        request: the request; its values have been checked.
-        found: the images that the request names.
-        edited_side: the side of an edit that names none.
-        at: the sides of the layers that are observed.
-        has_weights: without weights the model is good for a plan alone, and is not pruned.
+    This is where the way of running a model is chosen. The values of the request have been checked.
+    ``edited_side`` is the side of an edit that names none. Without weights the model is good for a
+    plan alone, and is not pruned.
 
     Raises:
         RequestError: no layer matched, or an edit names something that the model does not have.

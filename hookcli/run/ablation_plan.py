@@ -107,10 +107,7 @@ def plan_ablation(
 ) -> AblationPlan:
     """Return which channels of the layers can be zeroed, and in which forwards.
 
-    Args:
-        model: the model, with or without its weights.
-        style: which channels are zeroed, and how many at once.
-        pixels: those of an image, if one is ready; otherwise the first image is prepared.
+    The model may be without weights. If no ``pixels`` are ready, the first image is prepared.
 
     Raises:
         RequestError: a layer has no channels, or not those that were asked for, or no layer runs.
