@@ -65,8 +65,8 @@ def run_on_cluster(
     )
     with (
         use_threads(cluster.cpus),
-        make_folder(prepared) as folder,
         closing(model.runner),
+        make_folder(prepared) as folder,
         RayCluster(cluster, setup) as ray_cluster,
     ):
         facts = list_facts(model.loaded, setup, settings.config)

@@ -12,6 +12,7 @@ from hookcli import errors
 from hookcli.cluster.code import hash_own_code
 from hookcli.images.read import file_state
 from hookcli.models.fingerprint import hash_weights
+from hookcli.models.source import find_versions
 from hookcli.passes.environment import list_packages
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import REQUEST
@@ -121,6 +122,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
     return WorkerFacts(
         platform.node(),
         {
+            **find_versions([config.run.model.name.partition(":")[0]]),  # of one's own package
             **loaded.source.list_versions(loaded.module),
             "Python": platform.python_version(),
             **list_packages(),

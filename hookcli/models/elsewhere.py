@@ -45,7 +45,7 @@ _HUBS = (
 
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
-    """Return what to type if a file, a hub or a source other than the name's knows ``name``.
+    """Return what to type if ``name`` is that of a file, or of a model that has another name here.
 
     It is None for names that hookcli may know.
     """
@@ -63,12 +63,12 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
         return RequestError(
             f"no model is called {name!r}", f"is it {place}.py:{function or 'FUNCTION'}?"
         )
-    if error := _explain_form(name, _YOLO):
+    corrections = (source.correct(name) for source in sources)
+    if error := next(filter(None, corrections), None) or _explain_form(name, _YOLO):
         return error
     if _may_be_file(name):
         return RequestError(f"there is no file {name!r}", _NAMES)
-    corrections = (source.correct(name) for source in sources)
-    return next(filter(None, corrections), None) or _explain_form(name, *_HUBS)
+    return _explain_form(name, *_HUBS)
 
 
 def _explain_form(name: str, *forms: tuple[str, str, str]) -> RequestError | None:

@@ -15,7 +15,7 @@ from torch import nn
 from hookcli.errors import ModelError, RequestError
 from hookcli.models.build import build_random, seeded
 from hookcli.models.fingerprint import hash_weights
-from hookcli.models.source import ModelWithWeights, Source, find_versions
+from hookcli.models.source import ModelWithWeights, Source
 from hookcli.models.structure import check_structure
 from hookcli.outside.files import open_regular
 from hookcli.outside.foreign import ForeignCode, Surroundings
@@ -43,11 +43,6 @@ class OwnCode(Source):
     @classmethod
     def find(cls, name: str, seed: int) -> OwnCode:
         return cls(name, _find_builder(name, seed))
-
-    def list_versions(self, module: nn.Module) -> dict[str, str]:
-        """Return also the version of the package in the name."""
-        place = self.name.partition(":")[0]
-        return super().list_versions(module) | find_versions([place])
 
     def guard(self) -> ForeignCode:
         """Return a ``with`` block in which any exception becomes a ModelError."""

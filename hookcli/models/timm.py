@@ -40,7 +40,7 @@ class Timm(Source):
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return the name of a model that was named as on the hub, or without ``timm:``."""
+        """Return what to type if a model was named as on the hub, or without ``timm:``."""
         if on_hub := _ON_HUB.fullmatch(name):
             return RequestError(f"no model is called {name!r}", f"timm:{on_hub[1]}")
         if "/" in name or ":" in name or not _is_timm_name(name):

@@ -88,7 +88,7 @@ class Torchvision(Source):
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return the name of a builder that was named by its place in torchvision."""
+        """Return what to type if a builder was named by its place in torchvision."""
         package, _, short = name.rpartition(".")
         if package != "torchvision.models" or short not in cls.list_names():
             return None

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from hookcli.records.report import DEFINED_VERSIONS
+from hookcli.records.report import DEFINED_VERSIONS, PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-
-_PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 
 
 def list_versions(
@@ -51,7 +48,7 @@ def list_versions(
 
 def list_packages() -> dict[str, str]:
     """Return the versions of hookcli and the packages that every run uses, by name."""
-    return {name: metadata.version(name) for name in _PACKAGES}
+    return {name: metadata.version(name) for name in PACKAGES}
 
 
 def _name_processor(device: torch.device) -> str:

@@ -247,7 +247,8 @@ def prepare_side(request: VariantRequest, found: FoundImages, at: At) -> Side:
             threads=request.threads,
             seed=request.run.model.seed,
         )
-    _refuse_unless_eager(model, {"channels-last": request.channels_last})
+    asked = {"channels-last": request.channels_last, "threads": request.threads}
+    _refuse_unless_eager(model, asked)
     return Side(request, model.loaded.info, runner, model.sources, model.skipped, model.fitter)
 
 
@@ -294,8 +295,13 @@ def add_score(
     """
     config = settings.config
     if not isinstance(model, EagerModel):
-        asked = {"gradients": config.backward, "--attention": config.attention}
-        _refuse_unless_eager(model, {**asked, "--save-weights": config.save_weights})
+        asked = {
+            "gradients": config.backward,
+            "--attention": config.attention,
+            "--save-weights": config.save_weights,
+            "--cluster": config.machine.cluster,
+        }
+        _refuse_unless_eager(model, asked)
         return PreparedRun(model, settings)
     backward, loaded = config.backward, model.loaded
     scorer = None if backward is None else loaded.scorer(backward)

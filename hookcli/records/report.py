@@ -30,8 +30,10 @@ from hookcli.records.shared_fields import (
 
 _SHOWN_VERSIONS = ("hookcli", "torch", "torchvision")  # that page.html.j2 names
 _TEXT = {"type": "string"}
+PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
+"""On whose versions every run depends."""
 _VERSIONS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("hookcli", "torch", "torchvision", "pillow", "numpy"), _TEXT),
+    **dict.fromkeys(PACKAGES, _TEXT),
     "timm": {**_TEXT, "description": "Empty where no part of the model is timm's."},
     "python": _TEXT,
     "platform": _TEXT,

@@ -72,8 +72,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     totals = Chunk()
     with (
         use_threads(config.machine.threads),
-        make_folder(prepared) as folder,
         closing(prepared.model.runner),
+        make_folder(prepared) as folder,
         prepared.model.runner.unchanged(),
         ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
     ):
