@@ -44,7 +44,8 @@ from hookcli.store.run_files import (
     read_json,
     require_file,
 )
-from hookcli.store.shards import array_dtype, check_shard, read_index, read_rows
+from hookcli.store.shards import array_dtype, read_rows
+from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -156,7 +157,8 @@ class Run:
         try:
             names = list(filter(is_records_file, self.manifest["files"]))
             if not names:  # written by an earlier version
-                names = list(filter(is_records_file, self._list_records()))
+                with open_folder(self.folder) as folder:
+                    names = [name for name, _ in folder.entries(RECORDS) if is_records_file(name)]
                 names += [RECORDS] * (self.files.measure(RECORDS) is not None)
             files = [self.files.file(each) for each in names if self.files.has(each)]
             if not files:
@@ -164,10 +166,6 @@ class Run:
             return read_records(files)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(self.folder / RECORDS, error) from error
-
-    def _list_records(self) -> list[str]:
-        with open_folder(self.folder) as folder:
-            return [name for name, _ in folder.entries(RECORDS)]
 
     def figures(self) -> pyarrow.Table:
         """Return the rows of ``layers.csv`` as a table with typed columns.
@@ -270,7 +268,8 @@ class Run:
         """
         shape = self.shape_of(call_id)
         for tensor in self.saved[call_id]:
-            check_shard(self.files, tensor)  # before memory is taken for what the index promises
+            # Before memory is taken for what the index promises.
+            read_rows(self.files, tensor, 0, 0)
         row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
         tensors = self.saved[call_id]
         whole = np.empty(shape, np.result_type(*map(array_dtype, tensors)))
@@ -323,7 +322,7 @@ def load_run(folder: str | Path) -> Run:
     damage = list_damage(listed.sizes, files.measure)
     for name in filter(holds_data, damage):
         raise RequestError(f"the run in {str(folder)!r} is damaged: {damage[name]}", AGAIN)
-    saved = read_index(files) if INDEX in listed.files else {}
+    saved = read_json(files, INDEX, TensorIndex)[1].calls if INDEX in listed.files else {}
     return Run(files, document, saved, tuple(damage.values()))
 
 
