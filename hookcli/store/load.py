@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import io
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,8 +13,7 @@ import numpy as np
 from hookcli.errors import RequestError
 from hookcli.outside.documents import MOST_BYTES, DamagedError, convert, value_types
 from hookcli.outside.files import read_regular
-from hookcli.outside.notebook import MOST_PICTURES, MOST_ROWS, render_layers
-from hookcli.outside.png import MOST_BYTES as MOST_PNG
+from hookcli.outside.notebook import MOST_ROWS, read_pictures, render_layers
 from hookcli.outside.urls import to_place
 from hookcli.records.golden import golden_facts
 from hookcli.records.report import FileList
@@ -217,13 +214,8 @@ class Run:
             f"the run folder: {self.folder}",
         ]
         rows = [_layer_cells(row) for row in layers[:MOST_ROWS]]
-        return render_layers(title, notes, rows, len(layers), self._read_grids())
-
-    def _read_grids(self) -> Iterator[tuple[str, bytes]]:
-        names = list(filter(is_grid, self.manifest["files"]))
-        for name in names[:MOST_PICTURES]:
-            with suppress(OSError, ValueError):
-                yield PurePosixPath(name).stem, read_regular(self.files.file(name), MOST_PNG)
+        pictures = read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
+        return render_layers(title, notes, rows, len(layers), pictures)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.
