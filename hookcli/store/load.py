@@ -77,11 +77,6 @@ class _ShownFacts:
     findings: tuple[Finding, ...] = ()
 
 
-def _say_run(run: Run) -> str:
-    """Return ``Run('s2', 12 images, 17 calls)``."""
-    return f"Run({str(run.folder)!r}, {len(run.images)} images, {len(run.calls)} calls)"
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """A finished run, opened with ``load_run``.
@@ -106,7 +101,9 @@ class Run:
     saved: Mapping[str, tuple[SavedTensor, ...]]
     damage: tuple[str, ...] = ()
     _places: dict[str, _Places] = field(default_factory=dict, compare=False)
-    __repr__ = _say_run  # the generated one would hold the whole manifest
+
+    def __repr__(self) -> str:  # the generated one would hold the whole manifest
+        return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.calls)} calls)"
 
     @property
     def folder(self) -> Place:
@@ -177,7 +174,8 @@ class Run:
 
         rows = self.layers
         known = list(rows[0]) if rows else list(_TYPES)
-        schema = pa.schema([(name, getattr(pa, _column_type(name))()) for name in known])
+        arrow = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+        schema = pa.schema([(name, arrow[_TYPES.get(name, str)]) for name in known])
         try:
             return pa.Table.from_pylist(rows, schema)
         except (pa.ArrowException, OverflowError) as error:
@@ -376,11 +374,6 @@ def _find_places(run: Run, call_id: str) -> _Places:
 def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:
     words = [str(row.get(name, "")) for name in ("call_id", "module_type", "shape")]
     return layer_cells(words[0], words[1], words[2], row)
-
-
-def _column_type(name: str) -> str:
-    """Return the name of the Arrow type of a column of ``layers.csv``."""
-    return {int: "int64", float: "float64", str: "string"}[_TYPES.get(name, str)]
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:
