@@ -113,15 +113,18 @@ class Terminated(SystemExit):
     """A signal ends the process; ``foreign`` tells it from a ``sys.exit()`` of foreign code."""
 
 
+def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
+    """Return a hint with up to three names similar to ``wanted``, or else the other hint."""
+    close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
+    return f"did you mean {', '.join(close)}?" if close else otherwise
+
+
 class UnknownModelError(RequestError):
     """No model has this name."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        close = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
-        super().__init__(
-            f"no model is called {name!r}",
-            f"did you mean {', '.join(close)}?" if close else "list them with: hookcli models",
-        )
+        hint = hint_near(name.lower(), known, "list them with: hookcli models")
+        super().__init__(f"no model is called {name!r}", hint)
 
 
 class NoLayerMatchedError(RequestError):
@@ -129,13 +132,9 @@ class NoLayerMatchedError(RequestError):
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
-        close = difflib.get_close_matches(wanted, list(dict.fromkeys(known)), n=3, cutoff=0.5)
-        super().__init__(
-            f"no {noun} matches {form!r}",
-            f"did you mean {', '.join(close)}?"
-            if close
-            else f"list them with: hookcli layers MODEL{' --ops' * (noun == 'operation')}",
-        )
+        listing = f"list them with: hookcli layers MODEL{' --ops' * (noun == 'operation')}"
+        hint = hint_near(wanted, dict.fromkeys(known), listing)
+        super().__init__(f"no {noun} matches {form!r}", hint)
 
 
 class FilterSyntaxError(RequestError):

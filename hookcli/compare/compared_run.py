@@ -13,7 +13,7 @@ import numpy as np
 from hookcli.compare.facts import check_call, list_saved_options, split_saved
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
-from hookcli.errors import OutputError, RequestError
+from hookcli.errors import RequestError
 from hookcli.outside.documents import (
     MOST_BYTES,
     DamagedError,
@@ -122,7 +122,7 @@ def load_compared_run(name: str) -> ComparedRun:
             raise RequestError(f"{name!r} is neither a run nor a golden file", hint) from error
         raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
     except storage.StorageError as error:
-        raise OutputError(f"cannot read {name!r}: {error.strerror}", storage.TRY_AGAIN) from error
+        raise error.explain(name) from error
     except OSError as error:
         raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from hookcli.compare.compared_run import match_images
-from hookcli.compare.pair import measure_pair
+from hookcli.distance import sketch as sketches
 from hookcli.distance.comparison import ChangedFact, Comparison
-from hookcli.distance.judge import Judge
+from hookcli.distance.judge import CallPair, Judge
+from hookcli.distance.metrics import measure_arrays, measure_figures, measure_sketches
 from hookcli.distance.tolerance import matches
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.records.command import list_value_options
 from hookcli.records.report import DEFINED_VERSIONS
 from hookcli.records.runs import ModelInfo
-from hookcli.records.text import and_more
+from hookcli.records.text import and_more, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hookcli.compare.compared_run import ComparedRun, RunCall
+    from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Match, Tolerance
 
 _SAID_BY_OTHERS = ("task", "trained", "warning")  # of a model: they follow from its other facts
@@ -55,7 +60,7 @@ def diff_runs(
     types: dict[tuple[str, str], dict[str, None]] = {}
     for key, other in shared:
         for one, two in pair_calls(a.calls[key], b.calls[other], match or "id"):
-            judge.add(measure_pair(key, one, two, a, b))
+            judge.add(_measure_pair(key, one, two, a, b))
             if one is not None and two is not None:
                 pair = one.tensor.module_type, two.tensor.module_type
                 types.setdefault(pair, {}).setdefault(one.tensor.call_id)
@@ -229,3 +234,53 @@ def _some(names: Collection[str]) -> str:
     if not names:
         return "none"
     return f"{next(iter(names))!r}" + and_more(len(names) - 1)
+
+
+def _measure_pair(
+    key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
+) -> CallPair:
+    """Measure how far a call of A and the matching call of B are apart, for the image ``key`` of A.
+
+    Whole tensors are preferred to sketches, sketches to tensors of which only a part was saved, and
+    these to figures, which every run has.
+
+    Raises:
+        RequestError: a shard is damaged, or tensors have different shapes than their records.
+    """
+    if a is None or b is None:
+        return CallPair(key, a.tensor if a else None, b.tensor if b else None)
+    if a.tensor.shape != b.tensor.shape or a.tensor.reason or b.tensor.reason:
+        return CallPair(key, a.tensor, b.tensor)
+    return CallPair(key, a.tensor, b.tensor, _measure(a, b, run_a, run_b))
+
+
+def _measure(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
+    if a.read and b.read and not (run_a.saved or run_b.saved):
+        return _measure_saved(a, b, run_a, run_b)
+    one, two = _sketch_of(a, run_a), _sketch_of(b, run_b)
+    if one is not None and two is not None:
+        return measure_sketches((one, two), (a.figures, b.figures))
+    if a.read and b.read and run_a.pooled == run_b.pooled:
+        return _measure_saved(a, b, run_a, run_b)
+    return measure_figures(a.figures, b.figures)
+
+
+def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
+    """Measure the distance of tensors that both runs saved."""
+    assert a.read is not None and b.read is not None  # noqa: S101, PT018
+    one, two = a.read(), b.read()
+    if one.shape != two.shape:
+        raise RequestError(
+            f"the tensors of {a.tensor.call_id!r} are {shape_text(one.shape)} in {run_a.name!r}, "
+            f"and {shape_text(two.shape)} in {run_b.name!r}",
+            "run both again, with the same options of --save tensors",
+        )
+    source = " ".join(["tensors", *dict.fromkeys((*run_a.saved, *run_b.saved))])
+    return replace(measure_arrays(one, two), source=source)
+
+
+def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:
+    """Return the sketch, (67,), taken from the saved tensor if need be; None without either."""
+    if call.sketch is not None or call.read is None or run.saved:
+        return call.sketch
+    return sketches.sketch_values(call.read())

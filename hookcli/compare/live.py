@@ -128,15 +128,9 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
 
 @dataclass(slots=True)
 class _RunEffects:
-    """What ran on the images so far.
+    """What ran on the images so far, and what the edits of both sides did."""
 
-    Attributes:
-        called: the module paths of the layers that ran on either side.
-        effects_a: what the edits of A did.
-        effects_b: what the edits of B did.
-    """
-
-    called: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)  # module paths, on either side
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
 
@@ -148,39 +142,28 @@ class _RunEffects:
 
 
 @dataclass(slots=True)
-class _TensorStore:
-    """Keeps the tensors of A.
+class _SeenCalls:
+    """The calls of one image on both sides, by call id; both methods are observers.
 
     Attributes:
-        seen: a description of each tensor, by call id.
-        values: a copy of each tensor on the host, by call id, until B has run the same call.
+        values: a copy of each tensor of A on the host, until B has run the same call.
+        distances: how far each tensor of B is from that of A.
     """
 
-    seen: dict[str, CallTensor] = field(default_factory=dict)
+    a: dict[str, CallTensor] = field(default_factory=dict)
+    b: dict[str, CallTensor] = field(default_factory=dict)
     values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
-
-    def __call__(self, call: Call, tensor: Tensor) -> None:
-        self.seen[call.id] = _describe(call, tensor)
-        self.values[call.id] = np.array(_to_array(tensor))
-
-
-@dataclass(slots=True)
-class _DistanceMeter:
-    """Measures the tensors of B against those of A.
-
-    Attributes:
-        kept: the tensors of A.
-        seen: a description of each tensor of B, by call id.
-        distances: how far each tensor is from that of A, by call id.
-    """
-
-    kept: _TensorStore
-    seen: dict[str, CallTensor] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
 
-    def __call__(self, call: Call, tensor: Tensor) -> None:
-        self.seen[call.id] = _describe(call, tensor)
-        plain = self.kept.values.pop(call.id, None)
+    def keep(self, call: Call, tensor: Tensor) -> None:
+        """Keep a tensor of A."""
+        self.a[call.id] = _describe(call, tensor)
+        self.values[call.id] = np.array(_to_array(tensor))
+
+    def measure(self, call: Call, tensor: Tensor) -> None:
+        """Measure a tensor of B against that of A, which is kept no longer."""
+        self.b[call.id] = _describe(call, tensor)
+        plain = self.values.pop(call.id, None)
         if plain is not None and plain.shape == tuple(tensor.shape):
             self.distances[call.id] = measure_arrays(plain, _to_array(tensor))
 
@@ -211,17 +194,12 @@ def _compare_image(
     a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, outcome: _RunEffects
 ) -> Iterator[CallPair]:
     """Yield the pairs of one image, in the order in which the calls complete in A."""
-    kept = _TensorStore()
-    meter = _DistanceMeter(kept)
-    run_side(a, image_a, kept, outcome.called, outcome.effects_a)
-    run_side(b, image_b, meter, outcome.called, outcome.effects_b)
-    for call_id, other in pair_ids(tuple(kept.seen), tuple(meter.seen)):
-        yield CallPair(
-            image_a.key,
-            kept.seen.get(call_id),
-            meter.seen.get(other),
-            meter.distances.get(call_id),
-        )
+    seen = _SeenCalls()
+    run_side(a, image_a, seen.keep, outcome.called, outcome.effects_a)
+    run_side(b, image_b, seen.measure, outcome.called, outcome.effects_b)
+    for call_id, other in pair_ids(tuple(seen.a), tuple(seen.b)):
+        distance = seen.distances.get(call_id)
+        yield CallPair(image_a.key, seen.a.get(call_id), seen.b.get(other), distance)
 
 
 def _describe(call: Call, tensor: Tensor) -> CallTensor:

@@ -115,14 +115,6 @@ def _name_content(file: io.BufferedIOBase) -> str:
     return "is not an image that can be read"
 
 
-def to_upright_rgb(image: Image.Image) -> Image.Image:
-    """Return the picture as 8-bit RGB on white, turned as its EXIF data says.
-
-    ``image`` is unchanged. Greys of more than 8 bits are scaled to 8.
-    """
-    return _turn(*_to_stored_rgb(image))
-
-
 def _to_stored_rgb(image: Image.Image) -> tuple[Image.Image, int]:
     """Return the picture as RGB, turned as it is stored, and its orientation, 1 for upright."""
     image.load()

@@ -16,7 +16,6 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 from hookcli.errors import RequestError
 from hookcli.images.decode import image_suffixes
 from hookcli.images.filesystems import choose_filesystem
-from hookcli.images.remote import storage_error
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.files import NotRegularError
 from hookcli.outside.urls import to_local, to_place
@@ -140,7 +139,7 @@ def _expand_or_skip(
     try:
         return expand(name, rules)
     except StorageError as error:
-        raise storage_error(name, error) from error
+        raise error.explain(name) from error
     except OSError as error:
         return [SkippedImage(name, f"cannot be read: {error.strerror or error}")]
 

@@ -26,11 +26,7 @@ _NO_PAIR = "holds pixels; a pair is of two pictures"
 
 
 def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
-    """Raise if no image is left.
-
-    Raises:
-        NoImageError: there is none.
-    """
+    """Raise a NoImageError if no image is left."""
     if sources:
         return
     first = skipped[0] if skipped else SkippedImage("", "no image was given")

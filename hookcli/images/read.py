@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from hookcli.images.decode import UndecodableError, decode
 from hookcli.images.filesystems import choose_filesystem
-from hookcli.images.remote import storage_error
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.records.frames import spread_evenly
@@ -179,7 +178,7 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
     except NotRegularError:
         return state
     except StorageError as error:
-        raise storage_error(file, error) from error
+        raise error.explain(file) from error
     except (OSError, ValueError):
         return FileState(file)
 
@@ -193,7 +192,7 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
     except NotRegularError as error:
         raise UndecodableError("is not a regular file") from error
     except StorageError as error:
-        raise storage_error(file, error) from error
+        raise error.explain(file) from error
     except OSError as error:
         raise _cannot_read(error) from error
     except ValueError as error:  # the name contains a NUL

@@ -6,7 +6,6 @@ import io
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from hookcli.errors import OutputError
 from hookcli.images.decode import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.urls import Url, to_place
@@ -103,8 +102,3 @@ def _find_marked(names: dict[str, int]) -> set[str]:
     """Return the folders that may be those of runs, by the names of their files."""
     marks = {REQUEST, MANIFEST}
     return {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}
-
-
-def storage_error(file: str, error: OSError) -> OutputError:
-    """Return the error for an image whose storage cannot be reached; it must not be skipped."""
-    return OutputError(f"cannot read {file!r}: {error.strerror}", storage.TRY_AGAIN)

@@ -145,13 +145,6 @@ def cannot_write(file: Place, error: OSError) -> OutputError:
     )
 
 
-def cannot_read(file: Place, error: OSError) -> OutputError:
-    """Return the error for a file of the run folder that could not be read."""
-    return OutputError(
-        f"cannot read {str(file)!r}: {error.strerror or error}", "choose another folder with -o"
-    )
-
-
 def not_ours_error(file: Place) -> OutputError:
     """Return the error for an existing file that no run is known to have written."""
     return OutputError(

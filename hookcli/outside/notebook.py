@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import base64
 import io
+from contextlib import suppress
 from html import escape
+from itertools import islice
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_terminal
-from hookcli.outside.png import decode_png
+from hookcli.outside.files import read_regular
+from hookcli.outside.png import MOST_BYTES, decode_png
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 MOST_ROWS = 30
 MOST_PICTURES = 4
@@ -50,6 +55,15 @@ def render_layers(
     shown = "".join(_image(caption, data) for caption, data in pictures)
     below = f'<div style="{_PICTURES}">{shown}</div>' if shown else ""
     return f"<div><div><b>{_text(title)}</b></div>{lines}{table}{more}{below}</div>"
+
+
+def read_pictures(
+    names: Iterable[str], locate: Callable[[str], Path]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the stems and contents of the first pictures, as far as they can be read."""
+    for name in islice(names, MOST_PICTURES):
+        with suppress(OSError, ValueError):
+            yield PurePosixPath(name).stem, read_regular(locate(name), MOST_BYTES)
 
 
 def _row(cells: Sequence[str], tag: str) -> str:

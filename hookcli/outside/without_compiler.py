@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 T = TypeVar("T")
 _Function = TypeVar("_Function", bound="Callable[..., object]")
@@ -36,18 +37,14 @@ _UTILITIES = "torch._dynamo.utils"
 _KERNELS = "triton.runtime.jit"
 
 
-@contextmanager
-def importing_torchvision() -> Iterator[None]:
+def importing_torchvision() -> AbstractContextManager[None]:
     """Return a ``with`` block in which torchvision is imported without the compiler."""
-    with _stand_in(_UTILITIES, is_compile_supported=_is_compile_supported):
-        yield
+    return _stand_in(_UTILITIES, is_compile_supported=_is_compile_supported)
 
 
-@contextmanager
-def importing_flop_counter() -> Iterator[None]:
+def importing_flop_counter() -> AbstractContextManager[None]:
     """Return a ``with`` block in which ``torch.utils.flop_counter`` is imported without triton."""
-    with _stand_in(_KERNELS, JITFunction=_Kernel):
-        yield
+    return _stand_in(_KERNELS, JITFunction=_Kernel)
 
 
 def call_without_compiler(function: Callable[[], T]) -> T:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
 from hookcli.outside.documents import Axes, Sha256, said
-from hookcli.outside.files import read_regular
-from hookcli.outside.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, render_layers
-from hookcli.outside.png import MOST_BYTES
+from hookcli.outside.notebook import MOST_NOTES, MOST_ROWS, read_pictures, render_layers
 from hookcli.records.rules import RULES
 from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import and_more, count, shape_text
@@ -150,21 +147,15 @@ class RunResult:
             for row in self.rows[:MOST_ROWS]
         ]
         title = run_title(self.model.name, len(self.rows), len(self.images))
-        return render_layers(title, notes, rows, len(self.rows), self._read_grids())
+        grids = dict.fromkeys(grid.file for grid in self.grids if self.out_dir)
+        pictures = read_pictures(grids, Path(self.out_dir).joinpath)
+        return render_layers(title, notes, rows, len(self.rows), pictures)
 
     def _list_places(self) -> Iterator[str]:
         if self.skipped:
             yield f"{count(len(self.skipped), 'image')} skipped"
         if self.out_dir:
             yield f"the run folder: {self.out_dir}"
-
-    def _read_grids(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the names and contents of the first grids, as far as they are on this machine."""
-        if not self.out_dir:
-            return
-        for file in list(dict.fromkeys(grid.file for grid in self.grids))[:MOST_PICTURES]:
-            with suppress(OSError, ValueError):
-                yield Path(file).stem, read_regular(Path(self.out_dir) / file, MOST_BYTES)
 
 
 def run_title(model: str, calls: int, images: int) -> str:

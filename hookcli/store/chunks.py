@@ -1,6 +1,7 @@
 """Chunks of an unfinished run, saved in the run folder and read again by ``--resume``.
 
-The files of a chunk that another process writes are complete or absent.
+The files of a chunk that another process writes are complete or absent. A file that cannot be
+written or deleted is an OutputError.
 """
 
 from __future__ import annotations
@@ -24,11 +25,7 @@ _HASH_LINE = 65  # bytes
 
 
 def write_chunk(folder: RunFolder, chunk: Chunk) -> None:
-    """Save a chunk, after everything else that it wrote is on disk.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Save a chunk, after everything else that it wrote is on disk."""
     folder.write(chunk_file(chunk.number), _encode(chunk))
 
 
@@ -43,11 +40,7 @@ def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
 
 
 def write_top(folder: RunFolder, top: TopTally) -> None:
-    """Save the top images, with the number of chunks that they cover.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Save the top images, with the number of chunks that they cover."""
     folder.write(TOP, top.to_bytes())
 
 
@@ -58,11 +51,7 @@ def read_top(folder: RunFolder, images: int) -> TopTally | None:
 
 
 def remove_chunks(folder: RunFolder, first: int) -> None:
-    """Delete the saved chunks from number ``first`` on.
-
-    Raises:
-        OutputError: a file cannot be deleted.
-    """
+    """Delete the saved chunks from number ``first`` on."""
     kept = {TOP, *map(chunk_file, range(first))}
     folder.remove(folder.list_chunks() - kept)
 
@@ -99,7 +88,6 @@ class ChunkFiles:
 
         Raises:
             OSError: the run folder is gone.
-            OutputError: a file cannot be written.
         """
         last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)
         with open_folder(place) as folder:

@@ -202,11 +202,7 @@ class RunFolder:
         self._journal = self._lock = None
 
     def _check_lock(self) -> None:
-        """Raise before anything is changed if another run may have the lock now.
-
-        Raises:
-            OutputError: it may.
-        """
+        """Raise an OutputError, before anything is changed, if another run may have the lock."""
         if self._lock is not None:
             self._lock.check()
 
@@ -256,11 +252,7 @@ class RunFolder:
         self._journal = journal
 
     def _measure(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of files that the run has written.
-
-        Raises:
-            OutputError: a file was deleted.
-        """
+        """Return the sizes of files that the run has written; one that is gone is an error."""
         sizes: dict[str, int] = {}
         for name, size in self._folder.measure(names).items():
             if size is None:

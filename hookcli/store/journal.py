@@ -2,7 +2,7 @@
 
 Whatever happens to the run, the files that it may have written are known, and no other file is ever
 changed or deleted. A run has one journal, and each chunk that another process writes has one of its
-own.
+own. A journal that cannot be written is an OutputError.
 """
 
 from __future__ import annotations
@@ -26,17 +26,12 @@ class Journal:
 
         Raises:
             OSError: the file cannot be opened.
-            OutputError: the file cannot be written.
         """
         write_journal(folder, JOURNAL, {*names, *folder.journals})
         self._log = folder.open_log(folder.journals[-1])
 
     def add(self, names: Iterable[str]) -> None:
-        """Add names.
-
-        Raises:
-            OutputError: they cannot be written.
-        """
+        """Add names."""
         self._log.add(b"".join(map(_to_line, names)))
 
     def close(self) -> None:
@@ -49,11 +44,7 @@ class Journal:
 
 
 def write_journal(folder: Folder, journal: str, names: Iterable[str]) -> None:
-    """Write a journal with ``names`` and its own name.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write a journal with ``names`` and its own name."""
     folder.write(journal, b"".join(_to_line(name) for name in sorted({*names, journal})))
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import io
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,8 +13,7 @@ import numpy as np
 from hookcli.errors import RequestError
 from hookcli.outside.documents import MOST_BYTES, DamagedError, convert, value_types
 from hookcli.outside.files import read_regular
-from hookcli.outside.notebook import MOST_PICTURES, MOST_ROWS, render_layers
-from hookcli.outside.png import MOST_BYTES as MOST_PNG
+from hookcli.outside.notebook import MOST_ROWS, read_pictures, render_layers
 from hookcli.outside.urls import to_place
 from hookcli.records.golden import golden_facts
 from hookcli.records.report import FileList
@@ -44,7 +41,8 @@ from hookcli.store.run_files import (
     read_json,
     require_file,
 )
-from hookcli.store.shards import array_dtype, check_shard, read_index, read_rows
+from hookcli.store.shards import array_dtype, read_rows
+from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,11 +77,6 @@ class _ShownFacts:
     findings: tuple[Finding, ...] = ()
 
 
-def _say_run(run: Run) -> str:
-    """Return ``Run('s2', 12 images, 17 calls)``."""
-    return f"Run({str(run.folder)!r}, {len(run.images)} images, {len(run.calls)} calls)"
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """A finished run, opened with ``load_run``.
@@ -108,7 +101,9 @@ class Run:
     saved: Mapping[str, tuple[SavedTensor, ...]]
     damage: tuple[str, ...] = ()
     _places: dict[str, _Places] = field(default_factory=dict, compare=False)
-    __repr__ = _say_run  # the generated one would hold the whole manifest
+
+    def __repr__(self) -> str:  # the generated one would hold the whole manifest
+        return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.calls)} calls)"
 
     @property
     def folder(self) -> Place:
@@ -156,7 +151,8 @@ class Run:
         try:
             names = list(filter(is_records_file, self.manifest["files"]))
             if not names:  # written by an earlier version
-                names = list(filter(is_records_file, self._list_records()))
+                with open_folder(self.folder) as folder:
+                    names = [name for name, _ in folder.entries(RECORDS) if is_records_file(name)]
                 names += [RECORDS] * (self.files.measure(RECORDS) is not None)
             files = [self.files.file(each) for each in names if self.files.has(each)]
             if not files:
@@ -164,10 +160,6 @@ class Run:
             return read_records(files)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(self.folder / RECORDS, error) from error
-
-    def _list_records(self) -> list[str]:
-        with open_folder(self.folder) as folder:
-            return [name for name, _ in folder.entries(RECORDS)]
 
     def figures(self) -> pyarrow.Table:
         """Return the rows of ``layers.csv`` as a table with typed columns.
@@ -182,7 +174,8 @@ class Run:
 
         rows = self.layers
         known = list(rows[0]) if rows else list(_TYPES)
-        schema = pa.schema([(name, getattr(pa, _column_type(name))()) for name in known])
+        arrow = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+        schema = pa.schema([(name, arrow[_TYPES.get(name, str)]) for name in known])
         try:
             return pa.Table.from_pylist(rows, schema)
         except (pa.ArrowException, OverflowError) as error:
@@ -219,13 +212,8 @@ class Run:
             f"the run folder: {self.folder}",
         ]
         rows = [_layer_cells(row) for row in layers[:MOST_ROWS]]
-        return render_layers(title, notes, rows, len(layers), self._read_grids())
-
-    def _read_grids(self) -> Iterator[tuple[str, bytes]]:
-        names = list(filter(is_grid, self.manifest["files"]))
-        for name in names[:MOST_PICTURES]:
-            with suppress(OSError, ValueError):
-                yield PurePosixPath(name).stem, read_regular(self.files.file(name), MOST_PNG)
+        pictures = read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
+        return render_layers(title, notes, rows, len(layers), pictures)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.
@@ -270,7 +258,8 @@ class Run:
         """
         shape = self.shape_of(call_id)
         for tensor in self.saved[call_id]:
-            check_shard(self.files, tensor)  # before memory is taken for what the index promises
+            # Before memory is taken for what the index promises.
+            read_rows(self.files, tensor, 0, 0)
         row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
         tensors = self.saved[call_id]
         whole = np.empty(shape, np.result_type(*map(array_dtype, tensors)))
@@ -323,7 +312,7 @@ def load_run(folder: str | Path) -> Run:
     damage = list_damage(listed.sizes, files.measure)
     for name in filter(holds_data, damage):
         raise RequestError(f"the run in {str(folder)!r} is damaged: {damage[name]}", AGAIN)
-    saved = read_index(files) if INDEX in listed.files else {}
+    saved = read_json(files, INDEX, TensorIndex)[1].calls if INDEX in listed.files else {}
     return Run(files, document, saved, tuple(damage.values()))
 
 
@@ -385,11 +374,6 @@ def _find_places(run: Run, call_id: str) -> _Places:
 def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:
     words = [str(row.get(name, "")) for name in ("call_id", "module_type", "shape")]
     return layer_cells(words[0], words[1], words[2], row)
-
-
-def _column_type(name: str) -> str:
-    """Return the name of the Arrow type of a column of ``layers.csv``."""
-    return {int: "int64", float: "float64", str: "string"}[_TYPES.get(name, str)]
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:

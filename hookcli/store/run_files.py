@@ -5,7 +5,6 @@ What is missing or damaged is said in the same words everywhere.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import shutil
@@ -15,7 +14,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from hookcli.errors import HookcliError, OutputError, RequestError
+from hookcli.errors import HookcliError, RequestError, hint_near
 from hookcli.outside.documents import MOST_BYTES, DamagedError, LaterVersionError, decode_both
 from hookcli.outside.files import read_regular, write_atomic
 from hookcli.outside.foreign import first_line
@@ -174,7 +173,7 @@ def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object
 def cannot_read(file: Place, error: Exception) -> HookcliError:
     """Return the error for a file of a run that is missing or not what a run writes."""
     if isinstance(error, storage.StorageError):
-        return OutputError(f"cannot read {str(file)!r}: {error.strerror}", storage.TRY_AGAIN)
+        return error.explain(file)
     reason = getattr(error, "strerror", None) or first_line(error)
     return RequestError(f"cannot read {str(file)!r}: {reason}", AGAIN)
 
@@ -182,7 +181,5 @@ def cannot_read(file: Place, error: Exception) -> HookcliError:
 def name_close(wanted: str, known: Iterable[str]) -> str:
     """Return a hint with names similar to ``wanted``, or else with the first known names."""
     names = list(known)
-    close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {', '.join(close)}?"
-    return f"there are: {', '.join(names[:5])}{and_more(len(names) - 5)}"
+    some = f"there are: {', '.join(names[:5])}{and_more(len(names) - 5)}"
+    return hint_near(wanted, names, some)

@@ -1,4 +1,4 @@
-"""Read the tensors that a run saved: the index, and rows of the shards as arrays."""
+"""Read the tensors that a run saved: rows of the shards as arrays."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from safetensors import SafetensorError, safe_open
 from hookcli.errors import RequestError
 from hookcli.outside.files import open_regular
 from hookcli.records.text import shape_text
-from hookcli.store.places.names import INDEX
-from hookcli.store.run_files import cannot_read, read_json
-from hookcli.store.tensor_index import TensorIndex
+from hookcli.store.run_files import cannot_read
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -59,26 +57,10 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
     return np.dtype(_DTYPES[tensor.dtype])
 
 
-def read_index(run: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
-    """Return the saved tensors of each call id, in the order of the shards.
-
-    Raises:
-        RequestError: the index is missing or damaged.
-    """
-    return read_json(run, INDEX, TensorIndex)[1].calls
-
-
-def check_shard(run: RunFiles, tensor: SavedTensor) -> None:
-    """Raise if a shard does not hold a tensor as the index says; no value is read.
-
-    Raises:
-        RequestError: the shard is missing, damaged, or not what the index says.
-    """
-    read_rows(run, tensor, 0, 0)
-
-
 def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Array:
     """Read rows ``start`` to ``stop`` of a tensor, (stop - start, …), and nothing else.
+
+    Even if no row is read, the shard must hold the tensor as the index says.
 
     Raises:
         RequestError: the shard is missing, damaged, or not what the index says, or numpy lacks the

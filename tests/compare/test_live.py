@@ -1112,12 +1112,12 @@ def test_no_tensor_of_an_image_is_kept_when_it_has_gone_through(nets, monkeypatc
     end."""
     kept = []
 
-    class Watched(live._TensorStore):
+    class Watched(live._SeenCalls):
         def __init__(self):
             super().__init__()
             kept.append(self)
 
-    monkeypatch.setattr(live, "_TensorStore", Watched)
+    monkeypatch.setattr(live, "_SeenCalls", Watched)
     a, b = make_sides()
     left = []
     monkeypatch.setattr(

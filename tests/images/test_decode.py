@@ -351,9 +351,9 @@ def test_the_inverted_cmyk_of_a_jpeg_becomes_rgb():
 
 @pytest.mark.parametrize("mode", ["YCbCr", "HSV", "RGBX", "PA", "RGBa"])
 def test_modes_that_no_common_file_has_become_rgb(mode):
-    from hookcli.images.decode import to_upright_rgb
+    from hookcli.images.rgb import to_rgb
 
-    upright = to_upright_rgb(
+    upright = to_rgb(
         Image.new("RGB" if mode != "RGBa" else "RGBA", (1, 1), "red")
         .convert("P" if mode == "PA" else mode)
         .convert(mode)

@@ -22,7 +22,7 @@ from PIL import Image, ImageOps, TiffImagePlugin
 from hookcli.config import ModelRequest
 from hookcli.images import decode as decoding
 from hookcli.images import rgb
-from hookcli.images.decode import decode, to_upright_rgb
+from hookcli.images.decode import decode
 from hookcli.images.fit import Fitter
 from hookcli.images.prepare import prepare_image, release_pictures
 from hookcli.images.read import read_images
@@ -151,6 +151,10 @@ PICTURES = {
 def thin_bands(monkeypatch):
     """Bands of eight rows of a picture of 37 columns, so that the last band is not a whole one."""
     monkeypatch.setattr(rgb, "BAND", 37 * 8 + 1)
+
+
+def to_upright_rgb(image):
+    return decoding._turn(*decoding._to_stored_rgb(image))
 
 
 def turned(image, orientation):

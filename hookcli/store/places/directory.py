@@ -5,16 +5,16 @@ No link inside it is ever followed.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import stat
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.outside.files import cannot_read, cannot_write, full_name, write_all
-from hookcli.store.places.file_lock import FileLock, locked
+from hookcli.outside.files import cannot_write, full_name, write_all
+from hookcli.store.places.file_lock import FileLock, locked, open_carefully
 from hookcli.store.places.folder import Entry, Folder, Log
 from hookcli.store.places.names import JOURNAL, PARTIAL, REQUEST
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30  # the largest file that is read
 
-_CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # or a link, which is not followed
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -72,16 +72,15 @@ class Directory(Folder):
 
     def refuse_locked(self) -> None:
         if self.is_file(REQUEST):
-            with contextlib.suppress(OSError), locked(self.path, self._held, fcntl.LOCK_SH):
+            with suppress(OSError), locked(self.path, self._held, fcntl.LOCK_SH):
                 pass
 
     def open_log(self, name: str) -> _AppendedFile:
         return _AppendedFile(self._open(name, os.O_WRONLY | os.O_APPEND), self.path / name)
 
     def _open(self, name: str, flags: int) -> int:
-        """Open a file; links are not followed, and pipes not waited for."""
         with self._parent(name) as (parent, last):
-            return os.open(last, flags | _CAREFULLY, dir_fd=parent)
+            return open_carefully(parent, flags, last)
 
     def read(self, name: str) -> bytes | None:
         """Read a regular file; None if there is none, or it is larger than any that is read."""
@@ -89,15 +88,16 @@ class Directory(Folder):
             with self._parent(name) as (parent, last):
                 if not stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode):
                     return None
-                opened = os.open(last, os.O_RDONLY | _CAREFULLY, dir_fd=parent)
+                opened = open_carefully(parent, os.O_RDONLY, last)
             with open(opened, "rb") as stream:  # noqa: PTH123
                 facts = os.fstat(stream.fileno())
                 is_small = stat.S_ISREG(facts.st_mode) and facts.st_size <= MOST_BYTES
                 return stream.read(MOST_BYTES) if is_small else None
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            if error.errno in _NOT_THERE:
                 return None
-            raise cannot_read(self.path / name, error) from error
+            what = f"cannot read {str(self.path / name)!r}: {error.strerror or error}"
+            raise OutputError(what, "choose another folder with -o") from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
         with open(self._open(name, os.O_RDONLY), "rb") as stream:  # noqa: PTH123
@@ -109,19 +109,16 @@ class Directory(Folder):
 
         What a killed writer left under that name must be removed first.
         """
-        try:
-            with self._parent(name, make=True) as (parent, last):
-                descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
-                try:
-                    with os.fdopen(descriptor, "wb") as stream:
-                        stream.write(data)
-                    os.replace(PARTIAL + last, last, src_dir_fd=parent, dst_dir_fd=parent)
-                except OSError:
-                    with contextlib.suppress(OSError):
-                        os.unlink(PARTIAL + last, dir_fd=parent)
-                    raise
-        except OSError as error:
-            raise self._cannot_write(name, error) from error
+        with self._writing(name), self._parent(name, make=True) as (parent, last):
+            descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
+            try:
+                with os.fdopen(descriptor, "wb") as stream:
+                    stream.write(data)
+                os.replace(PARTIAL + last, last, src_dir_fd=parent, dst_dir_fd=parent)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(PARTIAL + last, dir_fd=parent)
+                raise
         return name
 
     def is_file(self, name: str) -> bool:
@@ -137,13 +134,9 @@ class Directory(Folder):
         Raises:
             OutputError: a folder in the name is a link or a file, or may not be searched.
         """
-        try:
-            with self._parent(name) as (parent, last):
-                return _to_entry(os.stat(last, dir_fd=parent, follow_symlinks=False))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._cannot_write(name, error) from error
+        with self._writing(name), suppress(FileNotFoundError), self._parent(name) as (parent, last):
+            return _to_entry(os.stat(last, dir_fd=parent, follow_symlinks=False))
+        return None
 
     def remove(self, names: Iterable[str]) -> None:
         emptied = set()
@@ -152,7 +145,7 @@ class Directory(Folder):
             if self._remove_file(name) and top:
                 emptied |= {top, top.partition("/")[0]}
         for folder in sorted(emptied, key=len, reverse=True):
-            with contextlib.suppress(OSError), self._parent(folder) as (parent, last):
+            with suppress(OSError), self._parent(folder) as (parent, last):
                 os.rmdir(last, dir_fd=parent)
 
     def remove_partial(self, names: Iterable[str]) -> None:
@@ -163,14 +156,10 @@ class Directory(Folder):
         """Delete a regular file and return whether there was one."""
         if not self.is_file(name):
             return False
-        try:
-            with self._parent(name) as (parent, last):
-                os.unlink(last, dir_fd=parent)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise self._cannot_write(name, error) from error
-        return True
+        with self._writing(name), suppress(FileNotFoundError), self._parent(name) as (parent, last):
+            os.unlink(last, dir_fd=parent)
+            return True
+        return False
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
         """Yield what is in a subfolder; nothing if a part of its name is a link."""
@@ -178,16 +167,14 @@ class Directory(Folder):
             whole = self._parent(f"{name}/." if name else ".")
             with whole as (folder, _), os.scandir(folder) as inside:
                 found = {each.name: each.stat(follow_symlinks=False) for each in inside}
-        except (FileNotFoundError, NotADirectoryError):
-            return
         except OSError as error:
-            if error.errno == errno.ELOOP:
+            if error.errno in _NOT_THERE:
                 return
-            raise self._cannot_write(name, error) from error
+            raise cannot_write(self.path / name, error) from error
         prefix = f"{name}/" if name else ""
         yield from ((f"{prefix}{last}", _to_entry(found[last])) for last in sorted(found))
 
-    @contextlib.contextmanager
+    @contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
         """Open the folder that holds ``name``; yield its descriptor and the last part of the name.
 
@@ -201,7 +188,7 @@ class Directory(Folder):
         try:
             for part in folders:
                 if make:
-                    with contextlib.suppress(FileExistsError):
+                    with suppress(FileExistsError):
                         os.mkdir(part, dir_fd=current)
                 inner = os.open(part, _FOLDER, dir_fd=current)
                 os.close(current)
@@ -210,21 +197,25 @@ class Directory(Folder):
         finally:
             os.close(current)
 
-    def _cannot_write(self, name: str, error: OSError) -> OutputError:
-        is_link = error.errno == errno.ELOOP
-        if is_link or (error.errno == errno.ENOTDIR and self._is_through_link(name)):
-            return OutputError(
-                f"cannot write {str(self.path / name)!r}: "
-                "a folder in its name is a link, which is never followed",
-                "choose another folder with -o",
-            )
-        if error.errno == errno.ENOENT and not self.is_in_place():
-            return OutputError(
-                f"cannot write {str(self.path / name)!r}: "
-                "the folder was deleted or moved meanwhile",
-                "run the same command again",
-            )
-        return cannot_write(self.path / name, error)
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        """Return a ``with`` block that says why a file could not be written or deleted."""
+        try:
+            yield
+        except OSError as error:
+            what = f"cannot write {str(self.path / name)!r}"
+            is_link = error.errno == errno.ELOOP
+            if is_link or (error.errno == errno.ENOTDIR and self._is_through_link(name)):
+                raise OutputError(
+                    f"{what}: a folder in its name is a link, which is never followed",
+                    "choose another folder with -o",
+                ) from error
+            if error.errno == errno.ENOENT and not self.is_in_place():
+                raise OutputError(
+                    f"{what}: the folder was deleted or moved meanwhile",
+                    "run the same command again",
+                ) from error
+            raise cannot_write(self.path / name, error) from error
 
     def _is_through_link(self, name: str) -> bool:
         """Return whether a folder in the name is a link.

@@ -52,7 +52,7 @@ class FileLock(Lock):
                 raise
             return
         partial = PARTIAL + REQUEST
-        new = _open(self._folder, os.O_RDWR | os.O_CREAT | os.O_EXCL, partial)
+        new = open_carefully(self._folder, os.O_RDWR | os.O_CREAT | os.O_EXCL, partial)
         try:
             _take_lock(new, self._path)
             write_all(new, text)
@@ -79,7 +79,7 @@ def locked(path: Path, folder: int, kind: int = fcntl.LOCK_EX) -> Iterator[None]
         OSError: there is no ``run.json`` that can be opened.
         OutputError: another process holds the lock.
     """
-    with open(_open(folder, os.O_RDONLY)) as file:
+    with open(open_carefully(folder, os.O_RDONLY)) as file:
         _take_lock(file.fileno(), path, kind)
         yield
 
@@ -88,7 +88,7 @@ def _lock_request(path: Path, folder: int) -> tuple[int, bool]:
     """Lock ``run.json``; return its descriptor, and whether the file is new and still empty."""
     while True:
         is_new = _status(folder) is None
-        lock = _open(folder, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        lock = open_carefully(folder, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             facts = os.fstat(lock)
             if not stat.S_ISREG(facts.st_mode):
@@ -111,7 +111,7 @@ def _status(folder: int) -> os.stat_result | None:
         return None
 
 
-def _open(folder: int, flags: int, name: str = REQUEST) -> int:
+def open_carefully(folder: int, flags: int, name: str = REQUEST) -> int:
     """Open a file directly in a folder; links are not followed, and pipes not waited for."""
     return os.open(name, flags | _FLAGS, 0o666, dir_fd=folder)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
@@ -59,36 +59,27 @@ class RemoteFolder(Folder):
         return _RewrittenFile(self, name)
 
     def read(self, name: str) -> bytes | None:
-        try:
+        with _explaining("read", self.path / name), suppress(FileNotFoundError):
             return storage.read_file(self.path / name)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _error("read", self.path / name, error) from error
+        return None
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
         return storage.read_file(self.path / name, start, stop)
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        try:
+        with _explaining("read", self.path):
             yield from storage.read_files([self.path / name for name in names])
-        except OSError as error:
-            raise _error("read", self.path, error) from error
 
     def write(self, name: str, data: bytes) -> str:
-        try:
+        with _explaining("write", self.path / name):
             storage.write_file(self.path / name, data)
-        except OSError as error:
-            raise _error("write", self.path / name, error) from error
         if self._listed is not None:
             self._listed[name] = len(data)
         return name
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
-        try:
+        with _explaining("write", self.path):
             storage.write_files({self.path / name: data for name, data in files.items()})
-        except OSError as error:
-            raise _error("write", self.path, error) from error
         if self._listed is not None:
             self._listed |= {name: len(data) for name, data in files.items()}
 
@@ -105,10 +96,8 @@ class RemoteFolder(Folder):
 
     def remove(self, names: Iterable[str]) -> None:
         names = sorted(names)
-        try:
+        with _explaining("write", self.path):
             storage.remove_files([self.path / name for name in names])
-        except OSError as error:
-            raise _error("write", self.path, error) from error
         for name in names:
             if self._listed is not None:
                 self._listed.pop(name, None)
@@ -130,10 +119,8 @@ class RemoteFolder(Folder):
     def _list(self) -> dict[str, int]:
         """Return the sizes of all files in the folder, except those of locks."""
         if self._listed is None:
-            try:
+            with _explaining("read", self.path):
                 files = storage.list_files(self.path)
-            except OSError as error:
-                raise _error("read", self.path, error) from error
             self._listed = {name: size for name, size in files.items() if not is_lock(name)}
         return self._listed
 
@@ -153,10 +140,14 @@ class _RewrittenFile(Log):
         """Do nothing: no file is open."""
 
 
-def _error(verb: str, place: Url, error: OSError) -> OutputError:
-    """Return the error for a file or folder that could not be read or written."""
-    is_away = isinstance(error, storage.StorageError)
-    return OutputError(
-        f"cannot {verb} {str(place)!r}: {error.strerror or error}",
-        storage.TRY_AGAIN if is_away else f"name another folder, which you may {verb}",
-    )
+@contextmanager
+def _explaining(verb: str, place: Url) -> Iterator[None]:
+    """Return a ``with`` block that says which file or folder could not be read or written."""
+    try:
+        yield
+    except OSError as error:
+        is_away = isinstance(error, storage.StorageError)
+        raise OutputError(
+            f"cannot {verb} {str(place)!r}: {error.strerror or error}",
+            storage.TRY_AGAIN if is_away else f"name another folder, which you may {verb}",
+        ) from error

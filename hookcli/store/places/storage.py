@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hookcli.errors import RequestError
+from hookcli.errors import OutputError, RequestError
 from hookcli.outside.foreign import first_line
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ TRY_AGAIN = "try again when the storage can be used; --resume goes on with a run
 
 class StorageError(OSError):
     """A storage cannot be used: it is not reached, or does not accept who asks, or how."""
+
+    def explain(self, file: object) -> OutputError:
+        """Return the error for a file that cannot be read for this reason."""
+        return OutputError(f"cannot read {str(file)!r}: {self.strerror}", TRY_AGAIN)
 
 
 _options: dict[str, object] = {}
