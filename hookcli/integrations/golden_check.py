@@ -69,7 +69,11 @@ def check_golden(
         _named(model) as request,
     ):
         folder = Path(temporary)
-        file = image if isinstance(image, Path) else _write_pixels(image, folder / _PIXELS)
+        file = image if isinstance(image, Path) else folder / _PIXELS
+        if isinstance(image, Tensor):
+            image = image.detach().cpu().float().numpy()
+        if not isinstance(image, Path):
+            np.save(file, image)
         config = InspectConfig(
             RunRequest(request, ImageRequest((str(file),)), layers),
             FolderRequest(folder / "run"),
@@ -86,12 +90,6 @@ def check_golden(
         now = replace(load_compared_run(str(folder / "run")), name="this run")
         comparison = diff_runs(load_compared_run(str(golden)), now, tolerance)
     return "" if comparison.equal else describe_difference(comparison)
-
-
-def _write_pixels(pixels: Tensor | NDArray[Any], file: Path) -> Path:
-    """Write pixels as a file that hookcli takes for an image, and return it."""
-    np.save(file, pixels.detach().cpu().float().numpy() if isinstance(pixels, Tensor) else pixels)
-    return file
 
 
 @contextmanager
