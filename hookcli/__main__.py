@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Mapping
 from errno import ENOSPC
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,7 +21,6 @@ from hookcli.cli.help import WIDTH, PanelCommand
 from hookcli.cli.output import console
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import TracebackType
 
 # Typer has its own copy of click, whose base class of errors is reached in this way.
@@ -61,35 +60,20 @@ All commands: hookcli --help
 """
 
 
-class _Commands(Mapping[str, Any]):
-    """The commands by name; each is imported when it is looked up, and built once a process."""
-
-    _built: ClassVar[dict[str, Any]] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._built:
-            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
-            settings = {"max_content_width": WIDTH}
-            alone.command(
-                name, cls=PanelCommand, short_help=_COMMANDS[name], context_settings=settings
-            )(command)
-            self._built[name] = typer.main.get_command(alone)
-        return self._built[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
-
-    def __len__(self) -> int:
-        return len(_COMMANDS)
+@functools.cache
+def build_command(name: str) -> Any:
+    """Return a command, for which its module is imported."""
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
+    settings = {"max_content_width": WIDTH}
+    alone.command(name, cls=PanelCommand, short_help=_COMMANDS[name], context_settings=settings)(
+        command
+    )
+    return typer.main.get_command(alone)
 
 
 class _Group(TyperGroup):
     """The command line without a command, which lists all commands without importing any."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands: Any = _Commands()
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Return the names; Typer's own way would import every command."""
@@ -97,7 +81,7 @@ class _Group(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """Import a command; an ImportError inside it is not taken for an unknown command."""
-        return self.commands[cmd_name] if cmd_name in _COMMANDS else None
+        return build_command(cmd_name) if cmd_name in _COMMANDS else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by subject, and after them the options."""
@@ -221,7 +205,8 @@ def _explain(error: Any, message: str) -> tuple[str, str]:
     guess = ""
     if kind == "NoSuchOption":
         message = f"No such option: {error.option_name}"
-        guess = guesses.guess_option(error.option_name, command, guesses.list_options(_Commands()))
+        options = guesses.list_options(map(build_command, _COMMANDS))
+        guess = guesses.guess_option(error.option_name, command, options)
     elif words and not command and not words[0].startswith("-"):
         message = f"No such command: {words[0]}"
         guess = guesses.guess_command(words, _COMMANDS)
@@ -231,8 +216,8 @@ def _explain(error: Any, message: str) -> tuple[str, str]:
         )
     elif kind == "MissingParameter" and "'--against'" in message:
         guess = "--against weights=B.pth, model=B or dtype=D; two finished runs: hookcli diff A B"
-    options = " ".join(filter(None, ["see: hookcli", command, "--help"]))
-    return message, "; ".join(filter(None, [guess, options]))
+    see = " ".join(filter(None, ["see: hookcli", command, "--help"]))
+    return message, "; ".join(filter(None, [guess, see]))
 
 
 if os.name == "nt":  # pragma: no cover

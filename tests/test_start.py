@@ -108,7 +108,7 @@ def test_a_name_is_completed_without_loading_other_commands_and_said_as_in_the_h
 
 
 def test_a_command_that_cannot_be_imported_is_not_taken_for_one_that_there_is_not(monkeypatch):
-    monkeypatch.setattr(entry._Commands, "_built", {})
+    entry.build_command.cache_clear()
     monkeypatch.setitem(sys.modules, "hookcli.cli.commands.schema", None)
     monkeypatch.setattr(sys, "argv", ["hookcli", "schema"])
     with pytest.raises(ModuleNotFoundError):
@@ -120,11 +120,7 @@ def test_every_command_is_listed_with_a_line_that_is_not_cut_off():
     assert {*entry._COMMANDS} <= files
     width = 80 - len("  gradients  ")
     assert [said for said in entry._COMMANDS.values() if len(said) > width] == []
-    help_of = {
-        name: entry.typer.main.get_command(entry.app).commands[name].help  # type: ignore[attr-defined]
-        for name in entry._COMMANDS
-    }
-    assert all(help_of.values())
+    assert all(entry.build_command(name).help for name in entry._COMMANDS)
 
 
 AFTERWARDS = """

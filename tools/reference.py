@@ -13,7 +13,7 @@ import griffe
 
 import hookcli
 from hookcli import config
-from hookcli.__main__ import _COMMANDS, _SUBJECTS, _Commands
+from hookcli.__main__ import _COMMANDS, _SUBJECTS, build_command
 from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
 from hookcli.cli.output.schema import make_schema
 from hookcli.outside.flags import list_fields
@@ -85,9 +85,8 @@ def render_commands() -> str:
             f"- [`hookcli {name}`](#hookcli-{name}): {text}" for name, text in commands.items()
         ]
         lines.append("")
-    known = _Commands()
     for name in _COMMANDS:
-        lines += render_command(name, known[name])
+        lines += render_command(name, build_command(name))
     for title, rows in NOTES.values():
         lines += [f"## {title.split()[0]}", "", f"{title}.", "", *table(("write", "for"), rows)]
     return "\n".join(lines)

@@ -73,16 +73,11 @@ def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit:
     return next((side for side in range(THINNED_SIDE, 1, -1) if size(side) <= limit), 1)
 
 
-def thin_map(values: Tensor, side: int | None) -> tuple[Tensor, Tensor]:
-    """Return maps (heads, rows, columns) as 8-bit integers, and the value of the level 255.
+def thin_map(values: Tensor, side: int | None) -> Tensor:
+    """Return maps (heads, rows, columns) as levels in uint8; 255 is the largest value of a head.
 
-    Args:
-        values: the maps, not negative; NaN becomes 0.
-        side: rows and columns are averaged down to this many where there are more; None keeps all.
-
-    Returns:
-        The levels (heads, rows, columns) as uint8, and for each head the largest value of its map,
-        which its level 255 stands for: level / 255 * largest is the value.
+    The maps are not negative, and NaN becomes 0. Rows and columns are averaged down to ``side``
+    where there are more; None keeps all.
     """
     values = values.nan_to_num(0)
     if side is not None:
@@ -90,7 +85,7 @@ def thin_map(values: Tensor, side: int | None) -> tuple[Tensor, Tensor]:
         values = adaptive_avg_pool2d(values[None], (rows, columns))[0]
     largest = values.flatten(1).amax(1)
     scale = largest.masked_fill(largest == 0, 1)[:, None, None]
-    return (values / scale * _LEVELS).round().to(torch.uint8), largest
+    return (values / scale * _LEVELS).round().to(torch.uint8)
 
 
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:

@@ -100,14 +100,14 @@ def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
     return ""
 
 
-def list_options(commands: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the long options of each command, which is built for it."""
+def list_options(commands: Iterable[Any]) -> dict[str, list[str]]:
+    """Return the long options of each command, by its name."""
     return {
-        name: [
+        command.name: [
             option
             for parameter in command.params
             for option in (*parameter.opts, *parameter.secondary_opts)
             if option.startswith("--")
         ]
-        for name, command in commands.items()
+        for command in commands
     }

@@ -6,13 +6,13 @@ import copy
 import os
 import sys
 import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from torch import Tensor, nn
 
 from hookcli.compare.compared_run import load_compared_run
@@ -35,8 +35,6 @@ from hookcli.run.pipeline import inspect_images
 from hookcli.store.load import load_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from hookcli.distance.tolerance import Tolerance
@@ -65,11 +63,15 @@ def check_golden(
         check_replaceable(golden, overwrite=False)
     with (
         tempfile.TemporaryDirectory(prefix="hookcli-") as temporary,
-        _path_restored(),
-        _named(model) as request,
+        pytest.MonkeyPatch.context() as patch,
     ):
-        folder = Path(temporary)
-        file = image if isinstance(image, Path) else _write_pixels(image, folder / _PIXELS)
+        patch.setattr(sys, "path", [*sys.path])  # loading a model adds the folder of its code
+        request, folder = _name(model, patch), Path(temporary)
+        file = image if isinstance(image, Path) else folder / _PIXELS
+        if isinstance(image, Tensor):
+            image = image.detach().cpu().float().numpy()
+        if not isinstance(image, Path):
+            np.save(file, image)
         config = InspectConfig(
             RunRequest(request, ImageRequest((str(file),)), layers),
             FolderRequest(folder / "run"),
@@ -88,43 +90,22 @@ def check_golden(
     return "" if comparison.equal else describe_difference(comparison)
 
 
-def _write_pixels(pixels: Tensor | NDArray[Any], file: Path) -> Path:
-    """Write pixels as a file that hookcli takes for an image, and return it."""
-    np.save(file, pixels.detach().cpu().float().numpy() if isinstance(pixels, Tensor) else pixels)
-    return file
-
-
-@contextmanager
-def _named(model: nn.Module | str | ModelRequest) -> Iterator[ModelRequest]:
-    """Make a module loadable by a name while the block lasts, and return the request for it.
+def _name(model: nn.Module | str | ModelRequest, patch: pytest.MonkeyPatch) -> ModelRequest:
+    """Return the request for a model; a module can be loaded by a name until ``patch`` ends.
 
     A module runs on its device and in its dtype, if that is one that hookcli has; it is copied.
     """
     if not isinstance(model, nn.Module):
-        yield ModelRequest(model, device="cpu") if isinstance(model, str) else model
-        return
+        return ModelRequest(model, device="cpu") if isinstance(model, str) else model
     refuse_unhookable(model)
     values = [value for value in model.parameters() if value.is_floating_point()]
     dtype = str(values[0].dtype).removeprefix("torch.") if values else ""
     name = type(model).__name__
     given = ModuleType(_GIVEN)
     vars(given)[name] = copy.deepcopy(model)
-    sys.modules[_GIVEN] = given
-    try:
-        yield ModelRequest(
-            f"{_GIVEN}:{name}",
-            device=str(values[0].device) if values else "cpu",
-            dtype=dtype if dtype in DTYPES else "float32",
-        )
-    finally:
-        del sys.modules[_GIVEN]
-
-
-@contextmanager
-def _path_restored() -> Iterator[None]:
-    """Leave ``sys.path`` as it was: loading a model adds the folder of its code."""
-    before = list(sys.path)
-    try:
-        yield
-    finally:
-        sys.path[:] = before
+    patch.setitem(sys.modules, _GIVEN, given)
+    return ModelRequest(
+        f"{_GIVEN}:{name}",
+        device=str(values[0].device) if values else "cpu",
+        dtype=dtype if dtype in DTYPES else "float32",
+    )

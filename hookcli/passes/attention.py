@@ -203,7 +203,7 @@ class Attending:
             values = query_map(probabilities, places, cell)
             if values is None:  # a patch that no query stands for
                 values = torch.zeros(places.heads, *places.key_grid)
-            tiles.append(thin_map(values, self._side)[0])
+            tiles.append(thin_map(values, self._side))
         together = torch.stack(tiles)  # (queries, heads, h, w)
         _, heads, height, width = together.shape
         rows, columns = (min(length, self._side or length) for length in places.query_grid)
@@ -213,7 +213,7 @@ class Attending:
         is_thinned = grids != (places.query_grid, places.key_grid)
         token = query_map(probabilities, places, CLASS_TOKEN)
         if token is not None:
-            block = thin_map(token, self._side)[0].flatten(0, 1)
+            block = thin_map(token, self._side).flatten(0, 1)
             levels = torch.cat([levels, functional.pad(block, (0, levels.shape[1] - width))])
         return QueryMaps(levels.cpu(), *grids, is_thinned, token is not None)
 

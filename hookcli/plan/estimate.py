@@ -10,8 +10,7 @@ from hookcli.products.figures import keeps_sketches
 
 if TYPE_CHECKING:
     from hookcli.outside.urls import Place
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import Scope
+    from hookcli.products.product import Outlook, Scope
     from hookcli.records.images import SkippedImage
 
 _PAGE_BYTES = 250_000  # the page, its JSON and the manifest of one image

@@ -23,8 +23,7 @@ from hookcli.plan.attention import choose_attention
 from hookcli.plan.estimate import make_plan
 from hookcli.plan.folder import choose_style, name_folder
 from hookcli.products.focus import find_focus
-from hookcli.products.outlook import Outlook
-from hookcli.products.product import Scope
+from hookcli.products.product import Outlook, Scope
 from hookcli.records.rules import RULES
 from hookcli.records.runs import MOST_IMAGES, UNPREPARED
 from hookcli.summary.chunks import FORM

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.activations.image_attention import CallAttention, ImageAttention, QueryMap
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import Forward, RunEnd, Scope
+    from hookcli.products.product import Forward, Outlook, RunEnd, Scope
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk
 

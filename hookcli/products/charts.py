@@ -13,8 +13,7 @@ from hookcli.store.run_files import open_files
 
 if TYPE_CHECKING:
     from hookcli.config import BackwardStyle, PictureFormat
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import RunEnd, Scope
+    from hookcli.products.product import Outlook, RunEnd, Scope
     from hookcli.records.report import ReportDocument
     from hookcli.store.folder import RunFolder
 

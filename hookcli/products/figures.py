@@ -9,8 +9,7 @@ from hookcli.config import MOST_SKETCHED
 from hookcli.products.product import Cost, Product
 
 if TYPE_CHECKING:
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import EndedChunk, Job, RunEnd, Scope
+    from hookcli.products.product import EndedChunk, Job, Outlook, RunEnd, Scope
     from hookcli.render.draw.grid_writer import GridWriter
 
 # Sizes in bytes:

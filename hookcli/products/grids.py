@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hookcli.activations.feature_maps import Picture
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import EndedChunk, Forward, Job, RunEnd
+    from hookcli.products.product import EndedChunk, Forward, Job, Outlook, RunEnd
     from hookcli.records.pictures import Grid
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk

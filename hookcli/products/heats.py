@@ -12,8 +12,7 @@ from hookcli.store.places import names
 
 if TYPE_CHECKING:
     from hookcli.activations.collector import Heat
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import Forward, RunEnd, Scope
+    from hookcli.products.product import Forward, Outlook, RunEnd, Scope
     from hookcli.records.images import Score
     from hookcli.render.draw.grid_writer import GridWriter
 

@@ -15,8 +15,7 @@ from hookcli.store.places import names
 
 if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import Forward, RunEnd, Scope
+    from hookcli.products.product import Forward, Outlook, RunEnd, Scope
     from hookcli.render.draw.grid_writer import GridWriter
 
 _BYTES_PER_PIXEL = 0.28  # of the JPEG

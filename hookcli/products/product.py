@@ -7,7 +7,9 @@ collects stands in ``summary.chunks.Chunk``, which is saved and added up.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.store.places import names
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.models.description import ModelDescription
-    from hookcli.products.outlook import Outlook
+    from hookcli.passes.attention import AttentionSettings
+    from hookcli.passes.runner import Runner
+    from hookcli.records.calls import LayerInfo
     from hookcli.records.images import ImageResult
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.report import ReportDocument
@@ -59,6 +63,35 @@ class Scope:
     def formats(self) -> int:
         """In how many formats each picture is written."""
         return 1 if self.style.format == "png" else 2
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a run will be given, by which its products estimate what they will cost."""
+
+    loaded: ModelDescription
+    runner: Runner
+    sources: Sequence[ImageSource]
+    attention: AttentionSettings | None  # with the calls that a forward has found
+
+    @property
+    def layers(self) -> Sequence[LayerInfo]:
+        """The layers that are observed."""
+        return self.runner.layers
+
+    @property
+    def channels(self) -> list[int]:
+        """About how many channels each layer returns."""
+        return [channels for channels, _ in self._sizes]
+
+    @property
+    def areas(self) -> list[float]:
+        """About how many values a channel of each layer has."""
+        return [area for _, area in self._sizes]
+
+    @cached_property
+    def _sizes(self) -> list[tuple[int, float]]:
+        return self.runner.guess_sizes(float(math.prod(self.loaded.prepare.nominal_shape[-2:])))
 
 
 @dataclass(frozen=True, slots=True)

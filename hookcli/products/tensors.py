@@ -13,8 +13,7 @@ from hookcli.store.places.folders import open_folder
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import EndedChunk, Forward, Job, RunEnd, Scope
+    from hookcli.products.product import EndedChunk, Forward, Job, Outlook, RunEnd, Scope
     from hookcli.render.draw.grid_writer import GridWriter
 
 

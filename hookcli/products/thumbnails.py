@@ -12,8 +12,7 @@ from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import EndedChunk, Forward, Job, RunEnd, Scope
+    from hookcli.products.product import EndedChunk, Forward, Job, Outlook, RunEnd, Scope
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk
 

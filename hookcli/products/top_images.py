@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.images.read import ImageSource
-    from hookcli.products.outlook import Outlook
-    from hookcli.products.product import RunEnd, Scope
+    from hookcli.products.product import Outlook, RunEnd, Scope
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopTally
 

@@ -71,13 +71,6 @@ class Tally:
             self._sign(hit.rule, hit.record, hit.number, hit.against.call.id)
 
 
-def aggregate_layers(records: Iterable[LayerRecord]) -> tuple[LayerRow, ...]:
-    """Return one row per call and output, over all images of ``records``."""
-    tally = Tally()
-    tally.add(records)
-    return list_rows(tally.calls)
-
-
 def list_rows(calls: Mapping[str, CallTally]) -> tuple[LayerRow, ...]:
     """Return one row per call and output, in the order in which the calls started."""
     rows = (tally.row() for tally in calls.values())

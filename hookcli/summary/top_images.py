@@ -174,13 +174,10 @@ def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
             top.places[call.call_id] = np.frombuffer(call.places, np.int64).reshape(form)
     except ValueError:
         return None
-    if images is not None and not all(_are_places(each, images) for each in top.places.values()):
+    kept = [places for places in top.places.values() if places.size]
+    if images is not None and not all(-1 <= each.min() <= each.max() < images for each in kept):
         return None
     return top
-
-
-def _are_places(places: NDArray[np.int64], images: int) -> bool:
-    return not places.size or bool(-1 <= places.min() <= places.max() < images)
 
 
 def _digest(count: int, parts: int, calls: tuple[_SavedCall, ...]) -> str:

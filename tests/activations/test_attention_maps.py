@@ -86,14 +86,12 @@ def test_a_map_is_averaged_and_its_largest_value_becomes_255():
     values = torch.zeros(2, 4, 4)
     values[0, :2, :2] = torch.tensor([[4.0, 0.0], [0.0, 4.0]])
     values[0, 3, 3] = 2.0
-    levels, largest = thin_map(values, 2)
-    assert largest.tolist() == [2.0, 0.0]
-    assert levels.tolist() == [[[255, 0], [0, 64]], [[0, 0], [0, 0]]]
+    assert thin_map(values, 2).tolist() == [[[255, 0], [0, 64]], [[0, 0], [0, 0]]]
 
 
 def test_a_level_is_never_further_from_its_value_than_half_a_step():
     values = torch.rand(3, 5, 7)
-    levels, largest = thin_map(values, None)
+    levels, largest = thin_map(values, None), values.flatten(1).amax(1)
     assert (
         levels / 255 * largest[:, None, None] - values
     ).abs().max() <= largest.max() / 510 + 1e-6

@@ -7,7 +7,6 @@ from inspect import signature
 from typing import Annotated, ClassVar
 
 import pytest
-import typer
 
 from hookcli import __main__ as entry
 from hookcli.cli.option_groups import _PANELS, command
@@ -98,7 +97,7 @@ def test_every_panel_of_a_help_is_known():
     """A panel whose name is misspelt would stand beside the one that is meant."""
     shown = {
         option.rich_help_panel
-        for command in typer.main.get_command(entry.app).commands.values()  # type: ignore[attr-defined]
+        for command in map(entry.build_command, entry._COMMANDS)
         for option in command.params
         if option.param_type_name == "option"
     }

@@ -19,11 +19,18 @@ from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forw
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Channels, Layout
-from hookcli.summary.tally import aggregate_layers
+from hookcli.summary.tally import Tally, list_rows
 from tests import toy_models as toys
 from tests.toy_models import pixel
 
 NO_GRIDS = GridStyle(mode="none")
+
+
+def aggregate_layers(records):
+    """One row per call and output, over all images of the records."""
+    tally = Tally()
+    tally.add(records)
+    return list_rows(tally.calls)
 
 
 def hooked(model, *paths, at="output", style=NO_GRIDS):

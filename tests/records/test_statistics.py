@@ -17,7 +17,7 @@ from hookcli.records.layouts import Layout
 from hookcli.records.rows import LayerRow
 from hookcli.records.statistics import SHOWN, STATISTICS, figures_of, layer_cells
 from hookcli.store.parquet import SCHEMA, to_row
-from hookcli.summary.tally import aggregate_layers
+from hookcli.summary.tally import Tally, list_rows
 
 NAMES = ["mean", "std", "min", "max", "zero_fraction", "nan_count", "inf_count"]
 BETWEEN = {TensorStats: ("dtype", None), LayerRow: ("layout", "dead_channels")}
@@ -81,7 +81,9 @@ def test_the_schema_says_of_each_statistic_what_its_declaration_does():
 def test_a_statistic_over_images_is_that_of_all_their_values(name, cuts):
     """The images differ in size, and one holds nothing that is finite."""
     parts = [VALUES[start:end] for start, end in zip((0, *cuts), (*cuts, None), strict=True)]
-    (row,) = aggregate_layers(record(part, str(place)) for place, part in enumerate(parts))
+    tally = Tally()
+    tally.add(record(part, str(place)) for place, part in enumerate(parts))
+    (row,) = list_rows(tally.calls)
     assert getattr(row, name) == pytest.approx(getattr(record(VALUES).stats, name), rel=1e-12)
 
 

@@ -85,7 +85,7 @@ def ablate(
     )
     print_listing(_LOOK, rows, document, output_format, _caption(result, len(rows)))
     chosen = {row.layer for row in result.rows}
-    print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
+    print_notes(result, chosen, quiet=quiet)
     raise typer.Exit(result.exit_code)
 
 

@@ -138,7 +138,7 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
             ) from error
         document = make_golden(load_run(folder))
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
-    print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
+    print_notes(result, chosen, quiet=quiet)
     return document, result.exit_code
 
 

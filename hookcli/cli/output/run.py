@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, Prediction, Score
     from hookcli.records.runs import Finding, ModelInfo, RunResult
+    from hookcli.run.ablation import AblationResult
 
 _FOCUSED = 5  # at most this many channels of a layer that fire inside the box are named
 _SAID = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
@@ -304,19 +305,15 @@ def _warn_of_overflow(config: RunConfig, result: RunResult) -> None:
 
 
 def print_notes(
-    images: Sequence[ImageResult],
-    uncalled: Sequence[Uncalled],
-    *,
-    quiet: bool,
-    chosen: Collection[str] = (),
+    result: RunResult | AblationResult, chosen: Collection[str], *, quiet: bool
 ) -> None:
     """Print on stderr what the model saw instead of one picture, and which layers did not run.
 
-    ``chosen`` are the labels of all chosen layers, if they are known.
+    ``chosen`` are the labels of all chosen layers.
     """
-    for note in dict.fromkeys(image.note for image in images if image.note):
+    for note in dict.fromkeys(image.note for image in result.images if image.note):
         console.say(f"the model saw {note}", quiet=quiet)
-    print_uncalled(uncalled, chosen, quiet=quiet)
+    print_uncalled(result.uncalled, chosen, quiet=quiet)
 
 
 def print_uncalled(uncalled: Sequence[Uncalled], chosen: Collection[str], *, quiet: bool) -> None:
@@ -329,7 +326,7 @@ def print_uncalled(uncalled: Sequence[Uncalled], chosen: Collection[str], *, qui
 def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
     """Print on stderr what was written and where, and which rules failed."""
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
-    print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
+    print_notes(result, chosen, quiet=quiet)
     complex_calls = [row.call_id for row in result.rows if row.dtype.startswith("complex")]
     if complex_calls:
         more = and_more(len(complex_calls) - 1)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from hookcli.cli.output import console
 from hookcli.outside import escape
 from hookcli.records.text import and_more
+from hookcli.store import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,8 +68,6 @@ def print_listing(
 
     The lines of the caption stand below the table, and below its Markdown form.
     """
-    from hookcli.store import tables
-
     if output_format == "jsonl":
         print_lines(rows)
     elif output_format == "csv":
@@ -88,8 +87,6 @@ def print_listing(
 
 def print_lines(rows: Iterable[DataclassInstance]) -> None:
     """Write each row to stdout as one whole line of JSON, as soon as there is one."""
-    from hookcli.store import tables
-
     for row in rows:
         console.print_data(tables.render_line(row))
 
@@ -100,8 +97,6 @@ def print_files(
     document: Callable[[tuple[FileRow, ...]], Document],
 ) -> None:
     """Print each file as soon as it is written, or all of them as JSON: ``document`` of them."""
-    from hookcli.store import tables
-
     if output_format == "json":
         console.print_data(tables.render_json(document(tuple(rows))))
     elif output_format == "jsonl":

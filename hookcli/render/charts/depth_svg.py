@@ -134,9 +134,8 @@ def _bars(
     caption: str,
 ) -> str:
     """Draw one bar per layer on a scale from zero to ``scale``, which has the label."""
-    width = svg.bar_width(step)
     bars = "".join(
-        svg.bar(x, top + _BARS * (1 - value / scale), width, _BARS * value / scale)
+        svg.bar(x, top + _BARS * (1 - value / scale), step, _BARS * value / scale)
         for x, value in zip(places, values, strict=True)
         if value
     )

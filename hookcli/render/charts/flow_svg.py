@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
 from hookcli.render.charts import svg
-from hookcli.render.charts.axes import find_decades, short_name
+from hookcli.render.charts.axes import find_decades
 from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers
 
 if TYPE_CHECKING:
@@ -33,17 +33,9 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
     if not layers:
         return ""
     places, step = svg.space_out(len(layers))
-    names = [short_name(layer.call_id, svg.LONGEST_NAME) for layer in layers]
-    parts = [
-        _legend(layers),
-        _norms(layers, places),
-        _ratios(layers, places, step),
-        svg.names_below(names, places, _BASE),
-    ]
-    for layer, x in zip(layers, places, strict=True):
-        parts.append(svg.column(x, step, _BASE, _title(layer), anchors.get(layer.call_id)))
-    height = svg.height_with_names(names, _BASE)
-    return svg.drawing("Gradients over depth", "depth flow", height, parts)
+    parts = [_legend(layers), _norms(layers, places), _ratios(layers, places, step)]
+    calls = [(each.call_id, _title(each), anchors.get(each.call_id)) for each in layers]
+    return svg.drawing_of_calls("Gradients over depth", "depth flow", parts, _BASE, calls)
 
 
 def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
@@ -84,13 +76,12 @@ def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -
     def at(log: float) -> float:
         return _BASE - (log - low) / (high - low) * _RATIOS
 
-    width = svg.bar_width(step)
     tops = [
         (x, at(math.log10(layer.ratio)))
         for x, layer in zip(places, layers, strict=True)
         if layer.ratio
     ]
-    bars = "".join(svg.bar(x, y, width, _BASE - y) for x, y in tops)
+    bars = "".join(svg.bar(x, y, step, _BASE - y) for x, y in tops)
     text = "norm of a parameter's gradient over that of the parameter, the largest of each layer"
     return svg.decades(low, high, at) + bars + svg.caption(_BASE - _RATIOS - 8, text)
 

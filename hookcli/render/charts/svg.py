@@ -8,13 +8,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from hookcli.render.charts.axes import list_ticks, power_of_ten
+from hookcli.render.charts.axes import list_ticks, power_of_ten, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 LEFT, RIGHT = 56, 948  # the left and right edge of every plot
-LONGEST_NAME = 24  # letters
+_LONGEST_NAME = 24  # letters
 _WIDTH = 960
 _NAME = 13  # pixels per name
 _MOST_BAR = 40.0
@@ -57,13 +57,9 @@ def caption(y: int, text: str) -> str:
     return f'<text x="{LEFT}" y="{y}" class="caption">{text}</text>'
 
 
-def bar_width(step: float) -> float:
-    """Return the width of a bar in a column that is ``step`` wide."""
-    return min(step * 0.7, _MOST_BAR)
-
-
-def bar(x: float, y: float, width: float, height: float) -> str:
-    """Return a bar with its middle at ``x`` and its upper edge at ``y``."""
+def bar(x: float, y: float, step: float, height: float) -> str:
+    """Return a bar in a column ``step`` wide, its middle at ``x`` and its upper edge at ``y``."""
+    width = min(step * 0.7, _MOST_BAR)
     return (
         f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
         'class="bar"/>'
@@ -81,7 +77,22 @@ def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
     return "".join(parts)
 
 
-def names_below(names: Sequence[str], places: Sequence[float], base: int) -> str:
+def drawing_of_calls(
+    label: str, kind: str, parts: list[str], base: int, calls: Sequence[tuple[str, str, str | None]]
+) -> str:
+    """Return a whole drawing that has a column for each call, and its name below ``base``.
+
+    Each call has its id, its tooltip, and the anchor that its column links to, if any.
+    """
+    places, step = space_out(len(calls))
+    names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
+    parts.append(_names_below(names, places, base))
+    for x, (_, title, anchor) in zip(places, calls, strict=True):
+        parts.append(column(x, step, base, title, anchor))
+    return drawing(label, kind, base + 16 + 7 * max(map(len, names)), parts)
+
+
+def _names_below(names: Sequence[str], places: Sequence[float], base: int) -> str:
     """Return the name of every column, or of every n-th if they would overlap."""
     step = -(-len(names) * _NAME // (RIGHT - LEFT))
     return "".join(
@@ -89,11 +100,6 @@ def names_below(names: Sequence[str], places: Sequence[float], base: int) -> str
         f"{escape(name)}</text>"
         for x, name in list(zip(places, names, strict=True))[::step]
     )
-
-
-def height_with_names(names: Sequence[str], base: int) -> int:
-    """Return the height of a drawing that has names below its plot."""
-    return base + 16 + 7 * max(map(len, names))
 
 
 def column(x: float, step: float, height: int, title: str, anchor: str | None) -> str:

@@ -6,7 +6,7 @@ Computed with numpy, in float64. Nothing here draws, reads or writes files.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,25 +69,18 @@ def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout)
         b: the other tensor.
         layout: the meaning of the axes; tensors without spatial form become bars.
     """
-    compared = _take_drawn(_take_values(a, b), layout)
-    if np.iscomplexobj(a) or np.iscomplexobj(b):
+    is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
+    with np.errstate(invalid="ignore", over="ignore"):
+        one, two = (each.astype(np.complex128 if is_complex else np.float64) for each in (a, b))
+        apart = np.where(a == b, 0, two - one)  # equal infinities do not differ
+        values: Any = tuple(np.abs(each) if is_complex else each for each in (one, two, apart))
+    compared = _take_drawn(values, layout)
+    if is_complex:
         return replace(compared, notes=(*compared.notes, _COMPLEX_NOTE))
     return compared
 
 
-def _take_values(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[Values, Values, Values]:
-    """Return A, B and B - A as they are drawn: real values, or magnitudes of complex ones."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        if np.iscomplexobj(a) or np.iscomplexobj(b):
-            one, two = a.astype(np.complex128), b.astype(np.complex128)
-            values = np.abs(one), np.abs(two), np.abs(two - one)
-        else:
-            one, two = a.astype(np.float64), b.astype(np.float64)
-            values = one, two, two - one
-    return values[0], values[1], np.where(a == b, 0, values[2])  # equal infinities do not differ
-
-
-def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> ComparedMaps:
+def _take_drawn(values: tuple[Values, ...], layout: Layout) -> ComparedMaps:
     one, two, apart = values
     if not layout.is_spatial:
         return _take_bars(values, layout.channel_axis)

@@ -108,21 +108,18 @@ def draw_sheet(
     tallest = max((sum(block.size[1] for block in column) for column in columns), default=0)
     canvas = new_canvas(heading, sum(widths), tallest)
     x = MARGIN
-    corners = []
+    shapes = (each.shape for each in cells)
+    places = []
     for column, width in zip(columns, widths, strict=True):
         y = heading_height(heading)
         for block in column:
             canvas.add(block, x, y)
-            corners.append((x, y + 2 * LABEL_ROW))
+            count, high, wide = next(shapes)
+            top = y + 2 * LABEL_ROW
+            places.append(Places(x, top, wide, high, wide + _GAP, high + _GAP, max(1, count)))
             y += block.size[1]
         x += width
-    shapes = [each.shape for each in cells]
-    return canvas, [_in_a_row(*both) for both in zip(corners, shapes, strict=True)]
-
-
-def _in_a_row(corner: tuple[int, int], shape: tuple[int, ...]) -> Places:
-    count, height, width = shape
-    return Places(*corner, width, height, width + _GAP, height + _GAP, max(1, count))
+    return canvas, places
 
 
 def _column_height(blocks: Sequence[Canvas]) -> int:

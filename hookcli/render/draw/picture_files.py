@@ -22,13 +22,11 @@ def write_picture(
     canvas: Canvas,
     palette: list[int],
     style: GridStyle,
-) -> list[str]:
-    """Write a picture in the formats of ``style``, and return the names of its files."""
+) -> None:
+    """Write a picture in the formats of ``style``."""
     write(file, to_png(canvas.to_image(palette)))
-    files = list_formats(file, style.format)
-    for other in files[1:]:
+    for other in list_formats(file, style.format)[1:]:
         write(other, to_vector(canvas, palette, style.format))
-    return files
 
 
 def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:

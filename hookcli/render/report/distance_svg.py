@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
 from hookcli.render.charts import svg
-from hookcli.render.charts.axes import find_decades, short_name
+from hookcli.render.charts.axes import find_decades
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,16 +29,9 @@ def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
     if len(rows) == 1 or not any(row.rel_l2 for row in rows):
         return ""
     places, step = svg.space_out(len(rows))
-    names = [short_name(row.call_id, svg.LONGEST_NAME) for row in rows]
-    parts = [
-        _legend(rows),
-        _distances(rows, places, step),
-        svg.names_below(names, places, _BASE),
-    ]
-    for row, x in zip(rows, places, strict=True):
-        parts.append(svg.column(x, step, _BASE, _title(row), anchors[row.rank]))
-    height = svg.height_with_names(names, _BASE)
-    return svg.drawing("Distance over depth", "depth apart", height, parts)
+    parts = [_legend(rows), _distances(rows, places, step)]
+    calls = [(row.call_id, _title(row), anchors[row.rank]) for row in rows]
+    return svg.drawing_of_calls("Distance over depth", "depth apart", parts, _BASE, calls)
 
 
 def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) -> str:
