@@ -27,7 +27,7 @@ from hookcli.outside.foreign import first_line
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.layer_records import read_record
-from hookcli.records.statistics import FIRST, TotalStats, figures_of
+from hookcli.records.statistics import IN_EVERY_VERSION, TotalStats, figures_of
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
@@ -176,7 +176,7 @@ def _read_golden(name: str) -> ComparedRun:
         )
     calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
     for place, (call, row) in enumerate(zip(golden.calls, document["calls"], strict=True)):
-        lacking = [name for name in FIRST if name not in row]
+        lacking = [name for name in IN_EVERY_VERSION if name not in row]
         if lacking:
             raise DamagedError(f"calls[{place}] lacks {lacking[0]!r}")
         check_call(call, calls)

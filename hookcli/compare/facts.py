@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.outside.documents import MOST_VALUES
-from hookcli.records.statistics import COUNTS, FIRST, figures_of
+from hookcli.records.statistics import COUNTS, IN_EVERY_VERSION, figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -52,7 +52,7 @@ def check_call(row: CallRow, images: Collection[str]) -> None:
     is_shape = all(length >= 0 for length in shape) and math.prod(shape) < MOST_VALUES
     _expect(is_shape, f"{call_id!r} has an impossible shape: {[*shape]!r:.80}")
     figures = figures_of(row)
-    numbers = [figures[name] for name in FIRST if name not in COUNTS]
+    numbers = [figures[name] for name in IN_EVERY_VERSION if name not in COUNTS]
     known = [number is not None and math.isfinite(number) for number in numbers]
     has_figures = all(known) or numbers == [None] * len(numbers)
     counts = [row.nan_count, row.inf_count]

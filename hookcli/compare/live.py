@@ -71,7 +71,7 @@ def compare_sides(
     keys: list[str] = []
     skipped_before = list_skipped(a, b)
     skipped: list[SkippedImage] = []
-    outcome = _RunEffects()
+    effects = _RunEffects()
     first_shape: tuple[int, ...] | None = None
     with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
         for sources in pair_sources(a, b):
@@ -82,7 +82,7 @@ def compare_sides(
             unusable = [image for image in (image_a, image_b) if image.pixels is None]
             if unusable:
                 skipped.append(SkippedImage(unusable[0].file, unusable[0].reason))
-            elif (pairs := _try_image(a, b, image_a, image_b, outcome, skipped)) is not None:
+            elif (pairs := _try_image(a, b, image_a, image_b, effects, skipped)) is not None:
                 keys.append(image_a.key)
                 if first_shape is None and image_a.pixels is not None:
                     first_shape = tuple(image_a.pixels.shape)
@@ -91,8 +91,8 @@ def compare_sides(
             image_done(len(keys) + len(skipped), len(skipped))
         all_skipped = (*skipped_before, *skipped)
         require_image(keys, all_skipped)
-        a.runner.edits.check_used(outcome.effects_a.used)
-        b.runner.edits.check_used(outcome.effects_b.used)
+        a.runner.edits.check_used(effects.effects_a.used)
+        b.runner.edits.check_used(effects.effects_b.used)
     notes = [*a.info.notes, *b.info.notes]
     comparison = Comparison(
         a.request.name,
@@ -102,7 +102,7 @@ def compare_sides(
         changed=tuple(list_side_changes(a, b)),
         images=tuple(keys),
         skipped=all_skipped,
-        uncalled=list_uncalled(a, outcome.called),
+        uncalled=list_uncalled(a, effects.called),
         notes=tuple(dict.fromkeys(notes)),
         image_rows=tuple(judge.image_rows()),
     )
@@ -173,7 +173,7 @@ def _try_image(
     b: Side,
     image_a: PreparedImage,
     image_b: PreparedImage,
-    outcome: _RunEffects,
+    effects: _RunEffects,
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
     """Return the pairs of one image; None if a model fails on the image and it is skipped.
@@ -186,17 +186,17 @@ def _try_image(
     on_error, several = a.request.run.on_error, len(a.sources) > 1
     with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
         pairs = list(_compare_image(a, b, image_a, image_b, now))
-        outcome.merge(now)
+        effects.merge(now)
     return pairs
 
 
 def _compare_image(
-    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, outcome: _RunEffects
+    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects
 ) -> Iterator[CallPair]:
     """Yield the pairs of one image, in the order in which the calls complete in A."""
     seen = _SeenCalls()
-    run_side(a, image_a, seen.keep, outcome.called, outcome.effects_a)
-    run_side(b, image_b, seen.measure, outcome.called, outcome.effects_b)
+    run_side(a, image_a, seen.keep, effects.called, effects.effects_a)
+    run_side(b, image_b, seen.measure, effects.called, effects.effects_b)
     for call_id, other in pair_ids(tuple(seen.a), tuple(seen.b)):
         distance = seen.distances.get(call_id)
         yield CallPair(image_a.key, seen.a.get(call_id), seen.b.get(other), distance)

@@ -137,7 +137,7 @@ class Runner:
         return frozenset()
 
     def ready(self) -> AbstractContextManager[None]:
-        """Return a block in which this runner takes turns with another.
+        """Return a block in which this runner may run between the batches of another.
 
         Raises:
             RequestError: the model cannot run as it was asked to.

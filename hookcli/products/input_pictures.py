@@ -67,9 +67,9 @@ class InputPictures(Product):
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
     """Return the keys of the images that the page of a run over many images shows."""
-    firing = (
-        key for tops in choose_best(end, scope).values() for top in tops[:1] for key in top.images
-    )
+    keys = [source.key for source in end.sources]
+    best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)
+    firing = (key for tops in best.values() for top in tops[:1] for key in top.images)
     pictured = choose_pictured(end.totals.images, end.findings)
     return {image.key for image in pictured} | set([*dict.fromkeys(firing)][:MOST_FIRING])
 

@@ -30,7 +30,7 @@ class Tensors(Product):
     def estimate(self, outlook: Outlook) -> Cost:
         """Return the cost of the tensors, from one forward of the first image.
 
-        A gradient is as large as the tensor that it belongs to. The attention is found later.
+        A gradient is as large as the tensor that it belongs to. Attention counts its own.
         """
         from hookcli.passes.sizes import measure_saved
 

@@ -15,10 +15,10 @@ from hookcli.store import tables
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hookcli.images.read import ImageSource
-    from hookcli.products.product import Outlook, RunEnd, Scope
+    from hookcli.products.product import Outlook, RunEnd
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopTally
 
@@ -58,7 +58,8 @@ class TopImages(Product):
     def describe(self, end: RunEnd) -> dict[str, object]:
         keys = [source.key for source in end.sources]
         ranked = rank_images(keys, end.top, end.totals)
-        return {"top_images": choose_best(end, self.scope), "ranked_images": ranked}
+        best = choose_best(keys, end.top, end.totals.calls, self.scope.config.grids.channels)
+        return {"top_images": best, "ranked_images": ranked}
 
 
 def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
@@ -85,14 +86,21 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
 
 
 def choose_best(
-    end: RunEnd, scope: Scope, most: int = MOST_CHANNELS
+    keys: Sequence[str],
+    top: TopTally,
+    calls: Iterable[str],
+    asked: Sequence[int] | None,
+    most: int = MOST_CHANNELS,
 ) -> dict[str, tuple[TopChannel, ...]]:
     """Return the channels that the page shows with the images that fire them most, by call id.
 
-    At most ``most`` channels of a layer are shown: those whose best image stands out most, or of
-    those that ``--channels`` asks for four times as many.
+    Args:
+        keys: the keys of all images in their order.
+        top: the images that fire each channel most.
+        calls: the calls in the order of the page.
+        asked: the channels of ``--channels``, of which four times ``most`` are shown.
+        most: how many channels of a layer are shown, those whose best image stands out most.
     """
-    top, asked = end.top, scope.config.grids.channels
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:
@@ -104,12 +112,12 @@ def choose_best(
         call_id: tuple(
             TopChannel(
                 channel,
-                tuple(end.sources[at].key for at in top.places[call_id][channel] if at >= 0),
+                tuple(keys[at] for at in top.places[call_id][channel] if at >= 0),
                 tuple(float(v) for v in top.values[call_id][channel] if v > -math.inf),
             )
             for channel in channels
         )
-        for call_id in end.totals.calls
+        for call_id in calls
         if call_id in top.values and (channels := choose(call_id))
     }
 

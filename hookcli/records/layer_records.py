@@ -143,8 +143,8 @@ class _RecordColumns:
 class RecordRow(Statistics, _RecordColumns):
     """A row of ``records.parquet``: one tensor of one call, for one image.
 
-    The columns of the file, their types and their texts are made from it. Columns that have a
-    default may be missing in files of earlier versions, but for the statistics ``FIRST``.
+    The columns of the file, their types and their texts are made from it. Files of earlier versions
+    may lack columns that have a default, but not the statistics ``IN_EVERY_VERSION``.
 
     Attributes:
         image: key of the image.

@@ -149,7 +149,7 @@ STATISTICS: Mapping[str, Statistic] = {
 }
 """What is declared of each statistic, by its name, in the order of columns."""
 
-FIRST = ("mean", "std", "min", "max", "nan_count", "inf_count")
+IN_EVERY_VERSION = ("mean", "std", "min", "max", "nan_count", "inf_count")
 """The statistics in the files of every version; files of earlier versions may lack the others."""
 
 COUNTS = [name for name in STATISTICS if STATISTICS[name].unit == "count"]

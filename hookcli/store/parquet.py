@@ -18,7 +18,7 @@ from hookcli.outside import escape
 from hookcli.outside.documents import SCHEMA_VERSION, describe_types, value_types
 from hookcli.outside.files import open_regular
 from hookcli.records.layer_records import RecordRow
-from hookcli.records.statistics import FIRST, figures_of
+from hookcli.records.statistics import IN_EVERY_VERSION, figures_of
 from hookcli.store.places.names import records_file
 from hookcli.store.run_files import cannot_read
 
@@ -58,7 +58,7 @@ def _make_schema() -> pa.Schema:
 SCHEMA = _make_schema()
 
 _WITHOUT_NULLS = [each.name for each in fields(RecordRow) if each.default is MISSING]
-_NEEDED = [*_WITHOUT_NULLS, *FIRST]
+_NEEDED = [*_WITHOUT_NULLS, *IN_EVERY_VERSION]
 _MOST_ROWS = 1000  # of a small file; in larger ones each row takes some bytes
 _LEAST_BYTES = 4  # of each row
 _MOST_UNPACKED, _RATIO = 1 << 24, 64  # bytes of a small file, and per byte of a larger one

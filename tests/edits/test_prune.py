@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import math
 from importlib import import_module
 from pathlib import Path
@@ -402,6 +403,7 @@ net = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten(), nn.Linear(32, 2))
 def make():
     return net
 """
+SHARED_RUN = ("shared:make", "pixels.npy", "--size", "4")
 
 
 @pytest.mark.parametrize(
@@ -414,18 +416,33 @@ def make():
     ids=["an edit", "another prune", "the disk"],
 )
 def test_a_run_that_is_refused_leaves_the_model_unpruned(run, monkeypatch, words):
+    prepare_shared(monkeypatch)
+    ended = run("inspect", *SHARED_RUN, "--prune", "conv=0.5", *words)
+    assert ended.code == 2, ended.err
+    assert_unpruned()
+
+
+def test_a_run_folder_that_cannot_be_resumed_leaves_the_model_unpruned(run, monkeypatch):
+    prepare_shared(monkeypatch)
+    assert run("inspect", *SHARED_RUN, "-o", "out").code == 0
+    begun = Path("out/run.json").read_bytes()
+    shutil.rmtree("out")
+    Path("out").mkdir()
+    Path("out/run.json").write_bytes(begun)
+    ended = run("inspect", *SHARED_RUN, "-o", "out", "--prune", "conv=0.5", "--resume")
+    assert ended.code == 2, ended.err
+    assert "was begun without --prune" in ended.err
+    assert_unpruned()
+
+
+def prepare_shared(monkeypatch):
     Path("shared.py").write_text(SHARED)
     np.save("pixels.npy", np.zeros((3, 4, 4), np.float32))
     monkeypatch.syspath_prepend(".")
-    ended = run(
-        "inspect", "shared:make", "pixels.npy", "--prune", "conv=0.5", "--size", "4", *words
-    )
-    assert ended.code == 2, ended.err
-    shared = import_module("shared")
-    assert [name for name, _ in shared.net.named_parameters()] == [
-        "0.weight",
-        "0.bias",
-        "2.weight",
-        "2.bias",
-    ]
-    assert not shared.net[0]._forward_pre_hooks
+
+
+def assert_unpruned():
+    net = import_module("shared").net
+    names = [name for name, _ in net.named_parameters()]
+    assert names == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert not net[0]._forward_pre_hooks

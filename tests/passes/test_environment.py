@@ -27,15 +27,15 @@ CAT, COFFEE = (
 )
 
 
-def loaded(module, name="mine", device="cpu"):
-    source = OwnCode(name, lambda: module)
-    info = ModelInfo(name, source.word, "none", trained=False, device=device, dtype="float32")
-    prepare = source.prepare(ModelRequest(name), module)
+def loaded(module, device="cpu"):
+    source = OwnCode("mine", lambda: module)
+    info = ModelInfo("mine", source.word, "none", trained=False, device=device, dtype="float32")
+    prepare = source.prepare(ModelRequest("mine"), module)
     return LoadedModel(info, prepare, module=module, source=source)
 
 
-def versions(module=None, name="mine"):
-    return EagerRunner.of(loaded(module or pointwise([1.0]), name), ()).versions()
+def versions(module=None):
+    return EagerRunner.of(loaded(module or pointwise([1.0])), ()).versions()
 
 
 def test_the_versions_are_those_of_the_packages_that_are_imported():
@@ -97,14 +97,6 @@ def test_timm_is_named_where_a_part_of_the_model_is_its():
 
     assert versions(nn.Sequential(nn.Linear(2, 2), LayerNorm2d(2)))["timm"] == timm.__version__
     assert versions()["timm"] == ""
-
-
-def test_the_package_in_the_name_of_a_model_has_its_version_named(monkeypatch):
-    package: Any = types.ModuleType("zoo")
-    package.__version__ = "4"
-    monkeypatch.setitem(sys.modules, "zoo", package)
-    assert versions(nn.ReLU(), "zoo.nets:make")["zoo"] == "4"
-    assert "zoo" not in versions(nn.ReLU())
 
 
 def test_what_is_no_text_is_no_version(monkeypatch):

@@ -19,7 +19,6 @@ import torch
 import torchvision
 from PIL import Image
 
-from hookcli.config import GridStyle
 from hookcli.images.read import ImageSource
 from hookcli.outside import escape
 from hookcli.products.top_images import choose_best, rank_images, render_top_rows
@@ -326,13 +325,7 @@ def test_the_page_shows_the_channels_that_were_asked_for():
     values = {"conv": np.array([[5.0, 1.0], [2.0, 2.0], [4.0, 3.0]])}
     places = {"conv": np.array([[0, 1], [1, 0], [0, 1]])}
     top = TopTally(2, values=values, places=places)
-    end: Any = SimpleNamespace(
-        sources=[ImageSource(key, key) for key in keys],
-        top=top,
-        totals=SimpleNamespace(calls=["conv"]),
-    )
-    scope: Any = SimpleNamespace(config=SimpleNamespace(grids=GridStyle(channels=(1, 7))))
-    best = choose_best(end, scope)
+    best = choose_best(keys, top, ["conv"], asked=(1, 7))
     assert best == {"conv": (TopChannel(1, ("b", "a"), (2.0, 2.0)),)}
 
 

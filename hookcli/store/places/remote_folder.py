@@ -90,9 +90,13 @@ class RemoteFolder(Folder):
         is_folder = any(file.startswith(f"{name}/") for file in files)
         return Entry(0, is_folder=True) if is_folder else None
 
+    def is_file(self, name: str) -> bool:
+        return name in self._list()
+
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
         self._listed = None
-        return super().measure(names)
+        files = self._list()
+        return {name: files.get(name) for name in names}
 
     def remove(self, names: Iterable[str]) -> None:
         names = sorted(names)
