@@ -90,7 +90,7 @@ def watch(
 
 
 def ignore(_call: Call, _value: object) -> None:
-    """Be a listener that does nothing."""
+    """Do nothing: the listener where only the other side of a call is watched."""
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """What is asked of names of files, on this machine or at URLs; names are given without ``file://``.
+    """Questions about files by their names, on this machine or at URLs, without ``file://``.
 
     Any function but ``is_pattern`` and ``is_same`` may raise an OSError.
     """

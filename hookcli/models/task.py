@@ -114,7 +114,7 @@ class Task:
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return a picture (C, H, W) of one image's part of that input."""
+        """Return one image's part of that input as a picture (C, H, W)."""
         return seen
 
     def normalisation(

@@ -71,7 +71,7 @@ class ForwardOutcome:
 
 
 class Runner:
-    """One way of running a model; each changes what differs.
+    """One way of running a model; a subclass overrides what is different in its own way.
 
     What only ``passes/eager`` has is asked of a ``plan.prepared.EagerModel``. The defaults are the
     answers of a runner that changes nothing of the user's, and knows nothing of the inside.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 import math
+import shutil
 from importlib import import_module
 from pathlib import Path
 
