@@ -181,6 +181,8 @@ class Product:
     def close(self, _end: RunEnd) -> list[str]:
         """Write what comes at the end of the run, and return the names of the files.
 
+        Those of all products run at the same time.
+
         Raises:
             OutputError: a file cannot be written.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -68,8 +69,9 @@ def close_run(
         findings=diagnosis.findings,
         focus=prepared.focus,
     )
-    for product in products:
-        written += product.close(end)
+    with ThreadPoolExecutor() as threads:  # a long table is rendered while pictures are decoded
+        for files in threads.map(lambda product: product.close(end), products):
+            written += files
     facts = assemble_facts(
         folder.request, model.runner.versions(), model.skipped, totals, diagnosis
     )
