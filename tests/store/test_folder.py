@@ -24,6 +24,7 @@ from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.folder import RunFolder
 from hookcli.store.places.directory import Directory
+from hookcli.store.places.file_lock import open_carefully
 from hookcli.store.places.names import PlannedNames
 
 MODEL = ModelInfo("toy", "own", "random (seed 0)", trained=False, dtype="float32")
@@ -569,6 +570,16 @@ def test_a_request_that_is_a_link_is_not_followed(how):
     Path("run/run.json").symlink_to(Path("mine.txt").resolve())
     assert refusal(**how) == "'run' holds a run.json that no run wrote"
     assert Path("mine.txt").read_text() == "mine"
+
+
+def test_a_link_that_appears_just_before_a_file_is_opened_is_not_followed(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "run.json").symlink_to("mine.txt")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT):
+        with pytest.raises(OSError, match="symbolic links"):
+            open_carefully(folder, flags)
+    os.close(folder)
 
 
 def test_a_request_that_is_a_link_to_nowhere_makes_no_file():
