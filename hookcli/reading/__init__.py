@@ -1,0 +1,1 @@
+"""A finished run, read: its tables, pictures and tensors; nothing is written."""
