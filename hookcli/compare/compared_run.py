@@ -29,9 +29,9 @@ from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.layer_records import read_record
 from hookcli.records.statistics import IN_EVERY_VERSION, TotalStats, figures_of
 from hookcli.records.text import shape_text
-from hookcli.store.load import load_run
+from hookcli.reading.load import load_run
 from hookcli.store.places import storage
-from hookcli.store.run_files import AGAIN, UPGRADE
+from hookcli.reading.run_files import AGAIN, UPGRADE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from hookcli.compare.facts import CallRow
     from hookcli.records.golden import ImageFacts
     from hookcli.records.layer_records import RecordRow
-    from hookcli.store.load import Run
-    from hookcli.store.shards import Array
+    from hookcli.reading.load import Run
+    from hookcli.reading.shards import Array
 
 _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 

@@ -25,14 +25,14 @@ from hookcli.records.runs import ModelInfo
 from hookcli.records.statistics import figures_of
 from hookcli.store.ownership import find_holder
 from hookcli.store.places.names import MANIFEST
-from hookcli.store.run_files import cannot_read
+from hookcli.reading.run_files import cannot_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from hookcli.records.layer_records import RecordRow
-    from hookcli.store.load import Run
+    from hookcli.reading.load import Run
 
 
 _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())

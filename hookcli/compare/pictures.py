@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hookcli.config import Theme
     from hookcli.distance.comparison import Comparison, DiffRow
     from hookcli.records.golden import ImageFacts
-    from hookcli.store.shards import Array
+    from hookcli.reading.shards import Array
 
 MOST_PICTURES = 12
 _OURS = b'content="hookcli diff"'  # in the head of every page that is written here

@@ -18,7 +18,7 @@ from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe, refuse_unhookable
-from hookcli.outside.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, render_layers
+from hookcli.render.report.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, render_layers
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
 from hookcli.records.edit_effects import EditEffects

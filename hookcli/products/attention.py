@@ -10,7 +10,7 @@ from hookcli.products.product import Cost, Product
 from hookcli.products.tensors import check_disk
 from hookcli.records.attention import AttentionMaps, AttentionRow
 from hookcli.records.pictures import HeatPicture
-from hookcli.store import tables
+from hookcli.outside import tables
 from hookcli.store.places import names
 from hookcli.summary.attention_tally import AttentionTally
 from hookcli.summary.chunks import merge_by_call

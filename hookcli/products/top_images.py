@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hookcli.products.product import Cost, Product
 from hookcli.records.report import RankedImages, TopChannel
 from hookcli.records.runs import MOST_CHANNELS, MOST_RANKED
-from hookcli.store import tables
+from hookcli.outside import tables
 from hookcli.store.places import names
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from hookcli.errors import RequestError
 from hookcli.outside.documents import MOST_BYTES, DamagedError, convert, value_types
 from hookcli.outside.files import read_regular
-from hookcli.outside.notebook import MOST_ROWS, read_pictures, render_layers
+from hookcli.render.report.notebook import MOST_ROWS, read_pictures, render_layers
 from hookcli.outside.urls import to_place
 from hookcli.records.golden import golden_facts
 from hookcli.records.report import FileList
@@ -22,7 +22,7 @@ from hookcli.records.runs import Finding, describe_run, run_title
 from hookcli.records.statistics import layer_cells
 from hookcli.records.text import shape_text
 from hookcli.store.ownership import list_damage
-from hookcli.store.pictures import find_grid, open_grid
+from hookcli.reading.pictures import find_grid, open_grid
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import (
     INDEX,
@@ -33,7 +33,7 @@ from hookcli.store.places.names import (
     is_grid,
     is_records_file,
 )
-from hookcli.store.run_files import (
+from hookcli.reading.run_files import (
     AGAIN,
     cannot_read,
     name_close,
@@ -41,7 +41,7 @@ from hookcli.store.run_files import (
     read_json,
     require_file,
 )
-from hookcli.store.shards import array_dtype, read_rows
+from hookcli.reading.shards import array_dtype, read_rows
 from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from hookcli.outside.urls import Place
-    from hookcli.store.run_files import RunFiles
-    from hookcli.store.shards import Array
+    from hookcli.reading.run_files import RunFiles
+    from hookcli.reading.shards import Array
     from hookcli.store.tensor_index import SavedTensor
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"

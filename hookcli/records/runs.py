@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
 from hookcli.outside.documents import Axes, Sha256, said
-from hookcli.outside.notebook import MOST_NOTES, MOST_ROWS, read_pictures, render_layers
+from hookcli.render.report.notebook import MOST_NOTES, MOST_ROWS, read_pictures, render_layers
 from hookcli.records.rules import RULES
 from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import and_more, count, shape_text

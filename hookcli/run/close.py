@@ -15,7 +15,7 @@ from hookcli.records.rows import LayerRow
 from hookcli.records.runs import RunResult
 from hookcli.run.diagnose import diagnose
 from hookcli.run.document import assemble_document, assemble_facts
-from hookcli.store import tables
+from hookcli.outside import tables
 from hookcli.store.places import names
 from hookcli.store.tensors import write_weights
 from hookcli.summary.tally import list_rows

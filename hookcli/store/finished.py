@@ -17,8 +17,8 @@ from hookcli.records.text import and_more
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import find_folder, open_folder
 from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST
-from hookcli.store.run_files import open_files
-from hookcli.store.tables import plain
+from hookcli.reading.run_files import open_files
+from hookcli.outside.tables import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,7 +21,7 @@ from hookcli.store.admission import find_replaceable_run
 from hookcli.store.journal import Journal
 from hookcli.store.places.folders import file_in_the_way_error, open_folder
 from hookcli.store.places.names import JOURNALS, MANIFEST, PARTS, REQUEST
-from hookcli.store.tables import encode_json, plain, render_json
+from hookcli.outside.tables import encode_json, plain, render_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

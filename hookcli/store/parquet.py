@@ -20,7 +20,7 @@ from hookcli.outside.files import open_regular
 from hookcli.records.layer_records import RecordRow
 from hookcli.records.statistics import IN_EVERY_VERSION, figures_of
 from hookcli.store.places.names import records_file
-from hookcli.store.run_files import cannot_read
+from hookcli.reading.run_files import cannot_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

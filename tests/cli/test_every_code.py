@@ -171,7 +171,7 @@ INSIDE = {
     "layers": "hookcli.passes.survey.survey",
     "models": "hookcli.models.sources.list_catalog",
     "report": "hookcli.render.report.page.remake_report",
-    "export": "hookcli.store.load.load_run",
+    "export": "hookcli.reading.load.load_run",
     "schema": "hookcli.cli.commands.schema.json.dumps",
     "golden": "hookcli.plan.images.find_files",
     "diff": "hookcli.compare.compared_run.load_compared_run",

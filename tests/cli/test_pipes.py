@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from hookcli.records.rows import ChannelRow
-from hookcli.store.tables import render_line
+from hookcli.outside.tables import render_line
 from tests.processes import COMMAND, start
 from tests.toy_models import SMALL_NET
 

@@ -14,7 +14,7 @@ import pytest
 
 from hookcli.outside import escape
 from hookcli.outside.documents import Document, to_fields
-from hookcli.store.tables import (
+from hookcli.outside.tables import (
     column_names,
     encode_json,
     plain,

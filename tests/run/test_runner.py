@@ -25,7 +25,7 @@ from hookcli.plan.prepared import PreparedModel, require_eager, settle_run
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.runs import ModelInfo
 from hookcli.run.pipeline import run as run_prepared
-from hookcli.store.load import load_run
+from hookcli.reading.load import load_run
 from tests.configs import inspect_config
 
 

@@ -101,7 +101,7 @@ def golden(
 def _read_run(folder: str, context: typer.Context) -> GoldenFile:
     """Return the golden document of a finished run, for which no option of a model makes sense."""
     from hookcli.compare.golden import make_golden
-    from hookcli.store.load import load_run
+    from hookcli.reading.load import load_run
 
     if not choose(folder, local=Path(to_local(folder)).is_dir(), remote=True):
         raise RequestError(
@@ -124,7 +124,7 @@ def _read_run(folder: str, context: typer.Context) -> GoldenFile:
 def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
     """Run the model into a temporary folder; returns the golden document and the exit code."""
     from hookcli.compare.golden import make_golden
-    from hookcli.store.load import load_run
+    from hookcli.reading.load import load_run
 
     with _temporary_folder() as folder:
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from hookcli.cli.output import console
 from hookcli.outside import escape
 from hookcli.records.text import and_more
-from hookcli.store import tables
+from hookcli.outside import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -12,14 +12,14 @@ from hookcli.records.report import FileList, ReportDocument
 from hookcli.records.runs import MOST_THUMBNAILS
 from hookcli.store.ownership import list_damage
 from hookcli.store.places.names import DOCUMENT, MANIFEST, PAGE, is_sheet
-from hookcli.store.run_files import read_json, require_file
+from hookcli.reading.run_files import read_json, require_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hookcli.records.pictures import ChannelMaps
     from hookcli.records.rows import LayerRow
-    from hookcli.store.run_files import RunFiles
+    from hookcli.reading.run_files import RunFiles
 
 PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 

@@ -44,7 +44,7 @@ from hookcli.render.report.document import (
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
 from hookcli.store.places.names import is_sheet
-from hookcli.store.run_files import OutsideError, open_files
+from hookcli.reading.run_files import OutsideError, open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
     from hookcli.render.report.document import FolderState
-    from hookcli.store.run_files import RunFiles
+    from hookcli.reading.run_files import RunFiles
 
 _FIGURES = {name: each.heading for name, each in SHOWN.items()}
 _SHARES = {"change", "sparsity", *(name for name, each in SHOWN.items() if each.unit == "share")}

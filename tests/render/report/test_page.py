@@ -23,7 +23,7 @@ from hookcli.outside.escape import for_page, reversible
 from hookcli.records.report import ReportDocument
 from hookcli.render.report import page as run_page
 from hookcli.render.report.document import FolderState, read_report
-from hookcli.store.run_files import open_files
+from hookcli.reading.run_files import open_files
 
 PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
 GOLDEN = Path(__file__).parents[2] / "golden" / "page.html"

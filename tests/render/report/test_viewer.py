@@ -13,7 +13,7 @@ import pytest
 import hookcli
 from hookcli.render.report.document import read_report
 from hookcli.render.report.page import render_report as render_folder
-from hookcli.store.run_files import open_files
+from hookcli.reading.run_files import open_files
 from tests.render.report.test_browser import (
     PHOTOS,
     inspected,

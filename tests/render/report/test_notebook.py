@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import numpy as np
 from PIL import Image
 
-from hookcli.outside.notebook import MOST_ROWS, render_layers
+from hookcli.render.report.notebook import MOST_ROWS, render_layers
 from hookcli.records.statistics import layer_cells
 
 FIGURES = {"mean": 0.25, "std": 1.5, "min": None, "max": 12345.678, "zero_fraction": 0.5}
