@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     )
     from hookcli.errors import HookcliError
     from hookcli.passes.capture import Captured, capture
-    from hookcli.records.layer_records import LayerRecord, TensorStats
-    from hookcli.records.runs import RunResult
-    from hookcli.run.pipeline import inspect_images
     from hookcli.reading.load import Run, load_run
+    from hookcli.records.layer_records import LayerRecord, TensorStats
+    from hookcli.run.pipeline import inspect_images
+    from hookcli.run.result import RunResult
 
     __version__: str
 
@@ -59,7 +59,7 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "HookcliError": "errors",
     "LayerRecord": "records.layer_records",
     "Run": "reading.load",
-    "RunResult": "records.runs",
+    "RunResult": "run.result",
     "TensorStats": "records.layer_records",
     "capture": "passes.capture",
     "inspect_images": "run.pipeline",

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from hookcli.plan.estimate import Plan
     from hookcli.plan.prepared import PreparedRun
     from hookcli.records.images import SkippedImage
-    from hookcli.records.runs import ModelInfo, RunResult
+    from hookcli.records.runs import ModelInfo
     from hookcli.run.listener import ProgressListener
+    from hookcli.run.result import RunResult
 
 _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}
 

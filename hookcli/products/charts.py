@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from hookcli.errors import OutputError
 from hookcli.outside.escape import for_page
 from hookcli.products.product import Cost, Product
+from hookcli.reading.run_files import open_files
 from hookcli.records.text import and_more
 from hookcli.store.places import names
-from hookcli.reading.run_files import open_files
 
 if TYPE_CHECKING:
     from hookcli.config import BackwardStyle, PictureFormat

@@ -11,18 +11,32 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from hookcli.errors import RequestError
-from hookcli.outside.documents import MOST_BYTES, DamagedError, convert, value_types
-from hookcli.outside.files import read_regular
-from hookcli.render.report.notebook import MOST_ROWS, read_pictures, render_layers
+from hookcli.outside.documents import DamagedError, convert, value_types
 from hookcli.outside.urls import to_place
+from hookcli.reading.pictures import find_grid, open_grid
+from hookcli.reading.run_files import (
+    AGAIN,
+    cannot_read,
+    name_close,
+    open_files,
+    read_json,
+    require_file,
+)
+from hookcli.reading.shards import array_dtype, read_rows
 from hookcli.records.golden import golden_facts
 from hookcli.records.report import FileList
 from hookcli.records.rows import LayerRow
-from hookcli.records.runs import Finding, describe_run, run_title
+from hookcli.records.runs import Finding
 from hookcli.records.statistics import layer_cells
 from hookcli.records.text import shape_text
+from hookcli.render.report.notebook import (
+    MOST_ROWS,
+    describe_run,
+    read_pictures,
+    render_layers,
+    run_title,
+)
 from hookcli.store.ownership import list_damage
-from hookcli.reading.pictures import find_grid, open_grid
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import (
     INDEX,
@@ -33,15 +47,6 @@ from hookcli.store.places.names import (
     is_grid,
     is_records_file,
 )
-from hookcli.reading.run_files import (
-    AGAIN,
-    cannot_read,
-    name_close,
-    open_files,
-    read_json,
-    require_file,
-)
-from hookcli.reading.shards import array_dtype, read_rows
 from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
@@ -128,7 +133,7 @@ class Run:
             RequestError: the table is missing or damaged.
         """
         try:
-            text = read_regular(self.files.file(LAYERS), MOST_BYTES).decode()
+            text = self.files.read(LAYERS).decode()
             header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
             return [
                 {name: _read_cell(name, cell) for name, cell in zip(header, row, strict=True)}
@@ -146,7 +151,7 @@ class Run:
         """
         import pyarrow as pa
 
-        from hookcli.store.parquet import read_records
+        from hookcli.reading.parquet_reader import read_records
 
         try:
             names = list(filter(is_records_file, self.manifest["files"]))

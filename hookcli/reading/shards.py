@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 
 from hookcli.errors import RequestError
 from hookcli.outside.files import open_regular
-from hookcli.records.text import shape_text
 from hookcli.reading.run_files import cannot_read
+from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from io import BufferedReader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from functools import partial
 from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -11,19 +12,19 @@ from typing import TYPE_CHECKING
 from hookcli.errors import CompleteError, OutputError, RequestError
 from hookcli.outside.documents import decode_both
 from hookcli.outside.files import cannot_write
+from hookcli.outside.json_text import plain
 from hookcli.records.command import list_differences
 from hookcli.records.report import DoneRun, FileList
 from hookcli.records.text import and_more
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import find_folder, open_folder
 from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST
-from hookcli.reading.run_files import open_files
-from hookcli.outside.tables import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hookcli.outside.urls import Place
+    from hookcli.store.places.folder import Folder
 
 _RUN_AGAIN = "start again with --overwrite, or choose another -o"
 
@@ -105,7 +106,7 @@ def finish_resume(
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
             )
-        for damage in list_damage(held.complete.sizes, open_files(path).measure).values():
+        for damage in list_damage(held.complete.sizes, partial(_measure, folder)).values():
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )
@@ -119,6 +120,12 @@ def finish_resume(
             except OSError as error:
                 raise cannot_write(path, error) from error
     raise CompleteError(f"the run in {str(path)!r} is complete")
+
+
+def _measure(folder: Folder, name: str) -> int | None:
+    """Return the size of a regular file in a run folder; None if there is none."""
+    found = folder.find(name) if folder.is_file(name) else None
+    return None if found is None else found.size
 
 
 def _compare_images(done: DoneRun, images: Mapping[str, str]) -> str:

@@ -170,7 +170,7 @@ INSIDE = {
     "ablate": "hookcli.plan.images.find_files",
     "layers": "hookcli.passes.survey.survey",
     "models": "hookcli.models.sources.list_catalog",
-    "report": "hookcli.render.report.page.remake_report",
+    "report": "hookcli.reading.report.remake_report",
     "export": "hookcli.reading.load.load_run",
     "schema": "hookcli.cli.commands.schema.json.dumps",
     "golden": "hookcli.plan.images.find_files",

@@ -28,11 +28,11 @@ from hookcli.activations.pooling import saved_shape, take_activation
 from hookcli.cli.commands.export import export
 from hookcli.config import SaveStyle
 from hookcli.errors import OutputError, RequestError
+from hookcli.outside.tables import render_csv
+from hookcli.reading.load import choose_calls, load_run
 from hookcli.records.layouts import Layout
 from hookcli.records.rows import LayerRow
-from hookcli.reading.load import choose_calls, load_run
 from hookcli.store.places.directory import Directory
-from hookcli.outside.tables import render_csv
 from hookcli.store.tensors import write_index, write_shard
 from tests.conftest import every_pair
 from tests.toy_runs import read_from, write_into

@@ -175,7 +175,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 def _write_list(folder: Path, names: set[str]) -> None:
     """Write the list of the files that exports write, before they are written."""
-    from hookcli.outside.tables import render_json
+    from hookcli.outside.json_text import render_json
 
     listed = ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
     write_atomic(folder / _LIST, render_json(listed).encode())
