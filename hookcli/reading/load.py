@@ -28,6 +28,7 @@ from hookcli.records.report import FileList
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding
 from hookcli.records.statistics import layer_cells
+from hookcli.records.tensor_index import TensorIndex
 from hookcli.records.text import shape_text
 from hookcli.render.report.notebook import (
     MOST_ROWS,
@@ -47,7 +48,6 @@ from hookcli.store.places.names import (
     is_grid,
     is_records_file,
 )
-from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from hookcli.outside.urls import Place
     from hookcli.reading.run_files import RunFiles
     from hookcli.reading.shards import Array
-    from hookcli.store.tensor_index import SavedTensor
+    from hookcli.records.tensor_index import SavedTensor
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, the tensor and the row in it that hold what a call gave; in the run's order."""

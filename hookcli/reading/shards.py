@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.reading.run_files import RunFiles
-    from hookcli.store.tensor_index import SavedTensor
+    from hookcli.records.tensor_index import SavedTensor
 
 Array: TypeAlias = "NDArray[Any]"  # the dtype is that of the saved tensor
 

@@ -27,7 +27,7 @@ from hookcli.outside.documents import SCHEMA_VERSION, Document
 from hookcli.records import attention, calls, golden, images, pictures, report, rows
 from hookcli.records import runs as run_records
 from hookcli.records.rules import RULES
-from hookcli.store.tensor_index import SavedTensor
+from hookcli.records.tensor_index import SavedTensor
 from tests.conftest import PHOTOS
 from tests.toy_models import SMALL_NET
 
