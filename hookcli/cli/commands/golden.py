@@ -65,7 +65,7 @@ def golden(
     batch_size: BatchSize = DEFAULTS.batch_size,
     storage_option: StorageOptions = (),
     quiet: options.Quiet = False,
-) -> None:
+) -> int:
     """Write a run as one small file, with which hookcli diff compares later runs.
 
     Examples:
@@ -95,7 +95,7 @@ def golden(
         console.print_data(render_golden(document))
     else:
         console.print_data(f"{write_golden(document, out)}\n")
-    raise typer.Exit(exit_code)
+    return exit_code
 
 
 def _read_run(folder: str, context: typer.Context) -> GoldenFile:
