@@ -1,1 +1,1 @@
-"""A finished run, read: its tables, pictures and tensors; nothing is written."""
+"""A run folder read: a finished run as a value, and its page made again; nothing is written."""

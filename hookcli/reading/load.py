@@ -30,13 +30,7 @@ from hookcli.records.runs import Finding
 from hookcli.records.statistics import layer_cells
 from hookcli.records.tensor_index import TensorIndex
 from hookcli.records.text import shape_text
-from hookcli.render.report.notebook import (
-    MOST_ROWS,
-    describe_run,
-    read_pictures,
-    render_layers,
-    run_title,
-)
+from hookcli.render.report import notebook
 from hookcli.store.ownership import list_damage
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import (
@@ -211,14 +205,14 @@ class Run:
         except DamagedError as error:
             raise cannot_read(self.folder / MANIFEST, error) from error
         layers = self.layers
-        title = run_title(facts.model.name, len(layers), len(self.images))
+        title = notebook.run_title(facts.model.name, len(layers), len(self.images))
         notes = [
-            *describe_run(facts.model.weights, facts.findings),
+            *notebook.describe_run(facts.model.weights, facts.findings),
             f"the run folder: {self.folder}",
         ]
-        rows = [_layer_cells(row) for row in layers[:MOST_ROWS]]
-        pictures = read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
-        return render_layers(title, notes, rows, len(layers), pictures)
+        rows = [_layer_cells(row) for row in layers[: notebook.MOST_ROWS]]
+        pictures = notebook.read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
+        return notebook.render_layers(title, notes, rows, len(layers), pictures)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 from hookcli import errors
 from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import count, shape_text
-from hookcli.render.report.notebook import (
-    MOST_ROWS,
-    describe_run,
-    read_pictures,
-    render_layers,
-    run_title,
-)
+from hookcli.render.report import notebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,15 +71,15 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the model, what was found, the layers and some grids."""
-        notes = [*describe_run(self.model.weights, self.findings), *self._list_places()]
+        notes = [*notebook.describe_run(self.model.weights, self.findings), *self._list_places()]
         rows = [
             layer_cells(row.call_id, row.module_type, shape_text(row.shape), figures_of(row))
-            for row in self.rows[:MOST_ROWS]
+            for row in self.rows[: notebook.MOST_ROWS]
         ]
-        title = run_title(self.model.name, len(self.rows), len(self.images))
+        title = notebook.run_title(self.model.name, len(self.rows), len(self.images))
         grids = dict.fromkeys(grid.file for grid in self.grids if self.out_dir)
-        pictures = read_pictures(grids, Path(self.out_dir).joinpath)
-        return render_layers(title, notes, rows, len(self.rows), pictures)
+        pictures = notebook.read_pictures(grids, Path(self.out_dir).joinpath)
+        return notebook.render_layers(title, notes, rows, len(self.rows), pictures)
 
     def _list_places(self) -> Iterator[str]:
         if self.skipped:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from functools import partial
 from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -18,13 +17,12 @@ from hookcli.records.report import DoneRun, FileList
 from hookcli.records.text import and_more
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import find_folder, open_folder
-from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST
+from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST, is_run_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hookcli.outside.urls import Place
-    from hookcli.store.places.folder import Folder
 
 _RUN_AGAIN = "start again with --overwrite, or choose another -o"
 
@@ -106,7 +104,9 @@ def finish_resume(
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
             )
-        for damage in list_damage(held.complete.sizes, partial(_measure, folder)).values():
+        sizes = held.complete.sizes
+        found = folder.measure(filter(is_run_file, sizes))
+        for damage in list_damage(sizes, found.get).values():
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )
@@ -120,12 +120,6 @@ def finish_resume(
             except OSError as error:
                 raise cannot_write(path, error) from error
     raise CompleteError(f"the run in {str(path)!r} is complete")
-
-
-def _measure(folder: Folder, name: str) -> int | None:
-    """Return the size of a regular file in a run folder; None if there is none."""
-    found = folder.find(name) if folder.is_file(name) else None
-    return None if found is None else found.size
 
 
 def _compare_images(done: DoneRun, images: Mapping[str, str]) -> str:
