@@ -130,7 +130,7 @@ def page_seconds() -> float:
             "import sys, time, json, pathlib; start = time.perf_counter()\n"
             "from hookcli.render.report.document import read_report\n"
             "from hookcli.render.report.page import render_report\n"
-            "from hookcli.store.run_files import open_files\n"
+            "from hookcli.reading.run_files import open_files\n"
             "render_report(*read_report(open_files(pathlib.Path(sys.argv[1]))))\n"
             "print(time.perf_counter() - start)"
         )

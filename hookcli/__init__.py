@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     )
     from hookcli.errors import HookcliError
     from hookcli.passes.capture import Captured, capture
+    from hookcli.reading.load import Run, load_run
     from hookcli.records.layer_records import LayerRecord, TensorStats
-    from hookcli.records.runs import RunResult
     from hookcli.run.pipeline import inspect_images
-    from hookcli.store.load import Run, load_run
+    from hookcli.run.result import RunResult
 
     __version__: str
 
@@ -58,12 +58,12 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "Captured": "passes.capture",
     "HookcliError": "errors",
     "LayerRecord": "records.layer_records",
-    "Run": "store.load",
-    "RunResult": "records.runs",
+    "Run": "reading.load",
+    "RunResult": "run.result",
     "TensorStats": "records.layer_records",
     "capture": "passes.capture",
     "inspect_images": "run.pipeline",
-    "load_run": "store.load",
+    "load_run": "reading.load",
 }
 
 if not TYPE_CHECKING:  # mypy would take a misspelt name for one that there is

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import PIL
 import pytest
 
-from hookcli.outside.without_compiler import importing_torchvision
+from hookcli.models.without_compiler import importing_torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

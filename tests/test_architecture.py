@@ -37,6 +37,7 @@ store
 images
 activations
 render
+reading
 edits
 passes
 products
@@ -72,7 +73,7 @@ THIRD_PARTY = {
     "ray": {"cluster"},
     "fsspec": {"store"},
     "huggingface_hub": {"models"},
-    "safetensors": {"images", "models", "store"},
+    "safetensors": {"images", "models", "reading", "store"},
     "numpy": {
         "cli",
         "compare",
@@ -80,12 +81,12 @@ THIRD_PARTY = {
         "images",
         "integrations",
         "passes",
+        "reading",
         "render",
-        "store",
         "summary",
     },
-    "PIL": {"images", "models", "outside", "passes", "render", "store"},
-    "pyarrow": {"store"},
+    "PIL": {"images", "models", "outside", "passes", "reading", "render"},
+    "pyarrow": {"reading", "store"},
     "matplotlib": {"render"},
     "jinja2": {"render"},
     "markupsafe": {"render"},
@@ -93,7 +94,7 @@ THIRD_PARTY = {
     "pytest": {"integrations"},
     "rich": {"cli"},
     "typer": {"__main__", "cli"},
-    "_typeshed": {"cli", "images", "outside", "store"},
+    "_typeshed": {"cli", "images", "outside"},
 }
 HEAVY = {"torch", "torchvision", "matplotlib", "rich", "numpy", "PIL", "pyarrow", "jinja2"}
 
@@ -211,6 +212,17 @@ def test_nothing_below_the_command_line_prints():
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"
     ] == []
+
+
+def test_only_main_ends_the_process():
+    """A command returns its exit code; ``memory.end_process`` is called by ``__main__`` alone."""
+    ends = {"Exit", "exit", "_exit", "end_process"}
+    assert {
+        (module.name, name_of(node))
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if name_of(node) in ends
+    } == {("__main__", "Exit"), ("__main__", "end_process"), ("cli.memory", "_exit")}
 
 
 def test_nothing_catches_every_exception():

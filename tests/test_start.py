@@ -181,7 +181,7 @@ PROGRAMS = {
 } | {
     "who asks the stand-in for more gets the real module": (
         "import sys, torch\n"
-        "from hookcli.outside.without_compiler import importing_torchvision\n"
+        "from hookcli.models.without_compiler import importing_torchvision\n"
         "with importing_torchvision():\n"
         "    from torch._dynamo.utils import is_compile_supported\n"
         "    assert 'torch._dynamo' not in sys.modules\n"
@@ -193,7 +193,7 @@ PROGRAMS = {
     ),
     "who imports the compiler meanwhile gets it whole": (
         "import sys, torch, importlib\n"
-        "from hookcli.outside.without_compiler import importing_torchvision\n"
+        "from hookcli.models.without_compiler import importing_torchvision\n"
         "with importing_torchvision():\n"
         "    importlib.import_module('torch._dynamo.config')\n"
         "assert torch._dynamo.utils is sys.modules['torch._dynamo.utils']\n"
@@ -201,7 +201,7 @@ PROGRAMS = {
     ),
     "an operator leaves no mark on the functions of torch": (
         "import sys, torch\n"
-        "from hookcli.outside.without_compiler import call_without_compiler\n"
+        "from hookcli.models.without_compiler import call_without_compiler\n"
         "def double(tensor): return tensor * 2\n"
         "wrapped = torch._disable_dynamo(double)\n"
         "def run():\n"

@@ -37,9 +37,9 @@ from PIL import Image
 from hookcli.__main__ import _run
 from hookcli.errors import HookcliError, ModelError
 from hookcli.outside.foreign import ForeignCode
+from hookcli.reading.load import load_run
 from hookcli.run import pipeline
 from hookcli.store.chunks import hash_line
-from hookcli.store.load import load_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -32,11 +32,12 @@ class Without:
         self.names = names
 
 
-def command(function: Callable[..., None]) -> Callable[..., None]:
+def command(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """Make a command of a function whose parameters are requests or have flags of their own.
 
-    The command line gives one value for each flag, and the function gets the filled requests. A
-    parameter with the name of an option stands in its place, and its value fills both.
+    The command line gives one value for each flag, and the function gets the filled requests. It
+    returns the exit code, or None for 0. A parameter with the name of an option stands in its
+    place, and its value fills both.
     """
     hints = get_type_hints(function, include_extras=True)
     own = [
@@ -48,14 +49,14 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     parameters = list({parameter.name: parameter for _, parameter in options}.values())
 
     @wraps(function)
-    def fill_requests(*words: object, **named: object) -> None:
+    def fill_requests(*words: object, **named: object) -> int | None:
         values = dict(zip(known_as, words, strict=False)) | named
         given = {
             known_as.get(name, name): value
             for name, value in values.items()
             if value not in (None, [])
         }
-        function(**_fill_fields(own, given))
+        return function(**_fill_fields(own, given))
 
     fill_requests.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     fill_requests.__annotations__ = {each.name: each.annotation for each in parameters}

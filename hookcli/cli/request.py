@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
-
-import typer
+from typing import TYPE_CHECKING
 
 from hookcli import errors
 from hookcli.cli import memory
@@ -22,8 +20,9 @@ if TYPE_CHECKING:
     from hookcli.plan.estimate import Plan
     from hookcli.plan.prepared import PreparedRun
     from hookcli.records.images import SkippedImage
-    from hookcli.records.runs import ModelInfo, RunResult
+    from hookcli.records.runs import ModelInfo
     from hookcli.run.listener import ProgressListener
+    from hookcli.run.result import RunResult
 
 _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}
 
@@ -34,28 +33,28 @@ def with_progress(request: RunRequest, *, quiet: bool) -> RunRequest:
     return replace(request, model=model)
 
 
-def print_run(config: RunConfig, show: ShowOptions) -> NoReturn:
-    """Run what was asked and print what came of it; leaves with the exit code."""
+def print_run(config: RunConfig, show: ShowOptions) -> int:
+    """Run what was asked, print what came of it, and return the exit code."""
     quiet = show.quiet
     config = replace(config, run=with_progress(config.run, quiet=quiet))
     try:
         if show.dry_run:
-            _print_dry_run(config)
+            return _print_dry_run(config)
         prepared = prepare_config(config, quiet=quiet)
         result = run_prepared(prepared, quiet=quiet)
     except errors.CompleteError as error:
         console.say(error.message, quiet=quiet and not show.dry_run)
-        raise typer.Exit(errors.DONE) from error
+        return errors.DONE
     says_input = not prepared.model.loaded.knows_input
     print_result(config, result, show.output_format, says_input=says_input)
     print_warnings(config, result)
     print_summary(result, quiet=quiet, time=show.time)
     if config.save_weights is not None:
         console.say(f"wrote {config.save_weights}", quiet=quiet)
-    raise typer.Exit(result.exit_code)
+    return result.exit_code
 
 
-def _print_dry_run(config: RunConfig) -> NoReturn:
+def _print_dry_run(config: RunConfig) -> int:
     from hookcli.plan.prepare import plan_run
 
     with console.no_data():
@@ -67,7 +66,7 @@ def _print_dry_run(config: RunConfig) -> NoReturn:
         found = count(plan.operations, "operation")
         console.say(f"the layers include {found}, found by one forward of the first image")
     warn_of_skipped(plan.skipped)
-    raise typer.Exit(errors.SKIPPED if plan.skipped else errors.DONE)
+    return errors.SKIPPED if plan.skipped else errors.DONE
 
 
 def prepare_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> PreparedRun:

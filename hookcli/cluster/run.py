@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ClusterRequest
     from hookcli.plan.prepared import EagerModel, PreparedRun, RunSettings
-    from hookcli.records.runs import RunResult
+    from hookcli.run.result import RunResult
     from hookcli.store.folder import RunFolder
 
 

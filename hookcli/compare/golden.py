@@ -19,20 +19,20 @@ from hookcli.distance import sketch as sketches
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, to_fields
 from hookcli.outside.files import cannot_write, open_regular, write_atomic
+from hookcli.reading.run_files import cannot_read
 from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm, golden_facts
 from hookcli.records.layer_records import read_record
 from hookcli.records.runs import ModelInfo
 from hookcli.records.statistics import figures_of
 from hookcli.store.ownership import find_holder
 from hookcli.store.places.names import MANIFEST
-from hookcli.store.run_files import cannot_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from hookcli.reading.load import Run
     from hookcli.records.layer_records import RecordRow
-    from hookcli.store.load import Run
 
 
 _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hookcli.compare.compared_run import ComparedRun, RunCall
     from hookcli.config import Theme
     from hookcli.distance.comparison import Comparison, DiffRow
+    from hookcli.reading.shards import Array
     from hookcli.records.golden import ImageFacts
-    from hookcli.store.shards import Array
 
 MOST_PICTURES = 12
 _OURS = b'content="hookcli diff"'  # in the head of every page that is written here

@@ -31,8 +31,8 @@ from hookcli.config import (
 )
 from hookcli.distance.verdict import describe_difference
 from hookcli.hooks.observe import refuse_unhookable
+from hookcli.reading.load import load_run
 from hookcli.run.pipeline import inspect_images
-from hookcli.store.load import load_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

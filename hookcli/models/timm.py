@@ -14,8 +14,8 @@ from hookcli.errors import RequestError, UnknownModelError, WeightsError
 from hookcli.models.build import build_random
 from hookcli.models.source import CONNECT_SECONDS, ModelWithWeights, Source
 from hookcli.models.task import Preprocessing
+from hookcli.models.without_compiler import call_without_compiler
 from hookcli.outside.foreign import first_line
-from hookcli.outside.without_compiler import call_without_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from importlib import metadata
 import torch  # noqa: F401  imported first: the block below is for torchvision's import alone
 
 from hookcli.errors import EnvironmentMismatchError
-from hookcli.outside.without_compiler import importing_torchvision
+from hookcli.models.without_compiler import importing_torchvision
 
 try:
     with importing_torchvision():

@@ -27,6 +27,10 @@ _NAME_LENGTH = 120
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/")  # a Path has dropped the second slash
 
 
+class OutsideError(OSError):
+    """A file of a run folder is a link to a file outside of it."""
+
+
 class NotRegularError(OSError):
     """A name is that of a pipe, a device or a socket, which are never opened."""
 

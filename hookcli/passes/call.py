@@ -30,8 +30,7 @@ _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # what models and our hooks both call
 # These modules of ours run the operators that a model calls: an operator's error is the model's.
 _NEUTRAL_OF_OURS = {
-    f"{_OURS}{module}"
-    for module in ("hooks.operations", "passes.flops", "outside.without_compiler")
+    f"{_OURS}{module}" for module in ("hooks.operations", "passes.flops", "models.without_compiler")
 }
 
 

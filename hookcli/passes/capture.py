@@ -18,13 +18,13 @@ from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe, refuse_unhookable
-from hookcli.outside.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, render_layers
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
 from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import and_more, count, shape_text
+from hookcli.render.report.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, render_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hookcli.outside.without_compiler import call_without_compiler, importing_flop_counter
+from hookcli.models.without_compiler import call_without_compiler, importing_flop_counter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

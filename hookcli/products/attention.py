@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.config import GridStyle
+from hookcli.outside import tables
 from hookcli.products.product import Cost, Product
 from hookcli.products.tensors import check_disk
 from hookcli.records.attention import AttentionMaps, AttentionRow
 from hookcli.records.pictures import HeatPicture
-from hookcli.store import tables
 from hookcli.store.places import names
 from hookcli.summary.attention_tally import AttentionTally
 from hookcli.summary.chunks import merge_by_call

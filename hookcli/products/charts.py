@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
@@ -9,7 +12,6 @@ from hookcli.outside.escape import for_page
 from hookcli.products.product import Cost, Product
 from hookcli.records.text import and_more
 from hookcli.store.places import names
-from hookcli.store.run_files import open_files
 
 if TYPE_CHECKING:
     from hookcli.config import BackwardStyle, PictureFormat
@@ -55,13 +57,20 @@ class Overview(Chart):
         from hookcli.render.charts.overview_png import draw_overview
 
         try:
-            return draw_overview(document, open_files(folder.path).file, form)
+            return draw_overview(document, partial(_read, folder), form)
         except OSError as error:
             raise OutputError(
                 "cannot draw the overview: a picture of the run is gone "
                 f"({error.strerror or error})",
                 "run the same command again",
             ) from error
+
+
+def _read(folder: RunFolder, name: str) -> bytes:
+    data = folder.read(name)
+    if data is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return data
 
 
 class GradientFlow(Chart):

@@ -8,10 +8,10 @@ import math
 import operator
 from typing import TYPE_CHECKING
 
+from hookcli.outside import tables
 from hookcli.products.product import Cost, Product
 from hookcli.records.report import RankedImages, TopChannel
 from hookcli.records.runs import MOST_CHANNELS, MOST_RANKED
-from hookcli.store import tables
 from hookcli.store.places import names
 
 if TYPE_CHECKING:

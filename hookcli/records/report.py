@@ -264,3 +264,15 @@ class ReportDocument(FinishedRun):
         for place, grid in enumerate(self.grids):
             if grid.call_id not in known:
                 raise ValueError(f"grids[{place}] is of {grid.call_id!r:.100}, which is no layer")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderState:
+    """The differences between a run folder and what the run left there."""
+
+    missing: tuple[str, ...] = ()  # pictures of the page
+    damage: tuple[str, ...] = ()  # sentences about other files
+    complete: bool = True  # there is a readable manifest, which is written last
+
+
+AS_LEFT = FolderState()

@@ -1,26 +1,17 @@
-"""The result of a run over images: the model, the images, and everything that was recorded."""
+"""What a run over images says of its model, its findings, and how many of its images it shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from hookcli import errors
 from hookcli.outside.documents import Axes, Sha256, said
-from hookcli.outside.notebook import MOST_NOTES, MOST_ROWS, read_pictures, render_layers
 from hookcli.records.rules import RULES
-from hookcli.records.statistics import figures_of, layer_cells
-from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from hookcli.records.attention import AttentionRow
-    from hookcli.records.calls import Uncalled
-    from hookcli.records.images import ImageResult, SkippedImage
-    from hookcli.records.pictures import Grid
-    from hookcli.records.rows import LayerRow
+    from hookcli.records.images import ImageResult
 
 
 Rule: TypeAlias = Annotated[str, said(enum=list(RULES))]
@@ -90,86 +81,6 @@ class Finding:
     threshold: float | None
     sentence: str
     images: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """Everything that a run found, in the order in which it was found.
-
-    Example:
-        >>> result = hookcli.inspect_images(config)
-        >>> {row.call_id: row.mean for row in result.rows}
-
-    Attributes:
-        model: the model that ran.
-        images: the images that went through the model.
-        skipped: the images that could not be used.
-        rows: one row per call and output, over all images.
-        uncalled: the selected layers that never ran.
-        layers: the number of selected layers.
-        findings: what deserves a look, the gravest first.
-        grids: the pictures of feature maps, and what they show.
-        attention: one row per attention call, over all images.
-        undrawn: the layers for which a Grad-CAM was requested and none was drawn.
-        failed: the rules of ``--fail-on`` for which there is a finding.
-        out_dir: the run folder; empty when nothing was written.
-        files: the files that were written, relative to ``out_dir``.
-        seconds: the duration of each stage, by its name.
-    """
-
-    model: ModelInfo
-    images: tuple[ImageResult, ...]
-    skipped: tuple[SkippedImage, ...]
-    rows: tuple[LayerRow, ...]
-    uncalled: tuple[Uncalled, ...]
-    layers: int
-    findings: tuple[Finding, ...] = ()
-    grids: tuple[Grid, ...] = ()
-    attention: tuple[AttentionRow, ...] = ()
-    undrawn: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    out_dir: str = ""
-    files: tuple[str, ...] = ()
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def exit_code(self) -> int:
-        """7 when a rule of ``--fail-on`` has a finding, else 6 when images were skipped, else 0."""
-        if self.failed:
-            return errors.FAILED_RULE
-        return errors.SKIPPED if self.skipped else errors.DONE
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: the model, what was found, the layers and some grids."""
-        notes = [*describe_run(self.model.weights, self.findings), *self._list_places()]
-        rows = [
-            layer_cells(row.call_id, row.module_type, shape_text(row.shape), figures_of(row))
-            for row in self.rows[:MOST_ROWS]
-        ]
-        title = run_title(self.model.name, len(self.rows), len(self.images))
-        grids = dict.fromkeys(grid.file for grid in self.grids if self.out_dir)
-        pictures = read_pictures(grids, Path(self.out_dir).joinpath)
-        return render_layers(title, notes, rows, len(self.rows), pictures)
-
-    def _list_places(self) -> Iterator[str]:
-        if self.skipped:
-            yield f"{count(len(self.skipped), 'image')} skipped"
-        if self.out_dir:
-            yield f"the run folder: {self.out_dir}"
-
-
-def run_title(model: str, calls: int, images: int) -> str:
-    """Return the line with which a notebook shows a run."""
-    return f"{model}: {count(calls, 'call')}, {count(images, 'image')}"
-
-
-def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield lines about a run: its weights, and the gravest findings."""
-    yield f"weights: {weights}"
-    for finding in findings[:MOST_NOTES]:
-        yield f"{finding.rule}: {finding.sentence}"
-    if len(findings) > MOST_NOTES:
-        yield and_more(len(findings) - MOST_NOTES, "and {} more finding{s}")
 
 
 def choose_pictured(

@@ -1,1 +1,1 @@
-"""Plain values turned into pictures, charts and pages."""
+"""Plain values turned into pictures, charts, pages, and what a notebook shows."""

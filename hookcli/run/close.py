@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.images.fit import require_image
+from hookcli.outside import json_text, tables
 from hookcli.plan.prepared import require_eager
 from hookcli.products.product import RunEnd
 from hookcli.records.images import SkippedImage
 from hookcli.records.rows import LayerRow
-from hookcli.records.runs import RunResult
 from hookcli.run.diagnose import diagnose
 from hookcli.run.document import assemble_document, assemble_facts
-from hookcli.store import tables
+from hookcli.run.result import RunResult
 from hookcli.store.places import names
 from hookcli.store.tensors import write_weights
 from hookcli.summary.tally import list_rows
@@ -77,7 +77,7 @@ def close_run(
     )
     shown = {name: value for each in products for name, value in each.describe(end).items()}
     whole = assemble_document(facts, shown, prepared.settings.style)
-    document: ReportDocument = tables.plain(whole)
+    document: ReportDocument = json_text.plain(whole)
     written += _write_page(folder, document)
     for product in products:
         written += product.illustrate(document, end)
@@ -124,7 +124,7 @@ def _write_page(folder: RunFolder, document: ReportDocument) -> list[str]:
     from hookcli.render.report.page import render_report
 
     return [
-        folder.write(names.DOCUMENT, tables.encode_json(document)),
+        folder.write(names.DOCUMENT, json_text.encode_json(document)),
         folder.write(names.PAGE, render_report(document).encode()),
     ]
 

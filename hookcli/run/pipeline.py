@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hookcli.config import GradientsConfig, InspectConfig
     from hookcli.images.prepare import PreparedImage
     from hookcli.plan.prepared import PreparedRun
-    from hookcli.records.runs import RunResult
+    from hookcli.run.result import RunResult
 
 
 def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:

@@ -45,7 +45,7 @@ def check_first_batch(
             or the records cannot be read.
         ForwardError: the model fails on an image.
     """
-    from hookcli.store.parquet import read_rows  # takes 0.2 s
+    from hookcli.reading.parquet_reader import read_rows  # takes 0.2 s
 
     size = chunk_size(prepared.settings.config.batch_size)
     keys = [source.key for source in prepared.model.sources]

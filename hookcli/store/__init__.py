@@ -1,1 +1,1 @@
-"""The run folder: every file of it, written and read."""
+"""The run folder: every file of it written, and a run that was begun taken up again."""

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from hookcli.errors import CompleteError, OutputError, RequestError
 from hookcli.outside.documents import decode_both
 from hookcli.outside.files import cannot_write
+from hookcli.outside.json_text import plain
 from hookcli.records.command import list_differences
 from hookcli.records.report import DoneRun, FileList
 from hookcli.records.text import and_more
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import find_folder, open_folder
-from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST
-from hookcli.store.run_files import open_files
-from hookcli.store.tables import plain
+from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST, is_run_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,7 +104,9 @@ def finish_resume(
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
             )
-        for damage in list_damage(held.complete.sizes, open_files(path).measure).values():
+        sizes = held.complete.sizes
+        found = folder.measure(filter(is_run_file, sizes))
+        for damage in list_damage(sizes, found.get).values():
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import decode_both, to_fields
 from hookcli.outside.files import cannot_write, is_full, not_ours_error
+from hookcli.outside.json_text import encode_json, plain, render_json
 from hookcli.records.command import list_differences
 from hookcli.records.report import Manifest, Request
 from hookcli.store.admission import find_replaceable_run
 from hookcli.store.journal import Journal
 from hookcli.store.places.folders import file_in_the_way_error, open_folder
 from hookcli.store.places.names import JOURNALS, MANIFEST, PARTS, REQUEST
-from hookcli.store.tables import encode_json, plain, render_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

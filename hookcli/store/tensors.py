@@ -18,8 +18,8 @@ from hookcli.errors import OutputError
 from hookcli.outside.documents import decode, to_fields
 from hookcli.outside.escape import reversible
 from hookcli.outside.files import write_atomic
+from hookcli.records.tensor_index import SavedTensor, TensorIndex
 from hookcli.store.places.names import INDEX, shard_file
-from hookcli.store.tensor_index import SavedTensor, TensorIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -24,9 +24,9 @@ from hookcli.activations.attention_figures import (
     query_map,
 )
 from hookcli.activations.token_places import NO_PLACE, PADDING, TokenPlaces
+from hookcli.outside.tables import column_names, render_csv
 from hookcli.records.attention import AttentionRow
 from hookcli.records.calls import Call, LayerInfo
-from hookcli.store.tables import column_names, render_csv
 from tests.attention_calls import attention_of, without_fast_path
 from tests.small_models import build_small
 

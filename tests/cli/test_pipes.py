@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hookcli.outside.json_text import render_line
 from hookcli.records.rows import ChannelRow
-from hookcli.store.tables import render_line
 from tests.processes import COMMAND, start
 from tests.toy_models import SMALL_NET
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hookcli.errors import RequestError
-from hookcli.store.load import load_run
+from hookcli.reading.load import load_run
 from tests.toy_runs import ToyRun, array, edit_json, run_of, write_json
 
 AGAIN = "run hookcli inspect again"

@@ -28,7 +28,7 @@ from hookcli.models.load import load_model
 from hookcli.models.structure import check_structure
 from hookcli.outside.foreign import ForeignCode, Forgiven, Surroundings, ask
 from hookcli.passes.call import call_backward, call_model
-from hookcli.store.load import load_run
+from hookcli.reading.load import load_run
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--size", "8")
 RUN = (*PLAIN, "--grids", "none", "-o", "out")

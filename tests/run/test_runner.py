@@ -22,10 +22,10 @@ from hookcli.models.tasks import CLASSIFICATION
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.plan.images import find_images
 from hookcli.plan.prepared import PreparedModel, require_eager, settle_run
+from hookcli.reading.load import load_run
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.runs import ModelInfo
 from hookcli.run.pipeline import run as run_prepared
-from hookcli.store.load import load_run
 from tests.configs import inspect_config
 
 

@@ -13,10 +13,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 import hookcli
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.urls import Url
+from hookcli.reading.run_files import open_files
 from hookcli.store.chunks import ChunkFiles
 from hookcli.store.folder import RunFolder
 from hookcli.store.places import storage
-from hookcli.store.run_files import open_files
 from hookcli.summary.chunks import Chunk
 from tests.store.test_folder import DONE, NAMES, REQUEST
 from tests.toy_runs import run_of

@@ -28,11 +28,11 @@ from hookcli.activations.pooling import saved_shape, take_activation
 from hookcli.cli.commands.export import export
 from hookcli.config import SaveStyle
 from hookcli.errors import OutputError, RequestError
+from hookcli.outside.tables import render_csv
+from hookcli.reading.load import choose_calls, load_run
 from hookcli.records.layouts import Layout
 from hookcli.records.rows import LayerRow
-from hookcli.store.load import choose_calls, load_run
 from hookcli.store.places.directory import Directory
-from hookcli.store.tables import render_csv
 from hookcli.store.tensors import write_index, write_shard
 from tests.conftest import every_pair
 from tests.toy_runs import read_from, write_into
@@ -776,7 +776,7 @@ def test_a_run_says_what_it_holds_in_a_few_words():
 def test_a_run_is_read_without_torch():
     home = three_images()
     code = (
-        "import sys; from hookcli.store.load import load_run\n"
+        "import sys; from hookcli.reading.load import load_run\n"
         f"run = load_run({str(home)!r}); array = run['conv']\n"
         "print(array.tolist(), sorted({'torch', 'pyarrow', 'PIL'} & set(sys.modules)))"
     )

@@ -22,10 +22,10 @@ import pytest
 from PIL import Image
 
 from hookcli.errors import HookcliError
-from hookcli.render.report.page import remake_report
+from hookcli.reading.load import load_run
+from hookcli.reading.report import remake_report
 from hookcli.run import pipeline
 from hookcli.store import chunks
-from hookcli.store.load import load_run
 from tests.world.test_strangers import interrupt
 
 pytestmark = pytest.mark.slow

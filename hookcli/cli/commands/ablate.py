@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from hookcli import errors
 from hookcli.cli import options
@@ -63,7 +61,7 @@ def ablate(
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
     dry_run: options.DryRun = False,
-) -> None:
+) -> int:
     """Zero channels one by one, and rank them by what the score loses.
 
     Examples:
@@ -72,7 +70,7 @@ def ablate(
     """
     config = replace(config, run=with_progress(config.run, quiet=quiet))
     if dry_run:
-        _print_dry_run(config)
+        return _print_dry_run(config)
     result = _run(config, quiet=quiet)
     rows = result.rows if output_format in ("csv", "jsonl") else result.rows[:top]
     document = AblationDocument(
@@ -86,10 +84,10 @@ def ablate(
     print_listing(_LOOK, rows, document, output_format, _caption(result, len(rows)))
     chosen = {row.layer for row in result.rows}
     print_notes(result, chosen, quiet=quiet)
-    raise typer.Exit(result.exit_code)
+    return result.exit_code
 
 
-def _print_dry_run(config: AblationConfig) -> NoReturn:
+def _print_dry_run(config: AblationConfig) -> int:
     from hookcli.plan.prepare import prepare_ablation
 
     with console.no_data():
@@ -99,7 +97,7 @@ def _print_dry_run(config: AblationConfig) -> NoReturn:
         plan = plan_ablation(outline, config.style)
     console.say(_plan_text(config, plan))
     warn_of_skipped(outline.skipped)
-    raise typer.Exit(errors.SKIPPED if outline.skipped else errors.DONE)
+    return errors.SKIPPED if outline.skipped else errors.DONE
 
 
 def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:

@@ -7,8 +7,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from hookcli.cli import options
 from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
@@ -56,7 +54,7 @@ def compare(
     top: options.TopCalls = options.MOST_ROWS,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
-) -> None:
+) -> int:
     """Run a model in two ways: which layer differs first, and by how much.
 
     Ends with code 7 if a layer differs.
@@ -71,7 +69,7 @@ def compare(
     words = (word for text in against for word in ("--against", text))
     command = (*compare_command(run, at), *words)
     print_comparison(comparison, command, output_format, top)
-    raise typer.Exit(comparison.exit_code)
+    return comparison.exit_code
 
 
 def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
@@ -51,7 +49,7 @@ def diff(
     ] = DEFAULTS.grids.theme,
     storage_option: StorageOptions = (),
     output_format: options.Format = "table",
-) -> None:
+) -> int:
     """Compare two runs or golden files: which layer differs first, and by how much.
 
     Ends with code 7 if a layer differs.
@@ -84,4 +82,4 @@ def diff(
         said = (verdict_text(comparison), *list_notes(comparison))
         page = write_pictures(pictures, comparison, (one, two), said, theme)
         console.say(f"open first: {page}")
-    raise typer.Exit(comparison.exit_code)
+    return comparison.exit_code

@@ -29,7 +29,7 @@ from hookcli.records.rows import FileRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from hookcli.store.load import Run
+    from hookcli.reading.load import Run
 
 _MOST_COLUMNS = 16_384  # the most that spreadsheets can open
 _IMAGES = "images"
@@ -62,7 +62,7 @@ def export(
         hookcli export hookcli-runs/resnet34-photos --to npy
         hookcli export hookcli-runs/resnet34-photos --to csv -o tables
     """
-    from hookcli.store.load import choose_calls, load_run
+    from hookcli.reading.load import choose_calls, load_run
     from hookcli.store.places.names import MANIFEST, REQUEST
     from hookcli.store.places.storage import use_options
 
@@ -175,7 +175,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 def _write_list(folder: Path, names: set[str]) -> None:
     """Write the list of the files that exports write, before they are written."""
-    from hookcli.store.tables import render_json
+    from hookcli.outside.json_text import render_json
 
     listed = ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
     write_atomic(folder / _LIST, render_json(listed).encode())

@@ -65,7 +65,7 @@ def golden(
     batch_size: BatchSize = DEFAULTS.batch_size,
     storage_option: StorageOptions = (),
     quiet: options.Quiet = False,
-) -> None:
+) -> int:
     """Write a run as one small file, with which hookcli diff compares later runs.
 
     Examples:
@@ -95,13 +95,13 @@ def golden(
         console.print_data(render_golden(document))
     else:
         console.print_data(f"{write_golden(document, out)}\n")
-    raise typer.Exit(exit_code)
+    return exit_code
 
 
 def _read_run(folder: str, context: typer.Context) -> GoldenFile:
     """Return the golden document of a finished run, for which no option of a model makes sense."""
     from hookcli.compare.golden import make_golden
-    from hookcli.store.load import load_run
+    from hookcli.reading.load import load_run
 
     if not choose(folder, local=Path(to_local(folder)).is_dir(), remote=True):
         raise RequestError(
@@ -124,7 +124,7 @@ def _read_run(folder: str, context: typer.Context) -> GoldenFile:
 def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
     """Run the model into a temporary folder; returns the golden document and the exit code."""
     from hookcli.compare.golden import make_golden
-    from hookcli.store.load import load_run
+    from hookcli.reading.load import load_run
 
     with _temporary_folder() as folder:
         try:

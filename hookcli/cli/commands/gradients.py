@@ -8,7 +8,7 @@ from hookcli.config import GradientsConfig
 
 
 @command
-def gradients(config: GradientsConfig, show: ShowOptions) -> None:
+def gradients(config: GradientsConfig, show: ShowOptions) -> int:
     """Write gradients of chosen layers and their weights, Grad-CAM and saliency.
 
     Examples:
@@ -18,4 +18,4 @@ def gradients(config: GradientsConfig, show: ShowOptions) -> None:
     """
     from hookcli.cli.request import print_run
 
-    print_run(config, show)
+    return print_run(config, show)

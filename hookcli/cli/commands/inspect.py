@@ -8,7 +8,7 @@ from hookcli.config import InspectConfig
 
 
 @command
-def inspect(config: InspectConfig, show: ShowOptions) -> None:
+def inspect(config: InspectConfig, show: ShowOptions) -> int:
     """Write feature maps and statistics of chosen layers, and a page to look at.
 
     Examples:
@@ -19,4 +19,4 @@ def inspect(config: InspectConfig, show: ShowOptions) -> None:
     """
     from hookcli.cli.request import print_run
 
-    print_run(config, show)
+    return print_run(config, show)

@@ -34,7 +34,7 @@ def report(
         hookcli report hookcli-runs/resnet34-cat --open
         hookcli report hookcli-runs/resnet34-cat --single-file
     """
-    from hookcli.render.report.page import remake_report
+    from hookcli.reading.report import remake_report
     from hookcli.store.finished import replace_page
     from hookcli.store.places.storage import use_options
 

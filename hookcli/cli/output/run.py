@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, Prediction, Score
-    from hookcli.records.runs import Finding, ModelInfo, RunResult
+    from hookcli.records.runs import Finding, ModelInfo
     from hookcli.run.ablation import AblationResult
+    from hookcli.run.result import RunResult
 
 _FOCUSED = 5  # at most this many channels of a layer that fire inside the box are named
 _SAID = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own

@@ -12,8 +12,8 @@ from hookcli.outside.documents import PARTS, Document, describe_types
 from hookcli.records.golden import GoldenFile
 from hookcli.records.report import Manifest, ReportDocument, RequestFile
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, SurveyRow
+from hookcli.records.tensor_index import TensorIndex
 from hookcli.store.places import names
-from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hookcli.cli.output import console
-from hookcli.outside import escape
+from hookcli.outside import escape, json_text, tables
 from hookcli.records.text import and_more
-from hookcli.store import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,7 +72,7 @@ def print_listing(
     elif output_format == "csv":
         console.print_data(tables.render_csv(look.kind, rows))
     elif output_format == "json":
-        for piece in tables.render_pieces(tables.plain(document)):
+        for piece in json_text.render_pieces(json_text.plain(document)):
             console.print_data(piece)
     elif output_format == "md":
         cells = [[show(row) for show in look.columns.values()] for row in rows]
@@ -88,7 +87,7 @@ def print_listing(
 def print_lines(rows: Iterable[DataclassInstance]) -> None:
     """Write each row to stdout as one whole line of JSON, as soon as there is one."""
     for row in rows:
-        console.print_data(tables.render_line(row))
+        console.print_data(json_text.render_line(row))
 
 
 def print_files(
@@ -98,7 +97,7 @@ def print_files(
 ) -> None:
     """Print each file as soon as it is written, or all of them as JSON: ``document`` of them."""
     if output_format == "json":
-        console.print_data(tables.render_json(document(tuple(rows))))
+        console.print_data(json_text.render_json(document(tuple(rows))))
     elif output_format == "jsonl":
         print_lines(rows)
     else:

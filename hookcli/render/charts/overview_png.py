@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 from PIL import Image
@@ -11,7 +12,6 @@ from hookcli.render.charts.figures import DIM, INK, LINE, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -26,9 +26,12 @@ _BAND = "#f0c9a8"
 
 
 def draw_overview(
-    document: ReportDocument, find_file: Callable[[str], Path], form: PictureFormat = "png"
+    document: ReportDocument, read: Callable[[str], bytes], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture of image, predictions, channels of three layers, and figures over depth."""
+    """Return a picture of image, predictions, channels of three layers, and figures over depth.
+
+    ``read`` returns the content of a picture of the run.
+    """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
     figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")
@@ -52,11 +55,11 @@ def draw_overview(
         color=INK,
         fontsize=14,
     )
-    _show(figure.add_subplot(spaces[0, :2]), Image.open(find_file(image.seen)))
+    _show(figure.add_subplot(spaces[0, :2]), Image.open(io.BytesIO(read(image.seen))))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
     grids = [g for g in document.grids if g.image == image.key and g.places]
     for row, grid in enumerate(_spread(grids, _LAYERS), 1):
-        with Image.open(find_file(grid.file)) as picture:
+        with Image.open(io.BytesIO(read(grid.file))) as picture:
             tiles = _cut(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")

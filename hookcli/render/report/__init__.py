@@ -1,1 +1,1 @@
-"""The page of a run, and the page of a comparison."""
+"""The page of a run, the page of a comparison, and the HTML of a result in a notebook."""

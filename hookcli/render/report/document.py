@@ -1,25 +1,21 @@
-"""Read ``report.json`` of a run folder, and choose what the page shows of it."""
+"""What the page shows of the document of a run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from hookcli.outside.documents import DamagedError, read_document, to_fields
+from hookcli.outside.documents import to_fields
 from hookcli.records.attention import AttentionMaps
 from hookcli.records.pictures import Grid, HeatPicture
-from hookcli.records.report import FileList, ReportDocument
 from hookcli.records.runs import MOST_THUMBNAILS
-from hookcli.store.ownership import list_damage
-from hookcli.store.places.names import DOCUMENT, MANIFEST, PAGE, is_sheet
-from hookcli.store.run_files import read_json, require_file
+from hookcli.store.places.names import is_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hookcli.records.pictures import ChannelMaps
+    from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
-    from hookcli.store.run_files import RunFiles
 
 PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 
@@ -30,51 +26,6 @@ _FLAT = {
     "unknown": "it is not known what its axes mean",
 }
 _FLAT_ELSE = "its maps have no height and width"
-
-
-@dataclass(frozen=True, slots=True)
-class FolderState:
-    """The differences between a run folder and what the run left there."""
-
-    missing: tuple[str, ...] = ()  # pictures of the page
-    damage: tuple[str, ...] = ()  # sentences about other files
-    complete: bool = True  # there is a readable manifest, which is written last
-
-
-AS_LEFT = FolderState()
-
-
-def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
-    """Return the content of ``report.json``, and how the folder differs from what the run left.
-
-    Raises:
-        RequestError: the folder is not that of a run, or the run is unfinished or damaged.
-        OutputError: its storage cannot be used.
-    """
-    require_file(run, DOCUMENT)
-    _, report = read_json(run, DOCUMENT, ReportDocument)
-    return report, _look_at(run, report)
-
-
-def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
-    files = [grid.file for grid in report.grids] + [heat.file for heat in report.heats]
-    files += [grid.maps.file for grid in report.grids if grid.maps is not None]
-    files += [maps.file for maps in report.attention_maps]
-    files += [thumbnails.file for thumbnails in report.thumbnails]
-    files += [image.seen for image in report.images if image.seen]
-    missing = [file for file in dict.fromkeys(files) if run.measure(file) is None]
-    listed = _read_list(run)
-    damage = {} if listed is None else list_damage(listed.sizes, run.measure)
-    others = [damage[name] for name in damage if name not in (PAGE, *missing)]
-    return FolderState(tuple(missing), tuple(others), listed is not None)
-
-
-def _read_list(run: RunFiles) -> FileList | None:
-    """Return the files that the manifest lists; None if it is missing or damaged."""
-    try:
-        return read_document(run.file(MANIFEST), FileList)
-    except (OSError, DamagedError):
-        return None
 
 
 def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]:

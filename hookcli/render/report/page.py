@@ -14,9 +14,10 @@ from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
-from hookcli.outside.documents import MOST_BYTES, to_fields
-from hookcli.outside.files import read_regular
+from hookcli.outside.documents import to_fields
+from hookcli.outside.files import OutsideError
 from hookcli.records.attention import mean_over_heads
+from hookcli.records.report import AS_LEFT
 from hookcli.records.rows import MAY_FIND_NOTHING
 from hookcli.records.runs import MOST_IMAGES, choose_pictured
 from hookcli.records.statistics import SHOWN
@@ -35,29 +36,23 @@ from hookcli.render.report.contact import (
     top_for_script,
 )
 from hookcli.render.report.document import (
-    AS_LEFT,
     explain_flat,
     for_script,
     list_pictures,
     pictures_by_image,
-    read_report,
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
 from hookcli.store.places.names import is_sheet
-from hookcli.store.run_files import OutsideError, open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from jinja2 import Template
 
-    from hookcli.outside.urls import Place
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Grid
-    from hookcli.records.report import ReportDocument
+    from hookcli.records.report import FolderState, ReportDocument
     from hookcli.records.rows import LayerRow
-    from hookcli.render.report.document import FolderState
-    from hookcli.store.run_files import RunFiles
 
 _FIGURES = {name: each.heading for name, each in SHOWN.items()}
 _SHARES = {"change", "sparsity", *(name for name, each in SHOWN.items() if each.unit == "share")}
@@ -67,27 +62,17 @@ _TOUCHED = 26  # pixels of a tile
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 
-def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Return the page of a run folder, and how the folder differs from what the run left.
-
-    Raises:
-        RequestError: the folder is not that of a run, or ``report.json`` is not what a run writes.
-        OutputError: the file cannot be read.
-    """
-    files = open_files(run)
-    document, state = read_report(files)
-    return render_report(document, state, files if single_file else None), state
-
-
 def render_report(
-    document: ReportDocument, state: FolderState = AS_LEFT, run: RunFiles | None = None
+    document: ReportDocument,
+    state: FolderState = AS_LEFT,
+    read: Callable[[str], bytes] | None = None,
 ) -> str:
-    """Return the page as text; the same document makes the same page, unless ``run`` is given.
+    """Return the page as text; the same document makes the same page, unless ``read`` is given.
 
-    ``state`` is how the run folder differs from what the run left. With ``run``, the page embeds
-    the pictures of the run instead of linking to them.
+    ``state`` is how the run folder differs from what the run left. With ``read``, which returns
+    the content of a file of the run, the page embeds the pictures instead of linking to them.
     """
-    address = _embedded(run) if run else linked
+    address = _embedded(read) if read else linked
     return _compile_template().render(
         document=document,
         state=state,
@@ -288,11 +273,11 @@ def _least_width(grid: Grid) -> int:
     return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
 
-def _embedded(run: RunFiles) -> Callable[[str], str]:
+def _embedded(read: Callable[[str], bytes]) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
         try:
-            data = read_regular(run.file(file), MOST_BYTES)
+            data = read(file)
         except OutsideError:
             return ""
         except OSError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.outside.files import safe_name
+from hookcli.records import tensor_index
 
 if TYPE_CHECKING:
     from hookcli.records.calls import Call
@@ -21,7 +22,7 @@ DOCUMENT, PAGE = "report.json", "report.html"
 OVERVIEW, GRADIENT_FLOW = "overview.png", "gradient_flow.png"
 
 RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
-TENSORS, PARTS = "tensors", "parts"
+TENSORS, PARTS = tensor_index.FOLDER, "parts"
 LOCKS = "lock"  # of a run folder in a storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
 MAPS = "maps"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hookcli.store.load import load_run
+from hookcli.reading.load import load_run
 
 MODEL = """
 import torch

@@ -47,7 +47,7 @@ from tests.toy_runs import write_into
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hookcli.records.runs import RunResult
+    from hookcli.run.result import RunResult
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 CAT = Path(__file__).parents[3] / "sample_images" / "cat.png"

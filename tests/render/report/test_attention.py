@@ -8,7 +8,7 @@ import re
 import pytest
 from PIL import Image
 
-from hookcli.store.run_files import open_files
+from hookcli.reading.run_files import open_files
 from tests.render.report.test_page import HOSTILE, TURNED, Page, document, render_report, texts
 
 CALL = "attention:block.attn"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hookcli.reading.run_files import open_files
 from hookcli.render.draw.thumbnails import draw_thumbnails, shrink
-from hookcli.store.run_files import open_files
 from tests.render.report.test_browser import opened, wait_for_picture
 from tests.render.report.test_page import document, render_report
 

@@ -20,10 +20,10 @@ from PIL import Image
 
 from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.escape import for_page, reversible
-from hookcli.records.report import ReportDocument
+from hookcli.reading.report import read_report, remake_report
+from hookcli.reading.run_files import open_files
+from hookcli.records.report import FolderState, ReportDocument
 from hookcli.render.report import page as run_page
-from hookcli.render.report.document import FolderState, read_report
-from hookcli.store.run_files import open_files
 
 PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
 GOLDEN = Path(__file__).parents[2] / "golden" / "page.html"
@@ -34,7 +34,8 @@ def render_report(whole, folder=None):
     """The page of a run, from what its ``report.json`` holds and, under ``missing``, what its
     folder lacks."""
     state = FolderState(missing=tuple(whole.get("missing", ())))
-    return run_page.render_report(convert(whole, ReportDocument), state, folder)
+    read = folder and folder.read
+    return run_page.render_report(convert(whole, ReportDocument), state, read)
 
 
 def document(name="conv", file="cat.png", **more):
@@ -756,7 +757,7 @@ def test_a_document_whose_parts_contradict_each_other_is_refused(what):
 def test_a_mistake_in_the_page_is_not_taken_for_a_damaged_file(ran, monkeypatch):
     monkeypatch.setattr(run_page, "_make_page", lambda *_: dict[str, str]()["mistake"])
     with pytest.raises(KeyError, match="mistake"):
-        run_page.remake_report(ran)
+        remake_report(ran)
 
 
 # The command

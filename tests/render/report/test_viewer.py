@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import hookcli
-from hookcli.render.report.document import read_report
+from hookcli.reading.report import read_report
+from hookcli.reading.run_files import open_files
 from hookcli.render.report.page import render_report as render_folder
-from hookcli.store.run_files import open_files
 from tests.render.report.test_browser import (
     PHOTOS,
     inspected,
@@ -57,7 +57,9 @@ def in_one_file(folder, home):
     """The folder of a page that holds its pictures, and nothing else."""
     files = open_files(folder)
     home.mkdir(exist_ok=True)
-    (home / "report.html").write_text(render_folder(*read_report(files), files), encoding="utf-8")
+    (home / "report.html").write_text(
+        render_folder(*read_report(files), files.read), encoding="utf-8"
+    )
     return home
 
 

@@ -9,15 +9,15 @@ from hookcli.errors import RequestError
 from hookcli.outside.documents import DamagedError, read_document
 from hookcli.outside.files import read_regular
 from hookcli.outside.png import MOST_BYTES, decode_png
+from hookcli.reading.run_files import cannot_read, name_close
 from hookcli.records.pictures import LABEL_ROW, Grid
 from hookcli.store.places.names import DOCUMENT, is_sheet
-from hookcli.store.run_files import cannot_read, name_close
 
 if TYPE_CHECKING:
     from PIL import Image
 
+    from hookcli.reading.run_files import RunFiles
     from hookcli.records.pictures import Places
-    from hookcli.store.run_files import RunFiles
 
 
 @dataclass(frozen=True, slots=True)

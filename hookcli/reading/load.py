@@ -11,18 +11,27 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from hookcli.errors import RequestError
-from hookcli.outside.documents import MOST_BYTES, DamagedError, convert, value_types
-from hookcli.outside.files import read_regular
-from hookcli.outside.notebook import MOST_ROWS, read_pictures, render_layers
+from hookcli.outside.documents import DamagedError, convert, value_types
 from hookcli.outside.urls import to_place
+from hookcli.reading.pictures import find_grid, open_grid
+from hookcli.reading.run_files import (
+    AGAIN,
+    cannot_read,
+    name_close,
+    open_files,
+    read_json,
+    require_file,
+)
+from hookcli.reading.shards import array_dtype, read_rows
 from hookcli.records.golden import golden_facts
 from hookcli.records.report import FileList
 from hookcli.records.rows import LayerRow
-from hookcli.records.runs import Finding, describe_run, run_title
+from hookcli.records.runs import Finding
 from hookcli.records.statistics import layer_cells
+from hookcli.records.tensor_index import TensorIndex
 from hookcli.records.text import shape_text
+from hookcli.render.report import notebook
 from hookcli.store.ownership import list_damage
-from hookcli.store.pictures import find_grid, open_grid
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import (
     INDEX,
@@ -33,16 +42,6 @@ from hookcli.store.places.names import (
     is_grid,
     is_records_file,
 )
-from hookcli.store.run_files import (
-    AGAIN,
-    cannot_read,
-    name_close,
-    open_files,
-    read_json,
-    require_file,
-)
-from hookcli.store.shards import array_dtype, read_rows
-from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,9 +51,9 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from hookcli.outside.urls import Place
-    from hookcli.store.run_files import RunFiles
-    from hookcli.store.shards import Array
-    from hookcli.store.tensor_index import SavedTensor
+    from hookcli.reading.run_files import RunFiles
+    from hookcli.reading.shards import Array
+    from hookcli.records.tensor_index import SavedTensor
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, the tensor and the row in it that hold what a call gave; in the run's order."""
@@ -128,7 +127,7 @@ class Run:
             RequestError: the table is missing or damaged.
         """
         try:
-            text = read_regular(self.files.file(LAYERS), MOST_BYTES).decode()
+            text = self.files.read(LAYERS).decode()
             header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
             return [
                 {name: _read_cell(name, cell) for name, cell in zip(header, row, strict=True)}
@@ -146,7 +145,7 @@ class Run:
         """
         import pyarrow as pa
 
-        from hookcli.store.parquet import read_records
+        from hookcli.reading.parquet_reader import read_records
 
         try:
             names = list(filter(is_records_file, self.manifest["files"]))
@@ -206,14 +205,14 @@ class Run:
         except DamagedError as error:
             raise cannot_read(self.folder / MANIFEST, error) from error
         layers = self.layers
-        title = run_title(facts.model.name, len(layers), len(self.images))
+        title = notebook.run_title(facts.model.name, len(layers), len(self.images))
         notes = [
-            *describe_run(facts.model.weights, facts.findings),
+            *notebook.describe_run(facts.model.weights, facts.findings),
             f"the run folder: {self.folder}",
         ]
-        rows = [_layer_cells(row) for row in layers[:MOST_ROWS]]
-        pictures = read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
-        return render_layers(title, notes, rows, len(layers), pictures)
+        rows = [_layer_cells(row) for row in layers[: notebook.MOST_ROWS]]
+        pictures = notebook.read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
+        return notebook.render_layers(title, notes, rows, len(layers), pictures)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.

@@ -1,58 +1,22 @@
-"""Rows as CSV, JSON and Markdown text. Each ``render_`` is pure: the same rows, the same text."""
+"""Documents and rows as JSON text. Each ``render_`` is pure: the same values, the same text."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import io
 import json
 import math
 import operator
-from functools import cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from hookcli.outside import escape
 from hookcli.outside.documents import Document, to_fields
+from hookcli.outside.tables import column_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from _typeshed import DataclassInstance
-
-
-@cache
-def column_names(kind: type[DataclassInstance]) -> list[str]:
-    """Return the column names of a row type, in order."""
-    return [field.name for field in dataclasses.fields(kind)]
-
-
-def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
-    """Return a header and one line per row; shapes as ``1x64x56x56``, None as an empty cell."""
-    names = column_names(kind)
-    lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
-    return _render_lines(chain([names], lines))
-
-
-def render_fields(*texts: str) -> str:
-    """Return texts as cells of a line of CSV, joined by commas and without the end of the line."""
-    return _render_lines([[_cell(text) for text in texts]])[:-1]
-
-
-def _render_lines(lines: Iterable[Sequence[str]]) -> str:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(lines)
-    return stream.getvalue()
-
-
-def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; the cells are given as plain text."""
-    lines = [header, ["---"] * len(header), *rows]
-    cells = [
-        [escape.for_markdown(cell) if i != 1 else cell for cell in line]
-        for i, line in enumerate(lines)
-    ]
-    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def render_json(document: Document) -> str:
@@ -116,13 +80,3 @@ def plain(value: Any) -> Any:
         new = {name: made for name in old if (made := plain(old[name])) is not old[name]}
         return dataclasses.replace(value, **new) if new else value
     return value
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, tuple):
-        is_shape = all(isinstance(part, int) for part in value)
-        parts = ("" if part is None else str(part) for part in value)
-        return ("x" if is_shape else "; ").join(parts)
-    return escape.for_csv(value) if isinstance(value, str) else repr(value)

@@ -11,16 +11,16 @@ from safetensors import SafetensorError, safe_open
 
 from hookcli.errors import RequestError
 from hookcli.outside.files import open_regular
+from hookcli.reading.run_files import cannot_read
 from hookcli.records.text import shape_text
-from hookcli.store.run_files import cannot_read
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
     from numpy.typing import NDArray
 
-    from hookcli.store.run_files import RunFiles
-    from hookcli.store.tensor_index import SavedTensor
+    from hookcli.reading.run_files import RunFiles
+    from hookcli.records.tensor_index import SavedTensor
 
 Array: TypeAlias = "NDArray[Any]"  # the dtype is that of the saved tensor
 

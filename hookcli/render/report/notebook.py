@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 from hookcli.outside.escape import for_terminal
 from hookcli.outside.files import read_regular
 from hookcli.outside.png import MOST_BYTES, decode_png
+from hookcli.records.text import and_more, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from hookcli.records.runs import Finding
 
 MOST_ROWS = 30
 MOST_PICTURES = 4
@@ -64,6 +67,20 @@ def read_pictures(
     for name in islice(names, MOST_PICTURES):
         with suppress(OSError, ValueError):
             yield PurePosixPath(name).stem, read_regular(locate(name), MOST_BYTES)
+
+
+def run_title(model: str, calls: int, images: int) -> str:
+    """Return the line with which a notebook shows a run."""
+    return f"{model}: {count(calls, 'call')}, {count(images, 'image')}"
+
+
+def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield lines about a run: its weights, and the gravest findings."""
+    yield f"weights: {weights}"
+    for finding in findings[:MOST_NOTES]:
+        yield f"{finding.rule}: {finding.sentence}"
+    if len(findings) > MOST_NOTES:
+        yield and_more(len(findings) - MOST_NOTES, "and {} more finding{s}")
 
 
 def _row(cells: Sequence[str], tag: str) -> str:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from hookcli.outside.documents import LEFT_OUT, MOST_VALUES, Axes, Document, Whole, said
 from hookcli.records.text import shape_text
-from hookcli.store.places.names import TENSORS
+
+FOLDER = "tensors"  # of the index and the shards, in the run folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class SavedTensor:
             ValueError: a check failed.
         """
         folder, _, name = self.shard.partition("/")
-        if folder != TENSORS or "/" in name or not name.endswith(".safetensors"):
+        if folder != FOLDER or "/" in name or not name.endswith(".safetensors"):
             raise ValueError(f"the shard {self.shard!r:.100} is not in the folder of the run")
         if not self.shape or self.shape[0] != len(self.images):
             raise ValueError(f"{len(self.images)} images in the shape {shape_text(self.shape)}")

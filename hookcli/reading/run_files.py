@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hookcli.errors import HookcliError, RequestError, hint_near
 from hookcli.outside.documents import MOST_BYTES, DamagedError, LaterVersionError, decode_both
-from hookcli.outside.files import read_regular, write_atomic
+from hookcli.outside.files import OutsideError, read_regular, write_atomic
 from hookcli.outside.foreign import first_line
 from hookcli.outside.urls import choose
 from hookcli.records.text import and_more
@@ -34,10 +34,6 @@ T = TypeVar("T")
 
 AGAIN = "run hookcli inspect again"
 UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
-
-
-class OutsideError(OSError):
-    """A file of a run folder is a link to a file outside of it."""
 
 
 class RunFiles(Protocol):
@@ -59,6 +55,10 @@ class RunFiles(Protocol):
 
     def file(self, name: str) -> Path:
         """Return the path of a file, or of its copy on this machine, or raise an OSError."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file, or raise an OSError."""
+        return read_regular(self.file(name), MOST_BYTES)
 
 
 class LocalFiles(RunFiles):
@@ -161,7 +161,7 @@ def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object
     """
     file = run.place / name
     try:
-        return decode_both(read_regular(run.file(name), MOST_BYTES), kind)
+        return decode_both(run.read(name), kind)
     except LaterVersionError as error:
         raise RequestError(f"{str(file)!r} {error}", UPGRADE) from error
     except DamagedError as error:

@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 import numpy as np
 from PIL import Image
 
-from hookcli.outside.notebook import MOST_ROWS, render_layers
 from hookcli.records.statistics import layer_cells
+from hookcli.render.report.notebook import MOST_ROWS, render_layers
 
 FIGURES = {"mean": 0.25, "std": 1.5, "min": None, "max": 12345.678, "zero_fraction": 0.5}
 CELLS = layer_cells("conv1", "Conv2d", "1x64x112x112", FIGURES)

@@ -1,0 +1,131 @@
+"""Read ``records.parquet``; files that are not the table that a run writes are refused."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from hookcli.outside.files import open_regular
+from hookcli.reading.run_files import cannot_read
+from hookcli.records.layer_records import RecordRow
+from hookcli.records.statistics import IN_EVERY_VERSION
+from hookcli.store.parquet import SCHEMA
+from hookcli.store.places.names import records_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hookcli.store.folder import RunFolder
+
+_WITHOUT_NULLS = [each.name for each in fields(RecordRow) if each.default is MISSING]
+_NEEDED = [*_WITHOUT_NULLS, *IN_EVERY_VERSION]
+_MOST_ROWS = 1000  # of a small file; in larger ones each row takes some bytes
+_LEAST_BYTES = 4  # of each row
+_MOST_UNPACKED, _RATIO = 1 << 24, 64  # bytes of a small file, and per byte of a larger one
+_LONGEST_TEXT = 1 << 14
+_TEXTS = tuple(field.name for field in SCHEMA if types.is_string(field.type))
+
+
+def read_records(files: Sequence[Path]) -> pa.Table:
+    """Return the rows of all files of ``records.parquet`` as one table, in the order of the files.
+
+    Raises:
+        ValueError: a file lacks columns, or has other types, nulls where there can be none, or more
+            rows than its bytes can hold.
+        pyarrow.ArrowException: a file is not Parquet, or is damaged.
+        OSError: a file cannot be read, or is no regular file.
+    """
+    tables = []
+    for file in files:
+        with open_regular(file) as stream:
+            tables.append(_read_table(stream))
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def read_rows(folder: RunFolder, number: int) -> list[dict[str, Any]]:
+    """Return the records of a chunk of an unfinished run.
+
+    Raises:
+        RequestError: they are missing or damaged.
+        OutputError: they may not be read.
+    """
+    name = records_file(number)
+    try:
+        rows: list[dict[str, Any]] = _read_table(io.BytesIO(folder.read(name) or b"")).to_pylist()
+        return rows
+    except (OSError, ValueError, pa.ArrowException) as error:
+        unread = cannot_read(folder.path / name, error)
+        unread.hint = "start again with --overwrite"
+        raise unread from error
+
+
+def _read_table(stream: BinaryIO) -> pa.Table:
+    metadata = pq.read_metadata(stream)
+    paths = {metadata.schema.column(place).path for place in range(metadata.num_columns)}
+    texts = [name for name in _TEXTS if name in paths]  # a nested column has no such path
+    opened = pq.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
+    size, rows = stream.seek(0, 2), opened.metadata.num_rows
+    _expect(rows <= _MOST_ROWS + size // _LEAST_BYTES, f"{rows} rows in {size} bytes")
+    groups = [opened.metadata.row_group(index) for index in range(opened.metadata.num_row_groups)]
+    unpacked = sum(group.total_byte_size for group in groups)
+    _expect(unpacked <= _MOST_UNPACKED + _RATIO * size, f"{unpacked} bytes in {size}")
+    table = _expand_texts(opened.read())
+    _check_columns(table.schema)
+    for name in _WITHOUT_NULLS:
+        _expect(not table[name].null_count, f"an empty cell in the column {name!r}")
+    _expect(not table["shape"].combine_chunks().flatten().null_count, "an empty length in a shape")
+    return table
+
+
+def _expand_texts(table: pa.Table) -> pa.Table:
+    """Return the table with its dictionary-encoded columns as plain text.
+
+    Raises:
+        ValueError: a text is so long that many rows of it would fill the memory.
+    """
+    for place, field in enumerate(table.schema):
+        if types.is_dictionary(field.type):
+            column = table.column(place)
+            texts = [text for chunk in column.chunks for text in chunk.dictionary.to_pylist()]
+            longest = max((len(text) for text in texts if text is not None), default=0)
+            _expect(longest <= _LONGEST_TEXT, f"a text of {longest} letters")
+            table = table.set_column(place, field.name, column.cast(field.type.value_type))
+    return table
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    """Raise if the columns are not those that a run writes; later versions may add some.
+
+    Raises:
+        ValueError: a column is missing, appears twice, or has a different type.
+    """
+    names = schema.names
+    for name in _NEEDED:
+        _expect(name in names, f"no column {name!r}")
+    for field in SCHEMA:
+        _expect(names.count(field.name) < 2, f"two columns {field.name!r}")
+        if field.name in names:
+            kind = schema.field(field.name).type
+            _expect(_is_alike(kind, field.type), f"{kind} in the column {field.name!r}")
+
+
+def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a column has the wanted type; one of nulls alone has no type of its own."""
+    if types.is_list(wanted):
+        return bool(types.is_list(kind) and types.is_integer(kind.value_type))
+    is_kind = next(
+        (is_it for is_it in (types.is_integer, types.is_floating) if is_it(wanted)), None
+    )
+    fits = kind == wanted if is_kind is None else is_kind(kind)
+    return bool(fits or types.is_null(kind))
+
+
+def _expect(holds: bool, what: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise ValueError(f"it is not the table of a run: {what}")

@@ -1,0 +1,61 @@
+"""Read ``report.json`` of a run folder, and make the page of the run again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.outside.documents import DamagedError, read_document
+from hookcli.reading.run_files import open_files, read_json, require_file
+from hookcli.records.report import FileList, FolderState, ReportDocument
+from hookcli.render.report.page import render_report
+from hookcli.store.ownership import list_damage
+from hookcli.store.places.names import DOCUMENT, MANIFEST, PAGE
+
+if TYPE_CHECKING:
+    from hookcli.outside.urls import Place
+    from hookcli.reading.run_files import RunFiles
+
+
+def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
+    """Return the page of a run folder, and how the folder differs from what the run left.
+
+    Raises:
+        RequestError: the folder is not that of a run, or ``report.json`` is not what a run writes.
+        OutputError: the file cannot be read.
+    """
+    files = open_files(run)
+    document, state = read_report(files)
+    return render_report(document, state, files.read if single_file else None), state
+
+
+def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
+    """Return the content of ``report.json``, and how the folder differs from what the run left.
+
+    Raises:
+        RequestError: the folder is not that of a run, or the run is unfinished or damaged.
+        OutputError: its storage cannot be used.
+    """
+    require_file(run, DOCUMENT)
+    _, report = read_json(run, DOCUMENT, ReportDocument)
+    return report, _look_at(run, report)
+
+
+def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
+    files = [grid.file for grid in report.grids] + [heat.file for heat in report.heats]
+    files += [grid.maps.file for grid in report.grids if grid.maps is not None]
+    files += [maps.file for maps in report.attention_maps]
+    files += [thumbnails.file for thumbnails in report.thumbnails]
+    files += [image.seen for image in report.images if image.seen]
+    missing = [file for file in dict.fromkeys(files) if run.measure(file) is None]
+    listed = _read_list(run)
+    damage = {} if listed is None else list_damage(listed.sizes, run.measure)
+    others = [damage[name] for name in damage if name not in (PAGE, *missing)]
+    return FolderState(tuple(missing), tuple(others), listed is not None)
+
+
+def _read_list(run: RunFiles) -> FileList | None:
+    """Return the files that the manifest lists; None if it is missing or damaged."""
+    try:
+        return read_document(run.file(MANIFEST), FileList)
+    except (OSError, DamagedError):
+        return None
