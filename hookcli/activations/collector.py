@@ -212,8 +212,8 @@ def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
         return torch.full((len(rows),), torch.nan)
     shape = (len(rows), math.prod(rows.shape[1:]))  # a row can be one number
     one, two = rows.reshape(shape).double(), plain.reshape(shape).double()
-    apart = (one - two).norm(dim=1)
-    return torch.where(apart == 0, 0, apart / two.norm(dim=1))
+    distance = (one - two).norm(dim=1)
+    return torch.where(distance == 0, 0, distance / two.norm(dim=1))
 
 
 def of_image(batched: Tensor, index: int) -> Tensor:

@@ -59,4 +59,5 @@ def _letters_in(term: str, tensor: Tensor) -> list[str]:
 def _implied(inside: str) -> str:
     """Return the letters of the output of an equation without ``->``: those that stand once."""
     once = [letter for letter in sorted(set(inside) - set(",.")) if inside.count(letter) == 1]
-    return "..." * ("..." in inside) + "".join(once)
+    dots = "..." if "..." in inside else ""
+    return dots + "".join(once)

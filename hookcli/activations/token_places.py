@@ -186,9 +186,9 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
     count, first = len(lines), int(lines[0])
     if count == 1:
         return (None if first else lines), 1
-    apart = lines.diff()
-    low, high = int(apart.min()), int(apart.max())
-    if low == 1 < high and bool((apart[::2] == high).all() and (apart[1::2] == 1).all()):
+    gaps = lines.diff()
+    low, high = int(gaps.min()), int(gaps.max())
+    if low == 1 < high and bool((gaps[::2] == high).all() and (gaps[1::2] == 1).all()):
         fits = first == 0 and size == (high + 1) * count // 2
         return (torch.arange(count) // 2 if fits else None), count // 2
     step = (int(lines[-1]) - first) / (count - 1)

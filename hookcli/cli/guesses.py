@@ -37,9 +37,9 @@ _MEANT = {
     for option in options.split()
 }
 # The same for what hookcli has no option for.
-_SAID = {
-    option: said
-    for said, options in {
+_ANSWERS = {
+    option: answer
+    for answer, options in {
         "hookcli gradients MODEL IMAGE --cam FORM": "--gradcam --grad-cam",
         "hookcli layers MODEL --sort flops": "--flops",
         "hookcli layers MODEL": "--summary",
@@ -76,8 +76,8 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
     meant = _MEANT.get(word, "")
     if meant.partition(" ")[0] in own:
         return meant
-    if word in _SAID:
-        return _SAID[word]
+    if word in _ANSWERS:
+        return _ANSWERS[word]
     near = difflib.get_close_matches(word, own, n=_FEW, cutoff=0.7)
     elsewhere = [f"hookcli {name} {word}" for name, has in options.items() if word in has]
     if elsewhere:

@@ -44,7 +44,7 @@ def choose_attention(
         return None
     settings = AttentionSettings(
         loaded.module,
-        loaded.feed,
+        loaded.inputs,
         loaded.pixels_to_try,
         layers,
         patch,

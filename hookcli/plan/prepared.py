@@ -140,8 +140,8 @@ class RunSettings(Scope):
         shows_all = self.images <= MOST_IMAGES
         key = f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, "
         key += f"{self.has_several}, {self.threads} threads"
-        by_default = self.config.tensors.sketch is None
-        return key + ", sketches" * (by_default and self.plan.sketches)
+        sketches_by_default = self.config.tensors.sketch is None and self.plan.sketches
+        return f"{key}, sketches" if sketches_by_default else key
 
 
 @dataclass(frozen=True, slots=True)

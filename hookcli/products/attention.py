@@ -36,8 +36,9 @@ class Attention(Product):
         self._rows: tuple[AttentionRow, ...] = ()  # of ``attention.csv``
 
     def claim(self) -> list[str]:
-        is_drawn = self.scope.style.mode == "layers"
-        return [names.ATTENTION_TABLE, *[names.ATTENTION] * is_drawn]
+        if self.scope.style.mode == "layers":
+            return [names.ATTENTION_TABLE, names.ATTENTION]
+        return [names.ATTENTION_TABLE]
 
     def estimate(self, outlook: Outlook) -> Cost:
         """Return the cost of the calls that a forward has found; nothing if none was looked for."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
-from hookcli.outside.documents import Axes, Sha256, said
+from hookcli.outside.documents import Axes, Sha256, keywords
 from hookcli.outside.notebook import MOST_NOTES, MOST_ROWS, read_pictures, render_layers
 from hookcli.records.rules import RULES
 from hookcli.records.statistics import figures_of, layer_cells
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.records.rows import LayerRow
 
 
-Rule: TypeAlias = Annotated[str, said(enum=list(RULES))]
+Rule: TypeAlias = Annotated[str, keywords(enum=list(RULES))]
 UNPREPARED = "none: exact pixels"  # what is done to tensor files before the network sees them
 MOST_IMAGES = 200  # images with feature maps and what the network saw, unless asked for
 MOST_THUMBNAILS = 2_000  # images on a page

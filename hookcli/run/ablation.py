@@ -130,7 +130,7 @@ class _Ablation:
         """
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
-        zeroing = _Zeroing(self.plan.layers, loaded.feed.size_of(pixels), AblationBatch(1))
+        zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))
         unchanged: dict[int, list[float]] = {}  # by the rows of a batch, the scores of each row
         scores: dict[tuple[str, int], tuple[float, float]] = {}
         result: ImageResult | None = None

@@ -21,7 +21,7 @@ from hookcli.plan.clock import Clock
 from hookcli.plan.folder import plan_names
 from hookcli.plan.prepare import prepare_run
 from hookcli.products.catalog import list_products
-from hookcli.run.chunk_runner import BeganWith, ChunkRunner
+from hookcli.run.chunk_runner import ChunkRunner, ChunkStart
 from hookcli.run.chunk_writer import ChunkWriter
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.document import describe_request
@@ -80,8 +80,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         products = list_products(settings)
-        begun = BeganWith.after(totals)
-        runner = ChunkRunner(prepared, products, writer.grids, listener.warn, begun)
+        start = ChunkStart.after(totals)
+        runner = ChunkRunner(prepared, products, writer.grids, listener.warn, start)
         try:
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
                 lock = folder.lock_descriptor

@@ -153,7 +153,8 @@ class Run:
             if not names:  # written by an earlier version
                 with open_folder(self.folder) as folder:
                     names = [name for name, _ in folder.entries(RECORDS) if is_records_file(name)]
-                names += [RECORDS] * (self.files.measure(RECORDS) is not None)
+                if self.files.measure(RECORDS) is not None:
+                    names.append(RECORDS)
             files = [self.files.file(each) for each in names if self.files.has(each)]
             if not files:
                 raise RequestError(f"the run in {str(self.folder)!r} has no {RECORDS}", AGAIN)

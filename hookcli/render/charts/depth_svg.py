@@ -58,7 +58,7 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
     else:
         parts.append(svg.caption(_LINE, "all values of these layers are zero"))
         height = _LINE + _GAP
-    for values, scale, label, caption, absent in (
+    for values, scale, label, caption, without in (
         (zeros, 1.0, "100", "zeros, % of values", "no value of these layers is exactly zero"),
         (params, most, _short(most), "parameters", "these layers have no parameters"),
     ):
@@ -66,7 +66,7 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
             parts.append(_bars(values, places, step, height, scale, label, caption))
             height += _BARS + _GAP
         else:
-            parts.append(svg.caption(height + _LINE - _GAP // 2, absent))
+            parts.append(svg.caption(height + _LINE - _GAP // 2, without))
             height += _LINE
     for point, x in zip(points, places, strict=True):
         title = f"{for_page(point.call_id)}  mean {point.mean:.4g}  std {point.std:.4g}"

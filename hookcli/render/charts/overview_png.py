@@ -76,11 +76,11 @@ def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
 def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult) -> None:
     more = len(document.images) - 1
     lines = [_plain(image.file) + (f"   (the first of {more + 1} images)" if more else "")]
-    for said in image.predictions:
-        value = "" if said.value is None else f"  {100 * said.value:.1f}%"
-        value = f"  {said.value:.3g} pixels" if said.measure == "pixels" else value
-        lines.append(f"   {_plain(said.category)}{value}")
-    claims = [said for said in image.predictions if said.measure != "features"]
+    for prediction in image.predictions:
+        value = "" if prediction.value is None else f"  {100 * prediction.value:.1f}%"
+        value = f"  {prediction.value:.3g} pixels" if prediction.measure == "pixels" else value
+        lines.append(f"   {_plain(prediction.category)}{value}")
+    claims = [each for each in image.predictions if each.measure != "features"]
     if claims and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
     axes.axis("off")

@@ -79,10 +79,10 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     largest, clip = float(values.max()), float(np.percentile(values, _CLIP))
     end = clip or largest  # the percentile is 0 if fewer than one pixel in a hundred counts
     lightest = f"the {_CLIP}th percentile" if clip else "the largest"
-    said = f"lightest from {lightest} ({end:.3g}) up; largest value {largest:.3g}"
+    scale = f"lightest from {lightest} ({end:.3g}) up; largest value {largest:.3g}"
     glow = _glow(_resize((values / end).clip(0, 1), picture))
     panel = _Panel(glow, "saliency", _glow(_ramp(picture)), f"{end:.3g}")
-    return _draw(picture, panel, [*heading, note, said])
+    return _draw(picture, panel, [*heading, note, scale])
 
 
 def _find_trouble(values: NDArray[np.float32]) -> str:

@@ -129,9 +129,14 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     attention = _attention_data(document, images, address)
     script, contact_script = asset("page.js") + asset("viewer.js"), asset("contact.js")
     attention_script = asset("attention.js")
-    scripts = [script, *[contact_script] * several, *[attention_script] * bool(attention)]
-    styles = ["page.css", "viewer.css"]
-    styles += ["contact.css"] * several + ["attention.css"] * bool(document.attention)
+    scripts, styles = [script], ["page.css", "viewer.css"]
+    if several:
+        scripts.append(contact_script)
+        styles.append("contact.css")
+    if attention:
+        scripts.append(attention_script)
+    if document.attention:
+        styles.append("attention.css")
     shown_calls = [escape.for_page(row.call_id) for row in layers]
     facts: dict[str, object] = {
         "calls": shown_calls,

@@ -66,12 +66,14 @@ class Lease(Lock):
         self._closed = threading.Event()
         threading.Thread(target=self._keep, daemon=True).start()
 
-    def write_request(self, text: bytes, _begun: bytes | None) -> None:
+    def write_request(self, text: bytes, _old: bytes | None) -> None:
         self._write(REQUEST, text)
 
     def check(self) -> None:
         """Raise if the lock was not renewed in time, or was taken."""
-        loss = self._loss or "it was not renewed in time" * (time.time() > self._holder.expires)
+        loss = self._loss
+        if not loss and time.time() > self._holder.expires:
+            loss = "it was not renewed in time"
         if loss:
             raise OutputError(
                 f"the lock of {str(self._path)!r} was lost: {loss}",
