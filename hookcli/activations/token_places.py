@@ -49,8 +49,8 @@ class TokenPlaces:
     window_axes: tuple[int, ...]
     queries: Tensor
     keys: Tensor
-    query_grid: tuple[int, ...]
-    key_grid: tuple[int, ...]
+    query_grid: tuple[int, ...] = ()
+    key_grid: tuple[int, ...] = ()
     unknown: str = ""
     is_turned: bool = False
 
@@ -113,7 +113,7 @@ def find_places(
     first = tuple(slice(None) if axis in windows else 0 for axis in range(len(shape)))
     at = [part.reshape(*shape, -1)[first].reshape(-1, part.shape[-1]) for part in (queries, keys)]
     queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
-    unknown = TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), ())
+    unknown = TokenPlaces(tuple(shape), tuple(windows), queries, keys)
     if any(bool((part <= LOST).any()) for part in at):  # or WEIGHTS
         return replace(unknown, unknown=_NOT_FOLLOWED)
     (query_cells, query_grid), (key_cells, key_grid) = (
@@ -123,7 +123,13 @@ def find_places(
         return replace(unknown, unknown=_BROKEN)
     why = "" if query_grid or key_grid else _NOWHERE
     return TokenPlaces(
-        tuple(shape), tuple(windows), query_cells, key_cells, query_grid, key_grid, why
+        tuple(shape),
+        tuple(windows),
+        query_cells,
+        key_cells,
+        query_grid=query_grid,
+        key_grid=key_grid,
+        unknown=why,
     )
 
 

@@ -85,7 +85,7 @@ def run_on_cluster(
                 merger.save_top()
             raise
         clock.lap("forward")
-        result = close_run(folder, prepared, list_products(settings), totals, merger.top)
+        result = close_run(folder, prepared, list_products(settings), totals=totals, top=merger.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 
@@ -149,7 +149,7 @@ class _Merger:
         self._size = chunk_size(settings.config.batch_size)
         self._saved = -_SAVED_EVERY  # when the top images were saved last
         sources = prepared.model.sources
-        self.top = resume_chunks(settings, sources, folder, totals, listener)
+        self.top = resume_chunks(settings, sources, folder, totals=totals, listener=listener)
         self.following = self.top.chunks
         self.count = -(-settings.images // self._size)
 

@@ -86,7 +86,9 @@ class Worker:
         model = settings.config.run.model.name
         with closing(GridWriter(files.write, settings.style, model)) as grids:
             products = list_products(settings)
-            runner = ChunkRunner(self._prepared, products, grids, warnings.append, work.start)
+            runner = ChunkRunner(
+                self._prepared, products, grids, warn=warnings.append, start=work.start
+            )
             try:
                 ended, jobs = runner.run(work.number, list(images))
             except BrokenForwardError as error:

@@ -135,7 +135,7 @@ def _draw_pictures(
         caption = (figures, "; ".join(compared.notes))
         alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(compared))}"
         file = f"{number:02d}_{safe_name(row.call_id)}.png"
-        return DiffPicture(row, file, pixels, caption, alt), data
+        return DiffPicture(row, file, pixels, caption=caption, alt=alt), data
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         yield from threads.map(draw, enumerate(choose_rows(comparison), 1))

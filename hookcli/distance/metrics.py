@@ -112,7 +112,13 @@ def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
         one, two = one[both], two[both]
     difference = two - one if exact is None else exact.astype(np.float64)
     return Distance(
-        _size(difference), _size(one), _size(two), _cosine(one, two), misplaced, nans, "tensors"
+        _size(difference),
+        _size(one),
+        _size(two),
+        cosine=_cosine(one, two),
+        misplaced=misplaced,
+        nans=nans,
+        source="tensors",
     )
 
 

@@ -272,7 +272,9 @@ class _Mode(TorchFunctionMode):
         if self._running and not (_OWN.runs or is_transformed):
             place = self._running[-1]
             path = operation_path(place.module_path, name_operation(func))
-            call = self._begin(OperationCall(path, func, args, kwargs, place.in_torch))
+            call = self._begin(
+                OperationCall(path, func, args, kwargs=kwargs, in_torch=place.in_torch)
+            )
         if call is None:
             return func(*args, **kwargs)
         output = changed = None

@@ -87,7 +87,9 @@ class Activations:
         tolerance = Tolerance(rtol=rtol, atol=atol, layers=by_layer, equal_nan=equal_nan)
         message = ""
         try:
-            difference = check_golden(model, shown, file, forms, tolerance, update=self.update)
+            difference = check_golden(
+                model, shown, file, layers=forms, tolerance=tolerance, update=self.update
+            )
             message = f"{difference}\nif this is meant: pytest {_UPDATE}" if difference else ""
         except HookcliError as error:
             message = f"{error.message}\nhint: {error.hint}" if error.hint else error.message

@@ -176,7 +176,7 @@ class AttentionListener:
         if settings.keeps:
             kept = probabilities[None].cpu().clone()
         row = measure_attention(wanted.call, wanted.function, probabilities, places)
-        self._calls.append(CallAttention(wanted.call, row, query, maps, kept))
+        self._calls.append(CallAttention(wanted.call, row, query, maps=maps, kept=kept))
 
     def _query_map(self, probabilities: Tensor, places: TokenPlaces) -> QueryMap | None:
         """Return the map of the query that is drawn; None if there is no such query."""

@@ -141,7 +141,7 @@ class EagerRunner(Runner):
         with (
             self.changed(changes),
             self._find_overwriting(overwritten) if batch.is_first else torch.inference_mode(),
-            observe(self.module, self.layers, observer, self.at, called),
+            observe(self.module, self.layers, observer, at=self.at, called=called),
             block as attending,
         ):
             output = self.call(batch.pixels, seen)
@@ -224,7 +224,9 @@ class EagerRunner(Runner):
         made_by: Mapping[str, str],
         score: Callable[[object], ScoreTensor] | None,
     ) -> dict[str, str]:
-        return find_nan_origin(self.module, self.inputs, pixels, self.edits, made_by, score)
+        return find_nan_origin(
+            self.module, self.inputs, pixels, edits=self.edits, made_by=made_by, score=score
+        )
 
     def complete_rows(self, rows: Iterable[LayerRow]) -> tuple[LayerRow, ...]:
         sparsities = self.pruning.sparsities

@@ -253,4 +253,6 @@ class _Finder:
             index = self._of_modules[module_path]
             self._of_modules[module_path] += 1
             call = Call(self.layers[module_path], index, len(self.calls) + 1, "attention")
-            self.calls.append(AttentionCall(call, operation.path, place, name, places))
+            self.calls.append(
+                AttentionCall(call, operation.path, place, function=name, places=places)
+            )

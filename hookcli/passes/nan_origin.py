@@ -52,7 +52,7 @@ def find_nan_origin(
         with change(model, forwards):
             made = find_forward_origin(model, inputs, pixels) | made
     if score is not None:
-        made = find_backward_origin(model, inputs, pixels, score, changes) | made
+        made = find_backward_origin(model, inputs, pixels, score=score, changes=changes) | made
     return made
 
 

@@ -135,7 +135,7 @@ def survey(
             written = watcher.writes.written.get(_output_id(entry), "")
             layer = watcher.layouts.infer(entry.call.layer)
             layout = layer.layout_of(tuple(entry.tensor.shape), size)
-            row = _row(entry, layout, count, several, lead, written)
+            row = _row(entry, layout, count, several=several, lead=lead, written=written)
             if row.module_path in copies:
                 row = replace(row, traps=("no new values, so op:* leaves it out", *row.traps))
             rows.append(row)
@@ -160,7 +160,7 @@ def survey_layers(
     if operations:
         chosen = add_operations(chosen, found)
     shape = loaded.info.input_shape
-    return survey(loaded.module, chosen, shape, loaded.inputs, found), shape
+    return survey(loaded.module, chosen, shape, inputs=loaded.inputs, operations=found), shape
 
 
 def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:

@@ -87,9 +87,9 @@ class Finding:
     rule: Rule
     layer: str
     number: float | None
-    threshold: float | None
-    sentence: str
-    images: tuple[str, ...] = ()
+    threshold: float | None = None
+    sentence: str = field(kw_only=True)
+    images: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class RunResult:
         title = run_title(self.model.name, len(self.rows), len(self.images))
         grids = dict.fromkeys(grid.file for grid in self.grids if self.out_dir)
         pictures = read_pictures(grids, Path(self.out_dir).joinpath)
-        return render_layers(title, notes, rows, len(self.rows), pictures)
+        return render_layers(title, notes, rows, total=len(self.rows), pictures=pictures)
 
     def _list_places(self) -> Iterator[str]:
         if self.skipped:

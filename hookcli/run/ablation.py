@@ -99,8 +99,8 @@ def ablate_images(
         model.loaded.info,
         tuple(ablation.images),
         tuple(skipped),
-        ablation.plan.uncalled,
-        ablation.rank(),
+        uncalled=ablation.plan.uncalled,
+        rows=ablation.rank(),
     )
 
 
@@ -160,7 +160,17 @@ class _Ablation:
         for path, channel in self.plan.places:
             plain, zeroed = (total / count for total in self.sums[path, channel])
             effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
-            rows.append(ChannelRow(0, labels[path], channel, effect, score, unchanged, count))
+            rows.append(
+                ChannelRow(
+                    0,
+                    labels[path],
+                    channel,
+                    effect=effect,
+                    score=score,
+                    plain_score=unchanged,
+                    images=count,
+                )
+            )
         sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # lower is better
         rows.sort(key=lambda row: math.inf if row.effect is None else -sign * row.effect)
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))

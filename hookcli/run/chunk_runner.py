@@ -327,5 +327,7 @@ def _choose_pass(prepared: PreparedRun) -> Callable[..., PassResult]:
         return partial(run_forward, forward)
     score, wanted, cams = prepared.scorer, config.backward, prepared.cams
     eager = require_eager(prepared.model, "gradients").runner
-    backward = BackwardSettings(eager, style, score, wanted, cams, save, sketch=sketch)
+    backward = BackwardSettings(
+        eager, style, score, wanted=wanted, cams=cams, save=save, sketch=sketch
+    )
     return partial(run_backward, backward)

@@ -75,13 +75,15 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         closing(prepared.model.runner),
         make_folder(prepared) as folder,
         prepared.model.runner.unchanged(),
-        ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
+        ChunkWriter(
+            settings, prepared.model.sources, folder, totals=totals, listener=listener
+        ) as writer,
     ):
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         products = list_products(settings)
         start = ChunkStart.after(totals)
-        runner = ChunkRunner(prepared, products, writer.grids, listener.warn, start)
+        runner = ChunkRunner(prepared, products, writer.grids, warn=listener.warn, start=start)
         try:
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
                 lock = folder.lock_descriptor
@@ -101,7 +103,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
                 write_tables(folder, prepared.model, totals)
             raise
         clock.lap("write grids")
-        result = close_run(folder, prepared, products, totals, writer.top)
+        result = close_run(folder, prepared, products, totals=totals, top=writer.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 
@@ -128,8 +130,8 @@ def _read_chunks(
         prepared.model.fitter,
         prepared.model.sources[writer.done * size :],
         prepared.workers,
-        writer.listener.warn,
-        lock,
+        warn=writer.listener.warn,
+        close_in_worker=lock,
     )
     for number in itertools.count(writer.done):
         chunk = []

@@ -214,7 +214,7 @@ class Run:
         ]
         rows = [_layer_cells(row) for row in layers[:MOST_ROWS]]
         pictures = read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
-        return render_layers(title, notes, rows, len(layers), pictures)
+        return render_layers(title, notes, rows, total=len(layers), pictures=pictures)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.

@@ -141,7 +141,7 @@ def _read_header(
         text = header[_RESERVED][_ROWS]
         for name, rows in decode(str(text).encode(), dict[str, _Rows]).items():
             shape, dtype = tuple(header[name]["shape"]), header[name]["dtype"]
-            yield rows.call_id, SavedTensor(shard, name, shape, dtype, rows.images)
+            yield rows.call_id, SavedTensor(shard, name, shape, dtype=dtype, images=rows.images)
     except (OSError, LookupError, ValueError) as error:
         raise OutputError(
             f"cannot read the shard {shard!r}: {error}", "run it again with --overwrite"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hookcli.summary.evidence import Evidence
 
 
-def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+def find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield findings about NaN and Inf: which module made them, and how many layers hold them."""
     for rule, name in (("nan", "NaN"), ("inf", "Inf")):
         hits = _list_hits(evidence, rule)
@@ -32,7 +32,7 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
             parts.append(f"{values} in {count(len(hits), 'layer')}, first in {layer}")
         images = dict.fromkeys(image for hit in hits.values() for image in hit.images)
         number, shown = total if hits else None, tuple(images)[:MOST_NAMED]
-        yield Finding(rule, layer, number, limits[rule], "; ".join(parts), shown)
+        yield Finding(rule, layer, number, sentence="; ".join(parts), images=shown)
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
@@ -45,7 +45,7 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
     return ""
 
 
-def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+def find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield findings about spreads, compared with the same role in the block before, per image."""
     for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
@@ -60,7 +60,7 @@ def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
                 f"the spread of {call_id} is {hit.number:.3g} times {verb} "
                 f"{_expected(call, against)}{more}"
             )
-            yield Finding(rule, call_id, hit.number, limits[rule], sentence, tuple(hit.images))
+            yield Finding(rule, call_id, hit.number, sentence=sentence, images=tuple(hit.images))
 
 
 def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -76,15 +76,15 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
             more = and_more(len(group) - 1, " (and {} more like it)")
             sentence = f"{label} gets no gradient: {reason}{more}"
             number = float(len(group))
-            yield Finding("no-gradient", group[0], number, limits["no-gradient"], sentence)
+            yield Finding("no-gradient", group[0], number, sentence=sentence)
 
 
-def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+def find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield findings about float16 values near the largest that float16 can hold."""
     for call_id, hit in _list_hits(evidence, "float16").items():
         largest, share = hit.number * FLOAT16_LARGEST, hit.number
         sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
-        yield Finding("float16", call_id, share, limits["float16"], sentence, tuple(hit.images))
+        yield Finding("float16", call_id, share, sentence=sentence, images=tuple(hit.images))
 
 
 def _expected(call: Call, against: Call) -> str:

@@ -82,6 +82,6 @@ def diff(
         from hookcli.compare.pictures import write_pictures
 
         notes = (verdict_text(comparison), *list_notes(comparison))
-        page = write_pictures(pictures, comparison, (one, two), notes, theme)
+        page = write_pictures(pictures, comparison, (one, two), notes=notes, theme=theme)
         console.say(f"open first: {page}")
     raise typer.Exit(comparison.exit_code)

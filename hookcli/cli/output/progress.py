@@ -56,10 +56,10 @@ class Progress(ProgressListener):
     def resumed(self, done: int) -> None:
         """Note that the interrupted run had done ``done`` images, and say where this one begins."""
         self.done = self._first = done
-        begins = "nothing to resume: starting with the first image"
+        text = "nothing to resume: starting with the first image"
         if done:
-            begins = f"continuing after {done} of {self._total} {self._noun}"
-        console.say(begins, quiet=self._quiet)
+            text = f"continuing after {done} of {self._total} {self._noun}"
+        console.say(text, quiet=self._quiet)
 
     def chunk_done(self, done: int, skipped: int) -> None:
         """Show that ``done`` images are done, of which ``skipped`` were skipped."""

@@ -63,7 +63,9 @@ def print_result(
         drop=(*(name for name in _FIGURES if name not in drops), *drops),
     )
     caption = _caption(config, result, says_input=says_input)
-    print_listing(look, result.rows, _document(config, result), output_format, caption)
+    print_listing(
+        look, result.rows, _document(config, result), output_format=output_format, caption=caption
+    )
 
 
 def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Iterator[str]:

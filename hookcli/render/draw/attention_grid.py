@@ -64,9 +64,9 @@ def draw_heads(
     top = heading_height(heading) + _CAPTION
     rows = -(-len(maps) // columns)
     canvas = new_canvas(heading, (columns + 1) * step_x - _GAP, rows * step_y)
-    write_text(canvas, _SEEN_NOTE, (MARGIN, top - _CAPTION), NOTE_SIZE, widest)
+    write_text(canvas, _SEEN_NOTE, (MARGIN, top - _CAPTION), size=NOTE_SIZE, width=widest)
     below = top + height + 6
-    write_text(canvas, _BAR_NOTE, (MARGIN, below + _BAR), NOTE_SIZE, widest)
+    write_text(canvas, _BAR_NOTE, (MARGIN, below + _BAR), size=NOTE_SIZE, width=widest)
     ramp = np.linspace(0, 1, width, dtype=np.float32)[None].repeat(_BAR, 0)
     bar = lay_over(np.full((_BAR, width), 60, np.float32), ramp)
     canvas.photos.append((_framed(shown, mark), (MARGIN, top)))
@@ -74,8 +74,8 @@ def draw_heads(
     for index, (values, label, note) in enumerate(zip(maps, labels, notes, strict=True)):
         x = MARGIN + (1 + index % columns) * step_x
         y = top + index // columns * step_y
-        write_text(canvas, label, (x, y - _CAPTION), NOTE_SIZE, widest)
-        write_text(canvas, note, (x, y + height + 2), NOTE_SIZE, widest)
+        write_text(canvas, label, (x, y - _CAPTION), size=NOTE_SIZE, width=widest)
+        write_text(canvas, note, (x, y + height + 2), size=NOTE_SIZE, width=widest)
         pixels = lay_over(grey, _shares(values, size))
         canvas.photos.append((_framed(Image.fromarray(pixels), mark), (x, y)))
     return canvas

@@ -124,12 +124,12 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
         _shrink(one, factor),
         _shrink(two, factor),
         _shrink_to_largest(difference, factor),
-        low,
-        high,
-        _largest(flat),
-        (~np.isfinite(flat)).sum(1),
-        channels,
-        tuple(notes),
+        low=low,
+        high=high,
+        largest=_largest(flat),
+        broken=(~np.isfinite(flat)).sum(1),
+        channels=channels,
+        notes=tuple(notes),
     )
 
 
@@ -161,12 +161,12 @@ def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -
         one,
         two,
         _extremes(difference, starts, 2),
-        low,
-        high,
-        _largest(flat),
-        (~np.isfinite(flat)).sum(1),
-        np.zeros(0, np.int64),
-        (f"{subject}, {most}", _bars_note(count, total, run)),
+        low=low,
+        high=high,
+        largest=_largest(flat),
+        broken=(~np.isfinite(flat)).sum(1),
+        channels=np.zeros(0, np.int64),
+        notes=(f"{subject}, {most}", _bars_note(count, total, run)),
     )
 
 

@@ -130,10 +130,10 @@ def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     ]
     for index, label in enumerate(labels):
         x, y = MARGIN + index % _COLUMNS * step_x, top + index // _COLUMNS * step_y
-        write_text(canvas, label, (x, y), NOTE_SIZE, widest)
+        write_text(canvas, label, (x, y), size=NOTE_SIZE, width=widest)
         for place, (head, levels) in enumerate(zip(_HEADS, maps, strict=True)):
             left, upper = x + place * (width + _GAP), y + 2 * _LABEL
-            write_text(canvas, head, (left, y + _LABEL), NOTE_SIZE, width)
+            write_text(canvas, head, (left, y + _LABEL), size=NOTE_SIZE, width=width)
             canvas.pixels[upper : upper + height, left : left + width] = levels[index]
     return canvas
 
@@ -149,7 +149,9 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     values = (compared.a[0], compared.b[0], compared.difference[0])
     for place, levels in enumerate(_to_levels(compared, signed=signed)):
         y = heading_height(heading) + place * step
-        write_text(canvas, labels[place], (MARGIN, y), NOTE_SIZE, canvas.size[0] - 2 * MARGIN)
+        write_text(
+            canvas, labels[place], (MARGIN, y), size=NOTE_SIZE, width=canvas.size[0] - 2 * MARGIN
+        )
         band = _band(values[place][0], levels[0, 0], *scales[place]).repeat(thick, 1)
         canvas.pixels[y + _LABEL : y + _LABEL + _BAND, MARGIN : MARGIN + band.shape[1]] = band
     return canvas

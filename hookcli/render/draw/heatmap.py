@@ -143,13 +143,15 @@ def _draw(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) ->
     below = top + height + 4
     columns = 2 if panel else 1
     canvas = new_canvas(heading, columns * (width + _GAP) - _GAP, 2 * _CAPTION + height + _BAR)
-    write_text(canvas, "as the network saw it", (MARGIN, top - _CAPTION), NOTE_SIZE, width)
+    write_text(
+        canvas, "as the network saw it", (MARGIN, top - _CAPTION), size=NOTE_SIZE, width=width
+    )
     canvas.photos.append((picture.resize(size, Image.Resampling.NEAREST), (MARGIN, top)))
     if panel:
-        write_text(canvas, panel.caption, (right, top - _CAPTION), NOTE_SIZE, width)
-        write_text(canvas, "0", (right, below + _BAR + 1), NOTE_SIZE, width)
+        write_text(canvas, panel.caption, (right, top - _CAPTION), size=NOTE_SIZE, width=width)
+        write_text(canvas, "0", (right, below + _BAR + 1), size=NOTE_SIZE, width=width)
         end = right + width - measure_text(panel.end, NOTE_SIZE)
-        write_text(canvas, panel.end, (end, below + _BAR + 1), NOTE_SIZE, width)
+        write_text(canvas, panel.end, (end, below + _BAR + 1), size=NOTE_SIZE, width=width)
         beside, bar = Image.fromarray(panel.pixels), Image.fromarray(panel.bar)
         canvas.photos.append((beside.resize(size, Image.Resampling.NEAREST), (right, top)))
         bar = bar.resize((width, _BAR), Image.Resampling.NEAREST)

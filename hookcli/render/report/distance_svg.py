@@ -31,7 +31,9 @@ def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
     places, step = svg.space_out(len(rows))
     parts = [_legend(rows), _distances(rows, places, step)]
     calls = [(row.call_id, _title(row), anchors[row.rank]) for row in rows]
-    return svg.drawing_of_calls("Distance over depth", "depth apart", parts, _BASE, calls)
+    return svg.drawing_of_calls(
+        "Distance over depth", "depth apart", parts, base=_BASE, calls=calls
+    )
 
 
 def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) -> str:

@@ -146,7 +146,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "first": start,
         "colours": document.colours,
     }
-    pictures = _describe_pictures(document, images, places, address, start)
+    pictures = _describe_pictures(document, images, places, address=address, start=start)
     if several:
         facts["forms"], pictures = share_forms(pictures)
     return {
