@@ -132,10 +132,10 @@ class LayoutWatcher:
             names = next((found[shape] for found in shapes if shape in found), set())
             is_input = shape in evidence.inputs or not layer.is_operation
             transposes = not (layer.channels.is_elementwise and is_input)
-            name = _agreed(names, shape, transposes=transposes)
+            name = _single_name(names, shape, transposes=transposes)
             if not name and layer.is_operation:
                 keeps_axes = layer.channels is Channels.BY_AXES
-                name = _derived(evidence.inputs, shape, keeps_axes=keeps_axes)
+                name = _derive_layout(evidence.inputs, shape, keeps_axes=keeps_axes)
         if name and name != own:
             self.inferred.setdefault(layer.module_path, set()).add(name)
         elif own:
@@ -156,7 +156,7 @@ def _has_other(name: str, names: set[str]) -> bool:
     return any(len(other) == len(name) and other != name for other in names)
 
 
-def _agreed(names: set[str], shape: _Shape, *, transposes: bool) -> str:
+def _single_name(names: set[str], shape: _Shape, *, transposes: bool) -> str:
     """Return the only one of the names; empty if there are several, or it may be transposed."""
     if len(names) != 1:
         return ""
@@ -170,7 +170,7 @@ def _is_alike(name: str, shape: _Shape) -> bool:
     return shape[axis] in (*shape[1:axis], *shape[axis + 1 :])
 
 
-def _derived(inputs: dict[_Shape, set[str]], shape: _Shape, *, keeps_axes: bool) -> str:
+def _derive_layout(inputs: dict[_Shape, set[str]], shape: _Shape, *, keeps_axes: bool) -> str:
     """Return the layout of an operation's output whose shape is none of its inputs'.
 
     ``inputs`` has the layouts of the inputs by shape. With ``keeps_axes``, the operation keeps the

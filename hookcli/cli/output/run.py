@@ -72,7 +72,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
     """Yield the lines below the table: the weights, the predictions, and the findings."""
     yield weights_text(result.model)
     if says_input:
-        yield f"input: {shape_text(result.model.input_shape)}, {_prepared(config, result.model)}"
+        yield f"input: {shape_text(result.model.input_shape)}, {_input_text(config, result.model)}"
     calls_by_reason: dict[str, list[str]] = {}
     for row in result.rows:
         if _has_no_gradient(row):
@@ -161,7 +161,7 @@ def _document(config: RunConfig, result: RunResult) -> RunDocument:
     )
 
 
-def _prepared(config: RunConfig, model: ModelInfo) -> str:
+def _input_text(config: RunConfig, model: ModelInfo) -> str:
     """Return what was done to the pictures, of which an own model says nothing."""
     if model.preprocessing == UNPREPARED:
         return "the values of the files as they are"

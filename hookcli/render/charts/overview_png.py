@@ -55,9 +55,9 @@ def draw_overview(
     _show(figure.add_subplot(spaces[0, :2]), Image.open(find_file(image.seen)))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
     grids = [g for g in document.grids if g.image == image.key and g.places]
-    for row, grid in enumerate(_spread(grids, _LAYERS), 1):
+    for row, grid in enumerate(_choose_evenly(grids, _LAYERS), 1):
         with Image.open(find_file(grid.file)) as picture:
-            tiles = _cut(picture.convert("RGB"), grid)
+            tiles = _cut_tiles(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
         label.text(0, 0.5, _plain(grid.call_id), va="center", color=INK, fontsize=9)
@@ -108,14 +108,14 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _spread(grids: Sequence[Grid], count: int) -> list[Grid]:
+def _choose_evenly(grids: Sequence[Grid], count: int) -> list[Grid]:
     """Return ``count`` of the grids, evenly spread from the first to the last."""
     if len(grids) <= count:
         return list(grids)
     return [grids[round(i * (len(grids) - 1) / (count - 1))] for i in range(count)]
 
 
-def _cut(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
+def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
     """Return the first tiles of a grid, each with its channel."""
     places = grid.places
     tiles: list[tuple[int, Image.Image]] = []

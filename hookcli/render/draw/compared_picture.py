@@ -168,27 +168,27 @@ def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels,
     elif compared.is_flat:
         one, two = (_from_zero(each, largest_of_both) for each in (compared.a, compared.b))
     else:
-        one, two = (_between(each, low, high) for each in (compared.a, compared.b))
+        one, two = (_scale_range(each, low, high) for each in (compared.a, compared.b))
     return one, two, _around_zero(compared.difference, largest)
 
 
-def _between(values: Values, low: Values, high: Values) -> Pixels:
+def _scale_range(values: Values, low: Values, high: Values) -> Pixels:
     half = np.where(high > low, high / 2 - low / 2, 1)  # halves cannot overflow
-    return _marked((values / 2 - low / 2) / half * (_EMBERS - 1), _NOT_FINITE)
+    return _round_levels((values / 2 - low / 2) / half * (_EMBERS - 1), _NOT_FINITE)
 
 
 def _from_zero(values: Values, largest: Values) -> Pixels:
     """Return levels of bars: bars of equal length have the same colour."""
     share = np.abs(values) / np.where(largest > 0, largest, 1)
-    return _marked(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
+    return _round_levels(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
 
 
 def _around_zero(values: Values, largest: Values) -> Pixels:
     levels = values / np.where(largest > 0, largest, 1) * _HALF + _ZERO
-    return _marked(levels, _NOT_FINITE_DIFFERENCE)
+    return _round_levels(levels, _NOT_FINITE_DIFFERENCE)
 
 
-def _marked(levels: Values, mark: int) -> Pixels:
+def _round_levels(levels: Values, mark: int) -> Pixels:
     finite = np.isfinite(levels)
     return np.where(finite, np.where(finite, levels, 0).round(), mark).astype(np.uint8)
 

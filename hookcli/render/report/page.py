@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _FIGURES = {name: each.heading for name, each in SHOWN.items()}
 _SHARES = {"change", "sparsity", *(name for name, each in SHOWN.items() if each.unit == "share")}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
-_TOLD_ABOVE = "untrained"  # the finding that the head of the page tells
+_IN_HEAD = "untrained"  # the finding that the head of the page tells
 _TOUCHED = 26  # pixels of a tile
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
@@ -87,7 +87,7 @@ def render_report(
     ``state`` is how the run folder differs from what the run left. With ``run``, the page embeds
     the pictures of the run instead of linking to them.
     """
-    address = _embedded(run) if run else linked
+    address = _embed_files(run) if run else linked
     return _compile_template().render(
         document=document,
         state=state,
@@ -103,7 +103,7 @@ def _compile_template() -> Template:
     environment.filters |= {
         "count_named": count_named,
         "address_part": _address_part,
-        "focused": _focused,
+        "focused": _channels_in_focus,
         "breakable": _breakable,
         "least_width": _least_width,
         "log": math.log,
@@ -157,7 +157,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "contact": make_contact_sheet(document, images, address) if several else None,
         "drawn_images": drawn,
         "may_find_nothing": document.model.task in MAY_FIND_NOTHING,
-        "has_findings": any(finding.rule != _TOLD_ABOVE for finding in document.findings),
+        "has_findings": any(finding.rule != _IN_HEAD for finding in document.findings),
         "top_data": ours(_script_data(top_for_script(document, places, images))),
         "ranked_data": ours(pack_ranked(document, places, images) if several else ""),
         "heats_of": pictures_by_image(
@@ -277,7 +277,7 @@ def _address_part(call_id: str) -> Markup:
     return ours(quote(escape.for_page(call_id), safe=":"))
 
 
-def _focused(grid: Grid) -> list[tuple[int, float | None]]:
+def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
     """Return the first five of the channels that fire more inside the box, with their scores."""
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
@@ -293,7 +293,7 @@ def _least_width(grid: Grid) -> int:
     return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
 
-def _embedded(run: RunFiles) -> Callable[[str], str]:
+def _embed_files(run: RunFiles) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
         try:
