@@ -109,7 +109,7 @@ class InterruptError(HookcliError):
     exit_code = INTERRUPTED
 
 
-class Terminated(SystemExit):
+class Termination(SystemExit):
     """A signal ends the process; ``foreign`` tells it from a ``sys.exit()`` of foreign code."""
 
 

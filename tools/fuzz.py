@@ -472,12 +472,12 @@ def one_case(seed: int, case: int, targets: list[tuple[str, str]], guard: Guard)
     code = 1
     try:
         with ForeignCode("the command"), guard.watching():
-            code, said = execute(words, root)
+            code, output = execute(words, root)
             if words[:1] == ("report",) and code == 0:
                 check_page(Path("work", root, "report.html").read_text())
         if code not in (0, 2, 3, 5, 6, 7):
-            failure = f"exit code {code}: {said[-200:]}"
-        elif found := re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said):
+            failure = f"exit code {code}: {output[-200:]}"
+        elif found := re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", output):
             failure = f"printed the control character {found[0]!r}"
     except ModelError as error:
         cause = error.__cause__ or error

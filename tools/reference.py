@@ -228,19 +228,19 @@ def add_helps(
 ) -> list[griffe.DocstringSection]:
     """Return the sections of a request's docstring, where fields also have the help of their options."""
     kind = griffe.DocstringSectionKind.attributes
-    told = {
+    attributes = {
         each.name: each for section in sections if section.kind is kind for each in section.value
     }
     described = []
     for field in fields:
-        said = [told[field.name].description] if field.name in told else []
+        texts = [attributes[field.name].description] if field.name in attributes else []
         if field.flag is not None:
             name = "" if field.flag.is_argument else f"``{field.flag.name}``: "
             help_text = "" if field.flag.word else field.flag.help
-            said.insert(0, f"{name}{help_text}")
-        if said:
+            texts.insert(0, f"{name}{help_text}")
+        if texts:
             described.append(
-                griffe.DocstringAttribute(field.name, annotation="", description=" ".join(said))
+                griffe.DocstringAttribute(field.name, annotation="", description=" ".join(texts))
             )
     others = [section for section in sections if section.kind is not kind]
     place = next((i for i, each in enumerate(others) if each.kind.value == "raises"), len(others))

@@ -76,7 +76,7 @@ def count_traps(name: str) -> tuple[int, ...]:
     """How many modules the model has, and how many of them have each trap."""
     loaded = build_skeleton(ModelRequest(name))
     layers = list_layers(loaded.module)
-    rows = survey(loaded.module, layers, loaded.info.input_shape, loaded.feed).rows
+    rows = survey(loaded.module, layers, loaded.info.input_shape, loaded.inputs).rows
     written = having(rows, lambda trap: trap.startswith("written over"))
     convs = {row.module_path for row in rows if row.module_type.startswith("Conv")}
     return (

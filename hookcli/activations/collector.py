@@ -117,10 +117,10 @@ class Collector:
         """
         tensor = to_dense(tensor)
         if call.side == "param":
-            self._observe(call, tensor.unsqueeze(0), UNKNOWN, tuple(tensor.shape), None)
+            self._observe(call, tensor.unsqueeze(0), UNKNOWN, shape=tuple(tensor.shape), axis=None)
             return
         rows, layout, shape, axis = self._divide(call, tensor)
-        self._observe(call, rows, layout, shape, axis)
+        self._observe(call, rows, layout, shape=shape, axis=axis)
         if self.save is not None:
             self.kept.append((call, take_activation(rows, layout, self.save)))
         if self.style.mode != "none" and tensor.numel() and call.side in self.drawn:
@@ -140,7 +140,9 @@ class Collector:
             for call_id, tensor in on_host
             for index, key in enumerate(self.keys)
         )
-        return BatchResult(records, pictures, frozenset(self.called), output, self.keys, kept)
+        return BatchResult(
+            records, pictures, frozenset(self.called), output=output, keys=self.keys, kept=kept
+        )
 
     def _divide(
         self, call: Call, tensor: Tensor
@@ -178,11 +180,11 @@ class Collector:
                 call,
                 layout,
                 shape,
-                rows.dtype,
-                reduce_rows(rows, axis),
-                take_sample(rows) if with_sample else None,
-                None if plain is None else measure_change(rows, plain),
-                take_sketches(rows) if self.sketch else None,
+                dtype=rows.dtype,
+                reduced=reduce_rows(rows, axis),
+                sample=take_sample(rows) if with_sample else None,
+                change=None if plain is None else measure_change(rows, plain),
+                sketch=take_sketches(rows) if self.sketch else None,
             )
         )
 
@@ -194,7 +196,7 @@ class Collector:
             content = take_tiles(part, layout, self.style, self.focus)
             if isinstance(content, Tiles) and not len(content.channels):
                 continue  # none of the channels that were asked for exists here
-            self.pictures.append(Picture(key, call, layout, shape, content))
+            self.pictures.append(Picture(key, call, layout, shape=shape, content=content))
 
 
 def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
@@ -212,8 +214,8 @@ def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
         return torch.full((len(rows),), torch.nan)
     shape = (len(rows), math.prod(rows.shape[1:]))  # a row can be one number
     one, two = rows.reshape(shape).double(), plain.reshape(shape).double()
-    apart = (one - two).norm(dim=1)
-    return torch.where(apart == 0, 0, apart / two.norm(dim=1))
+    distance = (one - two).norm(dim=1)
+    return torch.where(distance == 0, 0, distance / two.norm(dim=1))
 
 
 def of_image(batched: Tensor, index: int) -> Tensor:

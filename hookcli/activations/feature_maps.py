@@ -125,11 +125,11 @@ def take_tiles(
         to_levels(_shrink(chosen, style.tile), low, high, LEVELS),
         channels,
         len(maps),
-        (maps.shape[1], maps.shape[2]),
-        figures,
-        None if scores is None else scores[channels],
-        large,
-        whole,
+        shown=(maps.shape[1], maps.shape[2]),
+        figures=figures,
+        scores=None if scores is None else scores[channels],
+        maps=large,
+        range=whole,
     )
 
 

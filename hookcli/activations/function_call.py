@@ -104,7 +104,7 @@ def read_call(
     first = next((word for word in ("input", "tensors") if not args and word in kwargs), None)
     if first is not None:  # it was given by its name
         args, kwargs = (kwargs[first],), {k: part for k, part in kwargs.items() if k != first}
-    return FunctionCall(function, _name_of(function), args, kwargs, output)
+    return FunctionCall(function, _name_of(function), args, kwargs=kwargs, output=output)
 
 
 def _name_of(function: Callable[..., object]) -> str:

@@ -98,7 +98,13 @@ def _read_record(
     stats = _read_stats(observed, dict(zip(STATISTICS, figures, strict=True)))
     change = None if observed.change is None else float(observed.change[row])
     record = LayerRecord(
-        image, observed.call, observed.layout, stats, channels, change=change, sketch=sketch
+        image,
+        observed.call,
+        observed.layout,
+        stats=stats,
+        channels=channels,
+        change=change,
+        sketch=sketch,
     )
     if observed.sample is None or stats.min is None or stats.max is None:
         return record

@@ -30,7 +30,7 @@ def letters_of(
         equation, *operands = args
         factors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
         inside, arrow, out = equation.replace(" ", "").partition("->")
-        terms = [*inside.split(","), out if arrow else _implied(inside)]
+        terms = [*inside.split(","), out if arrow else _output_letters(inside)]
         tensors = (*factors, output)
         left, right, made = (_letters_in(*pair) for pair in zip(terms, tensors, strict=True))
         return (factors[0], left), (factors[1], right), made
@@ -56,7 +56,8 @@ def _letters_in(term: str, tensor: Tensor) -> list[str]:
     return [*before, *(f"{dots}{place}" for place in range(count, 0, -1)), *after]
 
 
-def _implied(inside: str) -> str:
+def _output_letters(inside: str) -> str:
     """Return the letters of the output of an equation without ``->``: those that stand once."""
     once = [letter for letter in sorted(set(inside) - set(",.")) if inside.count(letter) == 1]
-    return "..." * ("..." in inside) + "".join(once)
+    dots = "..." if "..." in inside else ""
+    return dots + "".join(once)

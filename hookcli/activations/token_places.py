@@ -49,8 +49,8 @@ class TokenPlaces:
     window_axes: tuple[int, ...]
     queries: Tensor
     keys: Tensor
-    query_grid: tuple[int, ...]
-    key_grid: tuple[int, ...]
+    query_grid: tuple[int, ...] = ()
+    key_grid: tuple[int, ...] = ()
     unknown: str = ""
     is_turned: bool = False
 
@@ -113,7 +113,7 @@ def find_places(
     first = tuple(slice(None) if axis in windows else 0 for axis in range(len(shape)))
     at = [part.reshape(*shape, -1)[first].reshape(-1, part.shape[-1]) for part in (queries, keys)]
     queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
-    unknown = TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), ())
+    unknown = TokenPlaces(tuple(shape), tuple(windows), queries, keys)
     if any(bool((part <= LOST).any()) for part in at):  # or WEIGHTS
         return replace(unknown, unknown=_NOT_FOLLOWED)
     (query_cells, query_grid), (key_cells, key_grid) = (
@@ -123,7 +123,13 @@ def find_places(
         return replace(unknown, unknown=_BROKEN)
     why = "" if query_grid or key_grid else _NOWHERE
     return TokenPlaces(
-        tuple(shape), tuple(windows), query_cells, key_cells, query_grid, key_grid, why
+        tuple(shape),
+        tuple(windows),
+        query_cells,
+        key_cells,
+        query_grid=query_grid,
+        key_grid=key_grid,
+        unknown=why,
     )
 
 
@@ -186,9 +192,9 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
     count, first = len(lines), int(lines[0])
     if count == 1:
         return (None if first else lines), 1
-    apart = lines.diff()
-    low, high = int(apart.min()), int(apart.max())
-    if low == 1 < high and bool((apart[::2] == high).all() and (apart[1::2] == 1).all()):
+    gaps = lines.diff()
+    low, high = int(gaps.min()), int(gaps.max())
+    if low == 1 < high and bool((gaps[::2] == high).all() and (gaps[1::2] == 1).all()):
         fits = first == 0 and size == (high + 1) * count // 2
         return (torch.arange(count) // 2 if fits else None), count // 2
     step = (int(lines[-1]) - first) / (count - 1)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 # What is typed here for options that other tools have; its first word is an option of the command.
-_MEANT = {
+_SYNONYMS = {
     option: meant
     for meant, options in {
         "--batch-size N": "--batch",
@@ -37,9 +37,9 @@ _MEANT = {
     for option in options.split()
 }
 # The same for what hookcli has no option for.
-_SAID = {
-    option: said
-    for said, options in {
+_ANSWERS = {
+    option: answer
+    for answer, options in {
         "hookcli gradients MODEL IMAGE --cam FORM": "--gradcam --grad-cam",
         "hookcli layers MODEL --sort flops": "--flops",
         "hookcli layers MODEL": "--summary",
@@ -54,7 +54,7 @@ _SAID = {
     for option in options.split()
 }
 # Commands that other tools have, and what is typed here.
-_COMMANDS_MEANT = {
+_COMMAND_SYNONYMS = {
     "gradcam": "gradients MODEL IMAGE --cam FORM",
     "help": "COMMAND --help",
     "list": "models",
@@ -73,11 +73,11 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
     ``options`` are those of each command.
     """
     own = options.get(command, ())
-    meant = _MEANT.get(word, "")
+    meant = _SYNONYMS.get(word, "")
     if meant.partition(" ")[0] in own:
         return meant
-    if word in _SAID:
-        return _SAID[word]
+    if word in _ANSWERS:
+        return _ANSWERS[word]
     near = difflib.get_close_matches(word, own, n=_FEW, cutoff=0.7)
     elsewhere = [f"hookcli {name} {word}" for name, has in options.items() if word in has]
     if elsewhere:
@@ -87,8 +87,8 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
 
 def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
     """Return what to type instead of words of which the first is no command."""
-    if words[0] in _COMMANDS_MEANT:
-        return f"hookcli {_COMMANDS_MEANT[words[0]]}"
+    if words[0] in _COMMAND_SYNONYMS:
+        return f"hookcli {_COMMAND_SYNONYMS[words[0]]}"
     near = difflib.get_close_matches(words[0], list(commands), n=1)
     if near:
         return " ".join(["hookcli", near[0], *words[1:]])

@@ -144,11 +144,11 @@ def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str,
 
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
     """Return a request; None if it may be left out and was not asked for."""
-    parts, said = list_fields(request), given.get(field.parameter)
+    parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:
-        is_asked = said is not None and field.flag.read_given(said)
-    elif isinstance(said, request):
-        return said
+        is_asked = value is not None and field.flag.read_given(value)
+    elif isinstance(value, request):
+        return value
     else:
         is_asked = all(part.parameter in given for part in parts if part.is_required)
     if is_asked or field.kind is request:

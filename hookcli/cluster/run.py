@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.cluster.ray_cluster import RayCluster
 from hookcli.cluster.weights import read_weights
-from hookcli.cluster.work import Done, Failed, Work, WorkerSetup, list_facts
+from hookcli.cluster.work import ChunkResult, Work, WorkerFailure, WorkerSetup, list_facts
 from hookcli.cluster.worker_pool import WorkerPool
 from hookcli.errors import ModelError, OutputError
 from hookcli.models.device import use_threads
@@ -19,7 +19,7 @@ from hookcli.models.weights import pin_weights
 from hookcli.plan.clock import Clock
 from hookcli.plan.prepared import require_eager
 from hookcli.products.catalog import list_products
-from hookcli.run.chunk_runner import BeganWith
+from hookcli.run.chunk_runner import ChunkStart
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import make_folder
@@ -85,7 +85,7 @@ def run_on_cluster(
                 merger.save_top()
             raise
         clock.lap("forward")
-        result = close_run(folder, prepared, list_products(settings), totals, merger.top)
+        result = close_run(folder, prepared, list_products(settings), totals=totals, top=merger.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 
@@ -99,18 +99,18 @@ def _pin_model(settings: RunSettings, model: EagerModel) -> RunSettings:
     return replace(settings, config=config)
 
 
-def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[Done]:
+def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
     """Yield the chunks in their order, each run with what the chunks before it have shown.
 
     The first chunks run one by one, until an image has gone through: what the network takes is
     known from it. A chunk is run again if one before it has shown meanwhile that images may not
     share a forward.
     """
-    waiting: dict[int, tuple[Work, Done | Failed]] = {}
+    waiting: dict[int, tuple[Work, ChunkResult | WorkerFailure]] = {}
     following = merger.following
     while merger.following < merger.count:
-        begun = merger.begun
-        room = pool.capacity if begun.first_shape else 1
+        start = merger.start
+        room = pool.capacity if start.first_shape else 1
         while following < min(merger.count, merger.following + room):
             pool.submit(merger.make_work(following))
             following += 1
@@ -118,11 +118,11 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[Done]:
             work, result = pool.wait()
             waiting[work.number] = work, result
         work, result = waiting[merger.following]
-        if work.begun != begun:
-            for number in [n for n, (other, _) in waiting.items() if other.begun != begun]:
+        if work.start != start:
+            for number in [n for n, (other, _) in waiting.items() if other.start != start]:
                 del waiting[number]
                 pool.submit(merger.make_work(number))
-        elif isinstance(result, Failed):
+        elif isinstance(result, WorkerFailure):
             if result.part is not None:
                 merger.write_part(result.part)
             raise result.error()
@@ -149,22 +149,22 @@ class _Merger:
         self._size = chunk_size(settings.config.batch_size)
         self._saved = -_SAVED_EVERY  # when the top images were saved last
         sources = prepared.model.sources
-        self.top = resume_chunks(settings, sources, folder, totals, listener)
+        self.top = resume_chunks(settings, sources, folder, totals=totals, listener=listener)
         self.following = self.top.chunks
         self.count = -(-settings.images // self._size)
 
     @property
-    def begun(self) -> BeganWith:
+    def start(self) -> ChunkStart:
         """What the chunks so far have shown."""
-        return BeganWith.after(self._totals)
+        return ChunkStart.after(self._totals)
 
     def make_work(self, number: int) -> Work:
         """Return a chunk, to be run after the chunks so far."""
         first = number * self._size
         sources = self._prepared.model.sources[first : first + self._size]
-        return Work(number, tuple(sources), first, self.begun)
+        return Work(number, tuple(sources), first, self.start)
 
-    def add(self, done: Done) -> None:
+    def add(self, done: ChunkResult) -> None:
         """Add the next chunk."""
         totals, number = self._totals, self.following
         self._folder.adopt({*done.chunk.written_files, chunk_file(number), chunk_journal(number)})

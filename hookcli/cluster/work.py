@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hookcli.models.load import LoadedModel
     from hookcli.outside.urls import Place
     from hookcli.plan.prepared import RunSettings
-    from hookcli.run.chunk_runner import BeganWith
+    from hookcli.run.chunk_runner import ChunkStart
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopTally
 
@@ -65,17 +65,17 @@ class Work:
     Attributes:
         number: the number of the chunk, from 0.
         place: the position of the first of its images in the run.
-        begun: what the chunks before have shown.
+        start: what the chunks before have shown.
     """
 
     number: int
     sources: tuple[ImageSource, ...]
     place: int
-    begun: BeganWith
+    start: ChunkStart
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ChunkResult:
     """A chunk that is complete in the run folder, and the name of the machine that ran it.
 
     Attributes:
@@ -89,7 +89,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class WorkerFailure:
     """An error of a worker.
 
     Attributes:
@@ -103,7 +103,7 @@ class Failed:
     number: int | None
 
     @classmethod
-    def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> Failed:
+    def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> WorkerFailure:
         """Return the error with what must be known of its cause."""
         return cls(error, part, getattr(error.__cause__, "errno", None))
 

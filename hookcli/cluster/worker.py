@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.cluster.code import find_code
-from hookcli.cluster.work import Done, Failed, WorkerFacts, list_facts
+from hookcli.cluster.work import ChunkResult, WorkerFacts, WorkerFailure, list_facts
 from hookcli.errors import HookcliError
 from hookcli.images.prepare import prepare_images
 from hookcli.outside.files import cannot_write
@@ -39,7 +39,7 @@ class Worker:
         self._setup = setup
         self._prepared: PreparedRun | None = None
 
-    def prepare(self) -> WorkerFacts | Failed:
+    def prepare(self) -> WorkerFacts | WorkerFailure:
         """Load the model, and return what must be the same in all workers."""
         setup = self._setup
         use_options(setup.settings.config.machine.storage)
@@ -64,11 +64,11 @@ class Worker:
             self._prepared = add_score(replace(model, fitter=setup.fitter), settings, attention)
         except HookcliError as error:
             error.hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
-            return Failed.from_error(error)
+            return WorkerFailure.from_error(error)
         self._setup = replace(setup, weights=None)  # they take memory
         return list_facts(model.loaded, setup, config)
 
-    def run(self, work: Work) -> Done | Failed:
+    def run(self, work: Work) -> ChunkResult | WorkerFailure:
         """Run a chunk, and write its files into the run folder."""
         try:
             try:
@@ -76,9 +76,9 @@ class Worker:
             except OSError as error:
                 raise cannot_write(self._setup.folder, error) from error
         except HookcliError as error:
-            return Failed.from_error(error)
+            return WorkerFailure.from_error(error)
 
-    def _run(self, work: Work) -> Done | Failed:
+    def _run(self, work: Work) -> ChunkResult | WorkerFailure:
         assert self._prepared is not None  # noqa: S101
         settings, files = self._setup.settings, ChunkFiles()
         warnings: list[str] = []
@@ -86,15 +86,17 @@ class Worker:
         model = settings.config.run.model.name
         with closing(GridWriter(files.write, settings.style, model)) as grids:
             products = list_products(settings)
-            runner = ChunkRunner(self._prepared, products, grids, warnings.append, work.begun)
+            runner = ChunkRunner(
+                self._prepared, products, grids, warn=warnings.append, start=work.start
+            )
             try:
                 ended, jobs = runner.run(work.number, list(images))
             except BrokenForwardError as error:
-                return Failed.from_error(error, runner.chunk)
+                return WorkerFailure.from_error(error, runner.chunk)
             for job in jobs:
                 job()
         places = {source.key: work.place + i for i, source in enumerate(work.sources)}
         count = settings.config.top_images * settings.has_several
         tops = list_tops(count, ended.records, places)
         files.save(self._setup.folder, ended.chunk)
-        return Done(ended.chunk, tops, platform.node(), tuple(warnings))
+        return ChunkResult(ended.chunk, tops, platform.node(), tuple(warnings))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hookcli.cluster.ray_cluster import LostWorkerError
-from hookcli.cluster.work import Done, Failed, WorkerFacts
+from hookcli.cluster.work import ChunkResult, WorkerFacts, WorkerFailure
 from hookcli.errors import ModelError
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class WorkerPool:
     def submit(self, work: Work) -> None:
         """Queue a chunk."""
         self._queue.append(work)
-        self._feed()
+        self._assign_work()
 
-    def wait(self) -> tuple[Work, Done | Failed]:
+    def wait(self) -> tuple[Work, ChunkResult | WorkerFailure]:
         """Wait until any chunk has been run, and return it with what came of it.
 
         Raises:
@@ -85,7 +85,7 @@ class WorkerPool:
                 continue
             if work is not None:
                 member.work.remove(work)
-                self._feed()
+                self._assign_work()
                 return work, result
             self._admit(member, result)
 
@@ -94,9 +94,9 @@ class WorkerPool:
         self._running[member.actor.prepare.remote()] = (member, None)
         return member
 
-    def _admit(self, member: _Member, result: WorkerFacts | Failed) -> None:
+    def _admit(self, member: _Member, result: WorkerFacts | WorkerFailure) -> None:
         """Let a worker take part that has loaded the model, if it is like this process."""
-        if isinstance(result, Failed):
+        if isinstance(result, WorkerFailure):
             raise result.error()
         for name, here in self._facts.facts.items():
             there = result.facts.get(name, "none")
@@ -106,9 +106,9 @@ class WorkerPool:
                     "all nodes must have the same versions, code and weights",
                 )
         member.is_ready = True
-        self._feed()
+        self._assign_work()
 
-    def _feed(self) -> None:
+    def _assign_work(self) -> None:
         """Give queued chunks to the workers that have least to do."""
         ready = [member for member in self._members if member.is_ready]
         while self._queue and ready:
@@ -129,7 +129,7 @@ class WorkerPool:
             self._members.append(self._start(0 if member.is_ready else member.deaths + 1))
         if work is not None:
             self._queue.appendleft(work)
-        self._feed()
+        self._assign_work()
 
     def _count_death(self, member: _Member) -> None:
         """Count the death of a worker for the chunk that it ran, or for its place."""

@@ -141,7 +141,12 @@ def _read_run(name: str) -> ComparedRun:
         read = _reader(run, row, is_whole=is_whole) if has_tensor else None
         calls[row.image].append(_make_call(row, taken, read, row.layout))
     return ComparedRun(
-        name, run.manifest, {image.key: image for image in images}, calls, saved, run.damage
+        name,
+        run.manifest,
+        {image.key: image for image in images},
+        calls=calls,
+        saved=saved,
+        damage=run.damage,
     )
 
 
@@ -230,9 +235,11 @@ def _make_call(
 ) -> RunCall:
     if sketch is not None and not np.isfinite(sketch).all():
         raise ValueError(f"the sketch of {row.call_id!r} is not finite")
-    seen = CallTensor(row.call_id, row.module_type, row.shape, row.dtype, row.reason)
+    seen = CallTensor(row.call_id, row.module_type, row.shape, dtype=row.dtype, reason=row.reason)
     numel = row.nan_count + row.inf_count if row.mean is None else math.prod(row.shape)
-    return RunCall(seen, TotalStats(numel=numel, **figures_of(row)), sketch, read, layout)
+    return RunCall(
+        seen, TotalStats(numel=numel, **figures_of(row)), sketch, read=read, layout=layout
+    )
 
 
 def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:

@@ -60,7 +60,7 @@ def diff_runs(
     types: dict[tuple[str, str], dict[str, None]] = {}
     for key, other in shared:
         for one, two in pair_calls(a.calls[key], b.calls[other], match or "id"):
-            judge.add(_measure_pair(key, one, two, a, b))
+            judge.add(_measure_pair(key, one, two, run_a=a, run_b=b))
             if one is not None and two is not None:
                 pair = one.tensor.module_type, two.tensor.module_type
                 types.setdefault(pair, {}).setdefault(one.tensor.call_id)
@@ -69,11 +69,11 @@ def diff_runs(
         a.name,
         b.name,
         tolerance,
-        judge.rows(),
-        (*list_changed(a.facts, b.facts), *_list_changed_types(types)),
-        tuple(keys),
-        tuple(key for key in a.images if key not in keys),
-        tuple(key for key in b.images if key not in others),
+        rows=judge.rows(),
+        changed=(*list_changed(a.facts, b.facts), *_list_changed_types(types)),
+        images=tuple(keys),
+        only_in_a=tuple(key for key in a.images if key not in keys),
+        only_in_b=tuple(key for key in b.images if key not in others),
         notes=list_notes(a.facts["model"], b.facts["model"]),
         image_rows=tuple(judge.image_rows()),
     )

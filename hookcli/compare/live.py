@@ -82,7 +82,10 @@ def compare_sides(
             unusable = [image for image in (image_a, image_b) if image.pixels is None]
             if unusable:
                 skipped.append(SkippedImage(unusable[0].file, unusable[0].reason))
-            elif (pairs := _try_image(a, b, image_a, image_b, effects, skipped)) is not None:
+                pairs = None
+            else:
+                pairs = _try_image(a, b, image_a, image_b, effects=effects, skipped=skipped)
+            if pairs is not None:
                 keys.append(image_a.key)
                 if first_shape is None and image_a.pixels is not None:
                     first_shape = tuple(image_a.pixels.shape)
@@ -185,7 +188,7 @@ def _try_image(
     pairs: list[CallPair] | None = None
     on_error, several = a.request.run.on_error, len(a.sources) > 1
     with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
-        pairs = list(_compare_image(a, b, image_a, image_b, now))
+        pairs = list(_compare_image(a, b, image_a, image_b, effects=now))
         effects.merge(now)
     return pairs
 
@@ -195,8 +198,8 @@ def _compare_image(
 ) -> Iterator[CallPair]:
     """Yield the pairs of one image, in the order in which the calls complete in A."""
     seen = _SeenCalls()
-    run_side(a, image_a, seen.keep, effects.called, effects.effects_a)
-    run_side(b, image_b, seen.measure, effects.called, effects.effects_b)
+    run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
+    run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
     for call_id, other in pair_ids(tuple(seen.a), tuple(seen.b)):
         distance = seen.distances.get(call_id)
         yield CallPair(image_a.key, seen.a.get(call_id), seen.b.get(other), distance)

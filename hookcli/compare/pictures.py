@@ -57,9 +57,9 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
                 _WHOLE,
             )
     if a.saved != b.saved:
-        said = " and ".join(f"{run.name!r} {' '.join(run.saved) or 'none'}" for run in (a, b))
+        kinds = " and ".join(f"{run.name!r} {' '.join(run.saved) or 'none'}" for run in (a, b))
         hint = "run both with the same --tensor-dtype"
-        raise RequestError(f"--pictures needs tensors of one kind: {said}", hint)
+        raise RequestError(f"--pictures needs tensors of one kind: {kinds}", hint)
     _check_folder(folder)
 
 
@@ -67,12 +67,12 @@ def write_pictures(
     folder: Path,
     comparison: Comparison,
     runs: tuple[ComparedRun, ComparedRun],
-    said: Sequence[str],
+    notes: Sequence[str],
     theme: Theme = "dark",
 ) -> Path:
     """Write the page and its pictures, deleting those of an earlier comparison; return the page.
 
-    The page begins with what is ``said``: the verdict, followed by notes.
+    The page begins with ``notes``, the verdict first.
 
     Raises:
         OutputError: a file cannot be written.
@@ -81,7 +81,7 @@ def write_pictures(
     title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
     drawn = list(_draw_pictures(comparison, *runs, title, theme))
     pictures = [picture for picture, _ in drawn]
-    page = render_difference(title, said, comparison, pictures)
+    page = render_difference(title, notes, comparison, pictures)
     known = _list_known(folder)
     for name in (PAGE, *(picture.file for picture, _ in drawn)):
         if name not in known and os.path.lexists(folder / name):
@@ -129,10 +129,13 @@ def _draw_pictures(
         heading = ["   ".join(for_page(word) for word in title), *compared.notes]
         signed = row.call_id.startswith(("grad_", "param:"))
         data, pixels = draw_compared_maps(compared, heading, signed=signed, theme=theme)
-        caption = (_figures(row) + f", image {row.image}" * several, "; ".join(compared.notes))
+        figures = _figures(row)
+        if several:
+            figures += f", image {row.image}"
+        caption = (figures, "; ".join(compared.notes))
         alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(compared))}"
         file = f"{number:02d}_{safe_name(row.call_id)}.png"
-        return DiffPicture(row, file, pixels, caption, alt), data
+        return DiffPicture(row, file, pixels, caption=caption, alt=alt), data
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         yield from threads.map(draw, enumerate(choose_rows(comparison), 1))

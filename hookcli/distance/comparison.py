@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
-from hookcli.outside.documents import AtLeastOne, Axes, Distance, Whole, said
+from hookcli.outside.documents import AtLeastOne, Axes, Distance, Whole, keywords
 
 if TYPE_CHECKING:
     from hookcli.distance.tolerance import Tolerance
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import SkippedImage
 
-Cosine: TypeAlias = Annotated[float, said(minimum=-1, maximum=1)]
-Fact: TypeAlias = Annotated[object, said(type=["string", "integer", "array", "null"])]
+Cosine: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
+Fact: TypeAlias = Annotated[object, keywords(type=["string", "integer", "array", "null"])]
 
 
 @dataclass(frozen=True, slots=True)

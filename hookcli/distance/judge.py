@@ -62,7 +62,7 @@ class CallPair:
 
 
 @dataclass(slots=True)
-class _Judged:
+class _JudgedRow:
     """A row, and the distance of its image over what is tolerated: up to 1 holds."""
 
     row: DiffRow
@@ -85,7 +85,7 @@ class Judge:
     keeps_images: bool = False
     measured: int = 0
     missing: str = ""
-    _judged: dict[tuple[str, str], _Judged] = field(default_factory=dict)
+    _judged: dict[tuple[str, str], _JudgedRow] = field(default_factory=dict)
     _order: list[tuple[str, str]] = field(default_factory=list)
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Judge:
             images, failed = known.row.images + 1, known.row.failed_images + (not judged.row.holds)
             worst = judged if judged.excess > known.excess else known
             row = replace(worst.row, images=images, failed_images=failed, holds=not failed)
-            judged = _Judged(row, worst.excess)
+            judged = _JudgedRow(row, worst.excess)
         self._judged[key] = judged
         self._before = (pair.image, key)
 
@@ -141,7 +141,7 @@ class Judge:
             return 0
         return self._order.index(self._before[1]) + 1
 
-    def _judge(self, pair: CallPair) -> _Judged:
+    def _judge(self, pair: CallPair) -> _JudgedRow:
         distance, reason = pair.distance, self._explain(pair)
         limit = excess = None
         if distance is not None:
@@ -152,11 +152,12 @@ class Judge:
         if distance is not None and excess is None and not reason:
             reason = f"{self.tolerance.metric} cannot be computed from {distance.source}"
             self.missing = self.missing or reason
-        elif distance is not None and (distance.apart.values or reason):
+        elif distance is not None and (distance.difference.values or reason):
             self.measured += 1
         if excess is None or reason:
             excess = math.inf if reason else 0.0
-        return _Judged(_row(pair, reason, self.tolerance.metric, limit, holds=excess <= 1), excess)
+        row = _row(pair, reason, self.tolerance.metric, limit, holds=excess <= 1)
+        return _JudgedRow(row, excess)
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
         """Return the relative tolerance, which is 0 for integers, whatever the model's dtype is."""
@@ -188,11 +189,13 @@ class Judge:
                 )
             if distance.nans:
                 return f"NaN in both, in {_places(distance.nans)} {lets}"
-            if math.prod(a.shape) and not distance.apart.values:
+            if math.prod(a.shape) and not distance.difference.values:
                 return f"no place is finite in both {lets}"
         if self.tolerance.metric != "cosine" or distance.has_angle:
             return ""
-        return f"{'B' if distance.a.rms else 'A'} is zero everywhere" if distance.apart.rms else ""
+        if not distance.difference.rms:
+            return ""
+        return f"{'B' if distance.a.rms else 'A'} is zero everywhere"
 
 
 def _places(number: int) -> str:
@@ -215,8 +218,8 @@ def _row(
         metric=metric,
         tolerance=limit,
         rel_l2=distance.rel_l2 if distance else None,
-        max_abs=distance.apart.largest if distance else None,
-        mean_abs=distance.apart.mean if distance else None,
+        max_abs=distance.difference.largest if distance else None,
+        mean_abs=distance.difference.mean if distance else None,
         cosine=distance.cosine if distance else None,
         shape=a.shape if a else (),
         other_shape=b.shape if b else (),

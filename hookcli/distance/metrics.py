@@ -41,7 +41,8 @@ class Distance:
     """The distance of B from A.
 
     Attributes:
-        apart: the size of B - A, over the places where both are finite, as are those of A and B.
+        difference: the size of B - A, over the places where both are finite, like those of
+            A and B.
         cosine: the cosine of the angle between them; None if one is zero.
         misplaced: the number of places where one of the two is not finite and the other is not the
             same.
@@ -50,7 +51,7 @@ class Distance:
         source: ``tensors``, ``sketches`` or ``figures``.
     """
 
-    apart: Size
+    difference: Size
     a: Size
     b: Size
     cosine: float | None
@@ -66,9 +67,9 @@ class Distance:
     @property
     def rel_l2(self) -> float:
         """The L2 norm of the difference over that of A; 0 if both are zero, Inf if only A is."""
-        if self.apart.rms == 0:
+        if self.difference.rms == 0:
             return 0.0
-        return self.apart.rms / self.a.rms if self.a.rms else math.inf
+        return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
         """Return the distance divided by the tolerance, at most 1 if it passes; None if unknown."""
@@ -77,9 +78,9 @@ class Distance:
                 return _over(1 - self.cosine, rtol)
             if self.has_angle:
                 return None
-            return 0.0 if self.apart.rms == 0 else math.inf
-        apart, size = self.apart.figure(metric), self.a.figure(metric)
-        return None if apart is None or size is None else _over(apart, atol + rtol * size)
+            return 0.0 if self.difference.rms == 0 else math.inf
+        difference, size = self.difference.figure(metric), self.a.figure(metric)
+        return None if difference is None or size is None else _over(difference, atol + rtol * size)
 
     def limit(self, metric: Metric, rtol: float, atol: float) -> float:
         """Return the largest tolerated value of the figure that decides, in its own unit.
@@ -109,9 +110,15 @@ def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
         nans = int(nan.sum())
         misplaced = int((~both & ~nan & (one != two)).sum())
         one, two = one[both], two[both]
-    apart = two - one if exact is None else exact.astype(np.float64)
+    difference = two - one if exact is None else exact.astype(np.float64)
     return Distance(
-        _size(apart), _size(one), _size(two), _cosine(one, two), misplaced, nans, "tensors"
+        _size(difference),
+        _size(one),
+        _size(two),
+        cosine=_cosine(one, two),
+        misplaced=misplaced,
+        nans=nans,
+        source="tensors",
     )
 
 
@@ -160,10 +167,10 @@ def measure_sketches(
     """
     proven = measure_figures(*figures)
     one, two = (sketch.astype(np.float64) for sketch in sketches)
-    finite = proven.apart.values
+    finite = proven.difference.values
     estimate = float(np.linalg.norm(two - one)) / math.sqrt(finite) if finite else 0.0
-    apart = Size(max(estimate, proven.apart.rms), None, None, finite)
-    return replace(proven, apart=apart, cosine=_cosine(one, two), source="sketches")
+    difference = Size(max(estimate, proven.difference.rms), None, None, finite)
+    return replace(proven, difference=difference, cosine=_cosine(one, two), source="sketches")
 
 
 def _over(distance: float, tolerated: float) -> float:

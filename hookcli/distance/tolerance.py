@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from hookcli.errors import RequestError
-from hookcli.outside.documents import Distance, said
+from hookcli.outside.documents import Distance, keywords
 from hookcli.outside.flags import Flag
 from hookcli.outside.parse import read_threshold
 
@@ -63,7 +63,7 @@ class Tolerance:
     ] = "rel-l2"
     rtol: Annotated[
         float | None,
-        said(minimum=0),
+        keywords(minimum=0),
         Flag(
             "--rtol X",
             "Largest difference, relative to A.  [default: by dtype; float32: 1e-5]",
@@ -72,7 +72,7 @@ class Tolerance:
     ] = None
     atol: Annotated[
         float,
-        said(minimum=0),
+        keywords(minimum=0),
         Flag("--atol X", "Largest absolute difference beyond that.", at_least=0),
     ] = 0.0
     layers: Annotated[

@@ -94,7 +94,7 @@ def read_edit(text: str, default_side: Side) -> Edit:
         )
     start = len(f"{written}:") if written else 0
     layers, channels = _read_layers(text, start, what.start(), side)
-    return Edit(side, layers, channels, verb, value, low, high, text)
+    return Edit(side, layers, channels, verb=verb, value=value, low=low, high=high, text=text)
 
 
 def _refuse_without_verb(text: str) -> NoReturn:

@@ -72,7 +72,7 @@ class Edits:
                 resolved.edit.side,
                 resolved.layers,
                 resolved.parameters,
-                partial(_apply, resolved.edit, effects, size, images),
+                partial(_apply, resolved.edit, effects, size=size, images=images),
             )
             for resolved in self.resolved
         )
@@ -150,10 +150,11 @@ def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation])
 def _apply(
     edit: Edit,
     effects: EditEffects,
-    size: tuple[int, int] | None,
-    images: int | None,
     call: Call | None,
     values: Tensor,
+    *,
+    size: tuple[int, int] | None,
+    images: int | None,
 ) -> Tensor:
     """Return the values as the edit changes them, and note what it did."""
     effects.used.add(edit.text)

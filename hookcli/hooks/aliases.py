@@ -29,7 +29,7 @@ class _Alias(torch.autograd.Function):
         return gradient
 
 
-class _Rewritten(torch.autograd.Function):
+class _Rewrite(torch.autograd.Function):
     """Give a tensor that was written over through its alias the alias's place in the graph."""
 
     @staticmethod
@@ -45,7 +45,7 @@ class _Rewritten(torch.autograd.Function):
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _AliasedInput:
     """An input and its alias, with the value of their write counter when the call began."""
 
     tensor: Tensor
@@ -57,7 +57,7 @@ class _Given:
 class Aliases:
     """The aliases that running calls were given in place of their inputs."""
 
-    _running: dict[str, list[_Given]] = field(default_factory=dict)
+    _running: dict[str, list[_AliasedInput]] = field(default_factory=dict)
 
     def give(
         self,
@@ -79,7 +79,7 @@ class Aliases:
                 own = tensor
                 if needs_one(key, tensor):
                     own = _Alias.apply(tensor)
-                    given.append(_Given(tensor, own, tensor._version))
+                    given.append(_AliasedInput(tensor, own, tensor._version))
                     follow(key, own)
                 aliases[id(tensor)] = own
             return aliases[id(tensor)]
@@ -99,6 +99,6 @@ class Aliases:
             own = not (given.tensor.is_leaf or given.tensor._is_view())
             if given.alias._version != given.version or (comes_out and own):
                 with _unsafe_preserve_version_counter(given.tensor):  # the write is counted already
-                    _Rewritten.apply(given.tensor, given.alias)
+                    _Rewrite.apply(given.tensor, given.alias)
                 tensors[id(given.alias)] = given.tensor
         return map_tensors(output, lambda _, tensor: tensors.get(id(tensor), tensor))

@@ -66,10 +66,10 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
                 for parameter in able:
                     stack.enter_context(_hook(parameter, partial(each.apply, None)))
             elif each.side == "input":
-                start = partial(_changed, each, stack)
+                start = partial(_change_value, each, stack)
                 stack.enter_context(watch(model, each.layers, start, ignore))
             elif each.side in ("output", "grad_output"):
-                end = partial(_changed, each, stack)
+                end = partial(_change_value, each, stack)
                 stack.enter_context(watch(model, each.layers, None, end))
         yield
 
@@ -101,7 +101,7 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
         yield
 
 
-def _changed(each: Change, hooks: ExitStack, call: Call, value: object) -> object:
+def _change_value(each: Change, hooks: ExitStack, call: Call, value: object) -> object:
     """Return ``value`` changed, or with hooks that will change its gradient."""
 
     def apply(key: str, tensor: Tensor) -> Tensor:

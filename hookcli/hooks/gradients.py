@@ -137,9 +137,9 @@ class Gradients:
         # A view that was written over gets a new node when its grad_fn is read. torch 2.14 crashes
         # if that happens inside register_hook, which has put the hooks in place by then.
         _ = tensor.grad_fn
-        self.handles.append(hook_gradient(tensor, partial(self._come, call)))
+        self.handles.append(hook_gradient(tensor, partial(self._receive, call)))
 
-    def _come(self, call: Call, gradient: Tensor | None) -> None:
+    def _receive(self, call: Call, gradient: Tensor | None) -> None:
         if gradient is not None:
             self._missing.pop(call.id, None)
             self.observer(self._placed(call), gradient)

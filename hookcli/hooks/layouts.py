@@ -77,13 +77,13 @@ class LayoutWatcher:
     Attributes:
         size: the height and width of what the layers see.
         inferred: the names of the layouts that were inferred for a layer, by its module path.
-        told: the names of those that its type or the shapes of its tensors told; of an operation
-            also a question mark for each axis of an output of which nothing is known.
+        own_names: the names of those that its type or the shapes of its tensors give; of an
+            operation also a question mark for each axis of an output of which nothing is known.
     """
 
     size: tuple[int, int]
     inferred: dict[str, set[str]] = field(default_factory=dict)
-    told: dict[str, set[str]] = field(default_factory=dict)
+    own_names: dict[str, set[str]] = field(default_factory=dict)
     _known: dict[int, tuple[weakref.ref[Tensor], str]] = field(default_factory=dict)
     _running: list[_Evidence] = field(default_factory=list)
 
@@ -113,8 +113,8 @@ class LayoutWatcher:
     def infer(self, layer: LayerInfo) -> LayerInfo:
         """Return a layer with the layout inferred for it, if no call of it has another."""
         inferred = self.inferred.get(layer.module_path, set())
-        told = self.told.get(layer.module_path, set())
-        names = inferred - {name for name in inferred if _has_other(name, inferred | told)}
+        own_names = self.own_names.get(layer.module_path, set())
+        names = inferred - {name for name in inferred if _has_other(name, inferred | own_names)}
         return replace(layer, inferred=next(iter(names))) if len(names) == 1 else layer
 
     def _name(self, layer: LayerInfo, tensor: Tensor, evidence: _Evidence) -> str:
@@ -132,16 +132,16 @@ class LayoutWatcher:
             names = next((found[shape] for found in shapes if shape in found), set())
             is_input = shape in evidence.inputs or not layer.is_operation
             transposes = not (layer.channels.is_elementwise and is_input)
-            name = _agreed(names, shape, transposes=transposes)
+            name = _single_name(names, shape, transposes=transposes)
             if not name and layer.is_operation:
                 keeps_axes = layer.channels is Channels.BY_AXES
-                name = _derived(evidence.inputs, shape, keeps_axes=keeps_axes)
+                name = _derive_layout(evidence.inputs, shape, keeps_axes=keeps_axes)
         if name and name != own:
             self.inferred.setdefault(layer.module_path, set()).add(name)
         elif own:
-            self.told.setdefault(layer.module_path, set()).add(own)
+            self.own_names.setdefault(layer.module_path, set()).add(own)
         elif layer.is_operation:  # its other calls must not lend their layout to this one
-            self.told.setdefault(layer.module_path, set()).add("?" * len(shape))
+            self.own_names.setdefault(layer.module_path, set()).add("?" * len(shape))
         return name or own
 
     def _recall(self, tensor: Tensor) -> str:
@@ -156,7 +156,7 @@ def _has_other(name: str, names: set[str]) -> bool:
     return any(len(other) == len(name) and other != name for other in names)
 
 
-def _agreed(names: set[str], shape: _Shape, *, transposes: bool) -> str:
+def _single_name(names: set[str], shape: _Shape, *, transposes: bool) -> str:
     """Return the only one of the names; empty if there are several, or it may be transposed."""
     if len(names) != 1:
         return ""
@@ -170,7 +170,7 @@ def _is_alike(name: str, shape: _Shape) -> bool:
     return shape[axis] in (*shape[1:axis], *shape[axis + 1 :])
 
 
-def _derived(inputs: dict[_Shape, set[str]], shape: _Shape, *, keeps_axes: bool) -> str:
+def _derive_layout(inputs: dict[_Shape, set[str]], shape: _Shape, *, keeps_axes: bool) -> str:
     """Return the layout of an operation's output whose shape is none of its inputs'.
 
     ``inputs`` has the layouts of the inputs by shape. With ``keeps_axes``, the operation keeps the

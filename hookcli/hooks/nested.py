@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hookcli.outside.foreign import Forgiven, ask
+from hookcli.outside.foreign import Forgiveness, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def map_tensors(
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
     """Return the items of a container with their names; none if it is foreign code that raises."""
-    with Forgiven():
+    with Forgiveness():
         if isinstance(value, dict):
             return list(value.items())
         if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -85,6 +85,6 @@ def _parts_of(value: object) -> list[tuple[object, object]]:
 
 def _join(key: str, name: object) -> str:
     text = type(name).__name__
-    with Forgiven():
+    with Forgiveness():
         text = str(name)
     return f"{key}.{text}" if key else text

@@ -119,7 +119,7 @@ class Listener(Protocol):
     def begin(self, operation: OperationCall) -> object:
         """Note that an operation is called; return what ``end`` is called with, or None."""
 
-    def end(self, begun: object, output: object) -> object:
+    def end(self, call: object, output: object) -> object:
         """Note that the operation has returned (None if it raised); return a replacement or None.
 
         It is called only if ``begin`` did not return None.
@@ -266,20 +266,22 @@ class _Mode(TorchFunctionMode):
         kwargs: dict[str, object] | None = None,
     ) -> object:
         kwargs = kwargs or {}
-        begun = None
+        call = None
         # inside torch.vmap and the like, tensors stand for many others and have no values
         is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
         if self._running and not (_OWN.runs or is_transformed):
             place = self._running[-1]
             path = operation_path(place.module_path, name_operation(func))
-            begun = self._begin(OperationCall(path, func, args, kwargs, place.in_torch))
-        if begun is None:
+            call = self._begin(
+                OperationCall(path, func, args, kwargs=kwargs, in_torch=place.in_torch)
+            )
+        if call is None:
             return func(*args, **kwargs)
         output = changed = None
         try:
             output = func(*args, **kwargs)
         finally:
-            changed = self._end(begun, output)
+            changed = self._end(call, output)
         if changed is None or changed is output:
             return output
         if isinstance(output, Tensor) and writes_in_place(func, args, kwargs):
@@ -324,8 +326,8 @@ def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bo
 
 
 @dataclass(frozen=True, slots=True)
-class BegunOperation:
-    """A call that has begun.
+class OpenOperation:
+    """A call of an operation that has not returned.
 
     Attributes:
         path: the operation, as ``OperationCall`` has it.
@@ -349,11 +351,11 @@ class BegunOperation:
         return is_written or any(_memory(tensor) not in given for tensor in tensors)
 
 
-def begin_operation(operation: OperationCall) -> BegunOperation:
+def begin_operation(operation: OperationCall) -> OpenOperation:
     """Return what must be known of a call before it runs."""
     inputs = tuple(tensor for _, tensor in named_tensors((operation.args, operation.kwargs)))
     in_place = writes_in_place(operation.function, operation.args, operation.kwargs)
-    return BegunOperation(operation.path, inputs, _count_writes(inputs), in_place)
+    return OpenOperation(operation.path, inputs, _count_writes(inputs), in_place)
 
 
 def may_compute(name: str) -> bool:

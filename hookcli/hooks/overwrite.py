@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Returned:
+class _Output:
     """A tensor that a call returned, and the value of its write counter at that time."""
 
     call_id: str
@@ -38,7 +38,7 @@ class WriteWatcher:
     """
 
     written: dict[str, str] = field(default_factory=dict)
-    _intact: list[_Returned] = field(default_factory=list)
+    _intact: list[_Output] = field(default_factory=list)
     _running: list[Call] = field(default_factory=list)
 
     def started(self, call: Call, _inputs: object) -> None:
@@ -51,7 +51,7 @@ class WriteWatcher:
         self._blame()
         self._running.pop()
         self._intact += [
-            _Returned(replace(call, output_key=key).id, weakref.ref(tensor), tensor._version)
+            _Output(replace(call, output_key=key).id, weakref.ref(tensor), tensor._version)
             for key, tensor in named_tensors(output)
             if not tensor.is_inference()  # made under the model's own inference mode: no counter
         ]

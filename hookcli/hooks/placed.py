@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _PlacedHook:
     """A hook that was put on a module, and the dictionary of the module in which torch keeps it."""
 
     label: str
@@ -35,12 +35,12 @@ class PlacedHooks:
     them.
     """
 
-    _placed: list[_Placed] = field(default_factory=list)
+    _placed: list[_PlacedHook] = field(default_factory=list)
 
     def put_before(self, label: str, module: nn.Module, hook: Callable[..., object]) -> None:
         """Put ``hook(module, args, kwargs)`` before the forward of a module."""
         handle = nn.Module.register_forward_pre_hook(module, hook, with_kwargs=True)
-        self._placed.append(_Placed(label, module, "_forward_pre_hooks", handle))
+        self._placed.append(_PlacedHook(label, module, "_forward_pre_hooks", handle))
 
     def put_after(
         self,
@@ -57,7 +57,7 @@ class PlacedHooks:
         the hooks that were put there earlier if ``first`` is.
         """
         handle = nn.Module.register_forward_hook(module, hook, always_call=always, prepend=first)
-        self._placed.append(_Placed(label, module, "_forward_hooks", handle))
+        self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle))
 
     def check(self) -> None:
         """Check that every hook is still in place; a module without it is not observed.

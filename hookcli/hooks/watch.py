@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from hookcli.errors import ForwardError
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.operations import (
-    BegunOperation,
+    OpenOperation,
     begin_operation,
     hidden,
     is_torch_leaf,
@@ -137,7 +137,7 @@ class _Watched:
         # Its call is counted only now: the order holds, since nothing starts inside it.
         return self.finished(self._begin(layer), output)
 
-    def begin(self, operation: OperationCall) -> Call | BegunOperation | None:
+    def begin(self, operation: OperationCall) -> Call | OpenOperation | None:
         """Note that an operation is called (see ``operations.Listener``)."""
         layer = self.operations.get(operation.path)
         if layer is None:
@@ -149,15 +149,15 @@ class _Watched:
             self.started(call, _arguments(operation.args, operation.kwargs))
         return call
 
-    def end(self, begun: object, output: object) -> object:
+    def end(self, call: object, output: object) -> object:
         """Note that an operation has returned."""
-        if isinstance(begun, BegunOperation):
-            if self.others is not None and begun.computes(output):
-                self.others.add(begun.path)
+        if isinstance(call, OpenOperation):
+            if self.others is not None and call.computes(output):
+                self.others.add(call.path)
             return None
-        return self.finished(cast("Call", begun), output)
+        return self.finished(cast("Call", call), output)
 
-    def _begin_other(self, operation: OperationCall) -> BegunOperation | None:
+    def _begin_other(self, operation: OperationCall) -> OpenOperation | None:
         """Look once at each operation that is not watched."""
         if self.others is None or operation.in_torch or operation.path in self.settled:
             return None

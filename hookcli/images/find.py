@@ -171,22 +171,24 @@ def _explain_none(folder: str, rules: _Rules) -> str:
 def _match(pattern: str, rules: _Rules) -> list[_Found]:
     """Return the images that a glob matches, without folders of runs that its stars lead into."""
     filesystem = choose_filesystem(pattern)
-    start = _cut(re.split(r"[*?[]", pattern, maxsplit=1)[0])
+    start = _parent_of(re.split(r"[*?[]", pattern, maxsplit=1)[0])
     known = dict.fromkeys((start, ""), False)
 
     def is_in_run(folder: str) -> bool:
         if folder not in known:
             known[folder] = (
-                is_in_run(_cut(folder))
+                is_in_run(_parent_of(folder))
                 or filesystem.is_same(folder, rules.leave_out)
                 or is_run(to_place(folder))
             )
         return known[folder]
 
-    wanted = [name for name in filesystem.glob(pattern) if not is_in_run(_cut(name.rstrip("/")))]
+    wanted = [
+        name for name in filesystem.glob(pattern) if not is_in_run(_parent_of(name.rstrip("/")))
+    ]
     return _expand(sorted(wanted, key=lambda name: os.fsencode(name).split(b"/")), rules)
 
 
-def _cut(name: str) -> str:
+def _parent_of(name: str) -> str:
     """Return a path or a URL without its last part."""
     return name.rpartition("/")[0]

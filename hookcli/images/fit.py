@@ -10,7 +10,7 @@ from hookcli.errors import ModelError, NoBoxError, NoImageError, RequestError
 from hookcli.images.decode import UndecodableError
 from hookcli.images.read import read_images, with_frames
 from hookcli.records.images import SkippedImage
-from hookcli.records.text import and_more, shape_text
+from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,11 +99,7 @@ def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
     """
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""
-    has = (
-        f"{first[0]} channel{'s' * (first[0] != 1)}"
-        if len(first) == len(shape)
-        else shape_text(first)
-    )
+    has = count(first[0], "channel") if len(first) == len(shape) else shape_text(first)
     return f"is {shape_text(shape)}: the first image that went through has {has}"
 
 

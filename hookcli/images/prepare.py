@@ -67,10 +67,10 @@ class PreparedImage:
             self.key,
             self.file,
             *self.size,
-            self.state.sha256,
-            predictions,
-            (1, *self.pixels.shape),
-            self.note,
+            sha256=self.state.sha256,
+            predictions=predictions,
+            pixels_shape=(1, *self.pixels.shape),
+            note=self.note,
         )
 
 

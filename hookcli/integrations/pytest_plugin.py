@@ -85,14 +85,16 @@ class Activations:
         forms = (layers,) if isinstance(layers, str) else tuple(layers)
         by_layer = tuple((layer_rtol or {}).items())
         tolerance = Tolerance(rtol=rtol, atol=atol, layers=by_layer, equal_nan=equal_nan)
-        said = ""
+        message = ""
         try:
-            difference = check_golden(model, shown, file, forms, tolerance, update=self.update)
-            said = f"{difference}\nif this is meant: pytest {_UPDATE}" if difference else ""
+            difference = check_golden(
+                model, shown, file, layers=forms, tolerance=tolerance, update=self.update
+            )
+            message = f"{difference}\nif this is meant: pytest {_UPDATE}" if difference else ""
         except HookcliError as error:
-            said = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
-        if said:
-            pytest.fail(said, pytrace=False)
+            message = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
+        if message:
+            pytest.fail(message, pytrace=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -97,8 +97,8 @@ def _check_keys(
     counters = _absent_counters(tensors, expected)
     missing = [key for key in expected if key not in tensors and key not in counters]
     head = missing if _are_head(missing, expected, tensors) else []
-    absent = {*counters, *head}
-    wanted = {key: value for key, value in expected.items() if key not in absent}
+    optional = {*counters, *head}
+    wanted = {key: value for key, value in expected.items() if key not in optional}
     check_fit(str(file), tensors, wanted)
     return head
 

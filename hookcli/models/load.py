@@ -66,7 +66,7 @@ class LoadedModel(ModelDescription):
         return self.task.normalisation(self.module, self.prepare.transform)
 
     @property
-    def feed(self) -> ModelInputs:
+    def inputs(self) -> ModelInputs:
         """How pixels are passed to the model."""
         is_training = any(module.training for module in self.module.modules())
         return ModelInputs(

@@ -43,9 +43,9 @@ def note_switched(module: nn.Module) -> str:
     if len(named) > _MOST_NAMED:
         rest = sum(kinds.values()) - sum(n for _, n in kinds.most_common(_MOST_NAMED - 1))
         named = [*named[: _MOST_NAMED - 1], f"{rest} other layers"]
-    said = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+    layers = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
     return (
-        f"the model was made in training mode and runs in evaluation mode, which changes {said}: "
+        f"the model was made in training mode and runs in evaluation mode, which changes {layers}: "
         "--mode as-made runs it as it was made"
     )
 

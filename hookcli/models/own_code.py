@@ -136,16 +136,16 @@ def _import_file(file: Path) -> ModuleType:
 
 
 def _import_module(name: str) -> ModuleType:
-    absent = RequestError(
+    not_found = RequestError(
         f"there is no Python module {name!r} here",
         "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
     )
     if not name or name.startswith("."):
-        raise absent
+        raise not_found
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise absent from error
+            raise not_found from error
         raise

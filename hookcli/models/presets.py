@@ -94,16 +94,16 @@ def _describe(step: Any) -> str:
 
 def _describe_preset(preset: Any) -> str:
     crop = getattr(preset, "crop_size", None)
-    parts = [_resized(preset.resize_size, preset), *([_cropped(crop)] if crop else [])]
-    return ", ".join([*parts, _SCALED, _normalized(preset)])
+    parts = [_resize_text(preset.resize_size, preset), *([_crop_text(crop)] if crop else [])]
+    return ", ".join([*parts, _SCALED, _normalization_text(preset)])
 
 
 def _describe_resize(step: Any) -> str:
     limit = f", at most {step.max_size} on the long side" if step.max_size else ""
-    return _resized(step.size, step) + limit
+    return _resize_text(step.size, step) + limit
 
 
-def _resized(size: int | Iterable[int], how: Any) -> str:
+def _resize_text(size: int | Iterable[int], how: Any) -> str:
     """Return the words of resizing to ``size``: the short side, or height and width."""
     sides = [size] if isinstance(size, int) else list(size)
     one = f"{sides[0]} pixels on the short side"
@@ -112,12 +112,12 @@ def _resized(size: int | Iterable[int], how: Any) -> str:
     return f"resized to {shown} ({how.interpolation.value}{smooth})"
 
 
-def _cropped(size: int | Iterable[int]) -> str:
+def _crop_text(size: int | Iterable[int]) -> str:
     sides = [size] if isinstance(size, int) else list(size)
     return f"cropped to {shape_text((sides[0], sides[-1]))} in the middle"
 
 
-def _normalized(how: Any) -> str:
+def _normalization_text(how: Any) -> str:
     return f"mean {_numbers(how.mean)}, standard deviation {_numbers(how.std)}"
 
 
@@ -132,8 +132,8 @@ _STEPS: dict[str, Callable[[Any], str]] = {
     "ObjectDetection": lambda _: f"{_SCALED}; the model itself resizes and normalizes",
     "OpticalFlow": lambda _: "scaled to -1 to 1",
     "Resize": _describe_resize,
-    "CenterCrop": lambda step: _cropped(step.size),
+    "CenterCrop": lambda step: _crop_text(step.size),
     "ToTensor": lambda _: _SCALED,
     "MaybeToTensor": lambda _: _SCALED,
-    "Normalize": _normalized,
+    "Normalize": _normalization_text,
 }

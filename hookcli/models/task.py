@@ -10,7 +10,7 @@ import torch
 from hookcli.models.presets import change_preset, describe_transform
 from hookcli.models.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
-from hookcli.records.text import shape_text
+from hookcli.records.text import count, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,8 +90,8 @@ class Task:
         """Return one input made by repeating the pixels (C, H, W) of a tensor file."""
         if self.stacked is None:
             return pixels
-        axis, count = self.stacked
-        return torch.stack([pixels] * count, axis)
+        axis, times = self.stacked
+        return torch.stack([pixels] * times, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
         """Return in words what the task makes of ``count`` pictures before the transform.
@@ -218,7 +218,8 @@ class Preprocessing:
     @property
     def words(self) -> str:
         """The transform in words, on one line."""
-        return "turned grey, " * self.grey + describe_transform(self.transform)
+        text = describe_transform(self.transform)
+        return f"turned grey, {text}" if self.grey else text
 
     @property
     def nominal_shape(self) -> tuple[int, ...]:
@@ -244,7 +245,7 @@ class Preprocessing:
         if self.fixed is not None and not self.fixed.takes(height, width):
             wanted = shape_text((self.channels or shape[0], self.fixed.height, self.fixed.width))
         elif self.channels is not None and shape[0] != self.channels:
-            wanted = f"{self.channels} channel{'s' * (self.channels != 1)}"
+            wanted = count(self.channels, "channel")
         else:
             return ""
         return f"is {shape_text(shape)}: this network takes {wanted}"

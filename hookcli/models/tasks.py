@@ -56,7 +56,7 @@ class Classification(Task):
         rows = found.detach().float().cpu()
         best = rows.softmax(1).topk(min(_TOP, rows.shape[1]))
         return [
-            _name_classes("probability", row, values, indices, categories)
+            _name_classes("probability", row, values, indices=indices, categories=categories)
             for row, values, indices in zip(
                 rows, best.values.tolist(), best.indices.tolist(), strict=True
             )
@@ -130,7 +130,9 @@ class Segmentation(Task):
             best = [index for index in _find_top(shares) if shares[index] > 0]
             values = shares[best].tolist()
             predictions.append(
-                _name_classes("share of the image", logits, values, best, categories)
+                _name_classes(
+                    "share of the image", logits, values, indices=best, categories=categories
+                )
             )
         return predictions
 
@@ -276,8 +278,8 @@ def _read_boxes(found: Boxes, categories: Sequence[str]) -> tuple[Prediction, ..
             "score",
             name_class(labels[index], categories),
             labels[index],
-            _finite(float(scores[index])),
-            _finite_box(boxes[index].tolist()),
+            value=_finite(float(scores[index])),
+            box=_finite_box(boxes[index].tolist()),
         )
         for index in _find_top(scores)
     )

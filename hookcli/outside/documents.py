@@ -54,12 +54,12 @@ LEFT_OUT = MappingProxyType({"left out": True})
 """The metadata of a field that is left out of JSON if it is empty."""
 
 
-def said(**keywords: object) -> Meta:
+def keywords(**values: object) -> Meta:
     """Return what a schema says about the values that are written.
 
     They are not checked when they are read: files of other versions may have more of them.
     """
-    return Meta(extra_json_schema=keywords)
+    return Meta(extra_json_schema=values)
 
 
 def at_least(parts: int) -> Meta:
@@ -71,8 +71,8 @@ Whole: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_VALUES)]
 AtLeastOne: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_VALUES)]
 Axes: TypeAlias = Annotated[tuple[Whole, ...], Meta(max_length=64)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
-Distance: TypeAlias = Annotated[float, said(minimum=0)]
-Sha256: TypeAlias = Annotated[str, said(pattern="^([0-9a-f]{64})?$")]
+Distance: TypeAlias = Annotated[float, keywords(minimum=0)]
+Sha256: TypeAlias = Annotated[str, keywords(pattern="^([0-9a-f]{64})?$")]
 Scalar: TypeAlias = str | float | bool | None
 # The name of a picture that a run wrote, which leads to no place outside of the run folder.
 _IN_FOLDER = r"[\w-][\w.#-]*(/[\w-][\w.#-]*)*"
@@ -245,7 +245,7 @@ def _describe_type(kind: type[DataclassInstance], part: dict[str, Any]) -> dict[
                 f"{each.flag.help.partition('  [')[0]} {texts.get(each.name, '')}".strip()
             )
     declared = {each.name: each.metadata.get("text") for each in fields(kind)}
-    texts |= {name: f"{_as_sentences(said)}." for name, said in declared.items() if said}
+    texts |= {name: f"{_as_sentences(text)}." for name, text in declared.items() if text}
     for name, _ in _list_fields(kind):
         schema = part["properties"][name]
         schema.pop("default", None)
@@ -264,7 +264,7 @@ def _read_docstring(kind: type) -> tuple[str, dict[str, str]]:
     """Return the text of a docstring, and the texts under ``Attributes``, without markup."""
     text, _, entries = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:\n")
     found = _ATTRIBUTE.findall(entries)
-    return _as_sentences(text), {name: _as_sentences(said) for name, said in found}
+    return _as_sentences(text), {name: _as_sentences(words) for name, words in found}
 
 
 def _as_sentences(text: str) -> str:
@@ -281,7 +281,7 @@ class Document:
             its meaning or type changes, not when one is added.
     """
 
-    schema_version: Annotated[int, said(const=SCHEMA_VERSION)] = SCHEMA_VERSION
+    schema_version: Annotated[int, keywords(const=SCHEMA_VERSION)] = SCHEMA_VERSION
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:

@@ -142,7 +142,7 @@ def hash_file(file: str | Path) -> str:
 
 def cannot_write(file: Place, error: OSError) -> OutputError:
     """Return the error for a file or folder that could not be written."""
-    room = "make room, or " * is_full(error)
+    room = "make room, or " if is_full(error) else ""
     return OutputError(
         f"cannot write {str(file)!r}: {error.strerror or error}",
         f"{room}choose another folder with -o",

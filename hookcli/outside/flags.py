@@ -168,7 +168,7 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
     kind = hint.__origin__ if metadata else hint
     classes = (each for each in (kind, *get_args(kind)) if isinstance(each, type))
     request = next((each for each in classes if is_dataclass(each)), None)
-    return Field(name, kind, default, flags[0] if flags else None, request)
+    return Field(name, kind, default, flag=flags[0] if flags else None, request=request)
 
 
 def list_values(request: Any, left_out: tuple[type, ...] = ()) -> Iterator[tuple[Field, Flag, Any]]:

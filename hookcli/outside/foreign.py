@@ -1,8 +1,8 @@
 """Running code that is not hookcli's own, which may raise any exception or change the process.
 
 This module and ``passes/call`` alone catch every exception. An exception of foreign code becomes an
-error of hookcli (``ForeignCode``) or does not matter (``Forgiven``); Ctrl-C and a signal that ends
-the process pass through. Afterwards the process has its working directory and standard streams
+error of hookcli (``ForeignCode``) or does not matter (``Forgiveness``); Ctrl-C and a signal that
+ends the process pass through. Afterwards the process has its working directory and standard streams
 again, and no recursion limit that its stack cannot hold.
 
 Standard library only.
@@ -14,7 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hookcli.errors import HookcliError, ModelError, Terminated
+from hookcli.errors import HookcliError, ModelError, Termination
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # not yet at 8,000.
 _DEEPEST = 8_000
 _STREAMS = (1, 2)
-ENDS = (KeyboardInterrupt, Terminated)  # of the process; never taken for an error of foreign code
+ENDS = (KeyboardInterrupt, Termination)  # of the process; never taken for an error of foreign code
 _BUILT = "it runs when the model is built; try it in Python first"
 
 
@@ -61,7 +61,7 @@ class Surroundings:
             _change_directory(self._directory_before)
 
 
-class Forgiven:
+class Forgiveness:
     """A ``with`` block around one question to a foreign object, which need not have an answer.
 
     Whatever the object raises ends the block and goes no further, ``sys.exit()`` included. The
@@ -116,14 +116,14 @@ def ask(thing: object, name: str, default: object = None) -> Any:
 
     ``default`` is returned if the object has no such attribute, or raises when asked for it.
     """
-    with Forgiven():
+    with Forgiveness():
         return getattr(thing, name)
     return default
 
 
 def text_of(error: BaseException) -> str:
     """Return the text of an error; empty when its class is foreign and its ``__str__`` raises."""
-    with Forgiven():
+    with Forgiveness():
         return str(error).strip()
     return ""
 

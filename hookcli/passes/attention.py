@@ -63,7 +63,7 @@ class AttentionSettings:
     """What is computed of the attention in all forwards of a run.
 
     Attributes:
-        feed: how the model is called with pixels.
+        inputs: how the model is called with pixels.
         first: returns the pixels (1, …) of the first image of the run.
         point: the point whose patch is the query that is drawn, from the left and the top as shares
             of what the network sees; None for the class token.
@@ -73,7 +73,7 @@ class AttentionSettings:
     """
 
     model: nn.Module
-    feed: ModelInputs
+    inputs: ModelInputs
     first: Callable[[], Tensor]
     layers: tuple[LayerInfo, ...]
     point: tuple[float, float] | None = None
@@ -98,11 +98,11 @@ class AttentionSettings:
             if first.shape[1:] != shape:
                 first = functional.interpolate(first.float(), shape[1:])
             first = first.to(pixels)
-            self.found[shape] = find_attention(self.model, self.feed, self.layers, first)
+            self.found[shape] = find_attention(self.model, self.inputs, self.layers, first)
         return self.found[shape]
 
 
-class Attending:
+class AttentionListener:
     """The listener of the forward of one image."""
 
     def __init__(self, settings: AttentionSettings, key: str, found: FoundAttention) -> None:
@@ -128,11 +128,11 @@ class Attending:
         wanted = self._wanted.pop((operation.path, place), None)
         return None if wanted is None else (wanted, operation)
 
-    def end(self, begun: object, output: object) -> None:
+    def end(self, call: object, output: object) -> None:
         """Compute the probabilities of a call that has returned."""
         if output is None:
             return
-        wanted, operation = cast("tuple[AttentionCall, OperationCall]", begun)
+        wanted, operation = cast("tuple[AttentionCall, OperationCall]", call)
         places = wanted.places
         raw = places.turn(
             call_probabilities(wanted.function, operation.args, operation.kwargs, output)
@@ -145,9 +145,9 @@ class Attending:
 
     def finish(self) -> ImageAttention:
         """Return what was seen of the image."""
-        absent = (hidden_row(each.call, _NOT_CALLED) for each in self._wanted.values())
+        uncalled = (hidden_row(each.call, _NOT_CALLED) for each in self._wanted.values())
         unseen = (hidden_row(call, reason) for call, reason in self.found.hidden)
-        hidden = (*self._other, *absent, *unseen)
+        hidden = (*self._other, *uncalled, *unseen)
         rollout = None
         if self._rollout is not None:
             rollout = self._query_map(self._rollout[None, None], self.found.calls[0].places)
@@ -176,7 +176,7 @@ class Attending:
         if settings.keeps:
             kept = probabilities[None].cpu().clone()
         row = measure_attention(wanted.call, wanted.function, probabilities, places)
-        self._calls.append(CallAttention(wanted.call, row, query, maps, kept))
+        self._calls.append(CallAttention(wanted.call, row, query, maps=maps, kept=kept))
 
     def _query_map(self, probabilities: Tensor, places: TokenPlaces) -> QueryMap | None:
         """Return the map of the query that is drawn; None if there is no such query."""
@@ -232,11 +232,11 @@ def _one_frame(values: Tensor) -> Tensor:
 @contextmanager
 def attend(
     settings: AttentionSettings | None, key: str, pixels: Tensor
-) -> Iterator[Attending | None]:
+) -> Iterator[AttentionListener | None]:
     """Compute the attention of the forward of one image (1, …) in the block, if it is wanted."""
     if settings is None:
         yield None
         return
-    attending, model = Attending(settings, key, settings.find(pixels)), settings.model
-    with listen_to_operations(model, list_watchable(model), attending):
-        yield attending
+    listener, model = AttentionListener(settings, key, settings.find(pixels)), settings.model
+    with listen_to_operations(model, list_watchable(model), listener):
+        yield listener

@@ -87,7 +87,9 @@ def _observe_image(
     if runner.plain is not None:
         keeper = _Observer(partial(keep_tensor, unedited))
         unused = Collector((key,), size, settings.style)
-        plain = _run_pass(replace(settings, runner=runner.plain), pixels, keeper, unused, ())
+        plain = _run_pass(
+            replace(settings, runner=runner.plain), pixels, keeper, collector=unused, changes=()
+        )
     collector = Collector(
         keys=(key,),
         pixels=size,
@@ -104,7 +106,9 @@ def _observe_image(
     target = None if plain is None else plain.score.target  # edits may change the prediction
     effects = EditEffects()
     changes = runner.edits.changes(effects, size, 1)
-    passed = _run_pass(settings, pixels, observer, collector, changes, target)
+    passed = _run_pass(
+        settings, pixels, observer, collector=collector, changes=changes, target=target
+    )
     result = collector.result(passed.output)
     missing = [each for each in passed.missing if each.call.layer.module_path in selected]
     heats = list(_find_cams(key, observer, size, {layer.module_path for layer in settings.cams}))

@@ -80,8 +80,8 @@ def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
         ForwardError: the model raised an exception.
     """
     with torch.inference_mode():
-        feed = loaded.feed
-        return call_model(loaded.module, feed.arguments_of(pixels), seed=feed.seed)
+        inputs = loaded.inputs
+        return call_model(loaded.module, inputs.arguments_of(pixels), seed=inputs.seed)
 
 
 def has_rows(output: object, rows: int) -> bool:

@@ -106,7 +106,7 @@ class Captured:
         """
         from hookcli.passes.training_log import write_log  # drawing is imported when it is needed
 
-        write_log(writer, step, prefix, self.records, self.tensors)
+        write_log(writer, step, prefix, records=self.records, tensors=self.tensors)
 
     def __repr__(self) -> str:
         """Return what was observed, in one line."""
@@ -125,7 +125,9 @@ class Captured:
         if len(uncalled) > MOST_NOTES:
             notes.append(and_more(len(uncalled) - MOST_NOTES, "and {} more that did not run"))
         rows = [_cells(record) for record in records[:MOST_ROWS]]
-        return render_layers(self._describe(), notes, rows, len(records), self._draw())
+        return render_layers(
+            self._describe(), notes, rows, total=len(records), pictures=self._draw()
+        )
 
     def _draw(self) -> Iterator[tuple[str, bytes]]:
         if not self.tensors:
@@ -144,7 +146,9 @@ class Captured:
             layout = call.layer.layout_of(tuple(dense.shape))
         axis = None if layout.channel_axis is None else layout.channel_axis + 1
         reduced = reduce_rows(dense.unsqueeze(0), axis)
-        self._seen.append(Observation(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
+        self._seen.append(
+            Observation(call, layout, tuple(tensor.shape), dtype=tensor.dtype, reduced=reduced)
+        )
         if self._keeps:
             self.tensors[call.id] = tensor.detach().clone()
 
@@ -218,7 +222,9 @@ def capture(
     captured = Captured(chosen, _model=model, _keeps=keep)
     with ExitStack() as stack:
         stack.enter_context(change(model, changes))
-        stack.enter_context(observe(model, chosen, captured._observe, at, captured._called))
+        stack.enter_context(
+            observe(model, chosen, captured._observe, at=at, called=captured._called)
+        )
         if gradients:
             observed = observe_gradients(model, chosen, captured._observe)
             captured._gradients = stack.enter_context(observed)

@@ -67,7 +67,7 @@ class EagerRunner(Runner):
     module: nn.Module
     layers: Sequence[LayerInfo]
     at: str = "output"
-    feed: ModelInputs = PLAIN
+    inputs: ModelInputs = PLAIN
     edits: Edits = field(default_factory=Edits)
     pruning: Pruning = field(default_factory=Pruning)
     attention: AttentionSettings | None = None
@@ -91,7 +91,7 @@ class EagerRunner(Runner):
             loaded.module,
             layers,
             at,
-            loaded.feed,
+            loaded.inputs,
             device=device,
             dtype=dtype,
             libraries=libraries,
@@ -99,7 +99,7 @@ class EagerRunner(Runner):
 
     @property
     def alone(self) -> bool:
-        return self.feed.alone or self.attention is not None
+        return self.inputs.alone or self.attention is not None
 
     @property
     def plain(self) -> EagerRunner | None:
@@ -116,7 +116,7 @@ class EagerRunner(Runner):
         return is_operation or self.edits.has_operations or self.attention is not None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
-        return self.feed.size_of(pixels)
+        return self.inputs.size_of(pixels)
 
     def place(self, pixels: Tensor) -> Tensor:
         pixels = pixels.to(device=self.device, dtype=self.dtype)
@@ -141,7 +141,7 @@ class EagerRunner(Runner):
         with (
             self.changed(changes),
             self._find_overwriting(overwritten) if batch.is_first else torch.inference_mode(),
-            observe(self.module, self.layers, observer, self.at, called),
+            observe(self.module, self.layers, observer, at=self.at, called=called),
             block as attending,
         ):
             output = self.call(batch.pixels, seen)
@@ -158,13 +158,13 @@ class EagerRunner(Runner):
     def call(self, pixels: Tensor, seen: Callable[[], Sequence[str]] = tuple) -> object:
         """Return what the model returns for ``pixels`` (N, …), under the hooks of the caller."""
         self.pruning.recompute_weights()
-        arguments = self.feed.arguments_of(pixels)
+        arguments = self.inputs.arguments_of(pixels)
         with (
             use_threads(self.threads),
             _seeded(self.seed),
             without_fast_path(unless=not self.uses_operations),
         ):
-            return call_model(self.module, arguments, seen, self.feed.seed)
+            return call_model(self.module, arguments, seen, self.inputs.seed)
 
     @property
     def parts(self) -> frozenset[int]:
@@ -224,7 +224,9 @@ class EagerRunner(Runner):
         made_by: Mapping[str, str],
         score: Callable[[object], ScoreTensor] | None,
     ) -> dict[str, str]:
-        return find_nan_origin(self.module, self.feed, pixels, self.edits, made_by, score)
+        return find_nan_origin(
+            self.module, self.inputs, pixels, edits=self.edits, made_by=made_by, score=score
+        )
 
     def complete_rows(self, rows: Iterable[LayerRow]) -> tuple[LayerRow, ...]:
         sparsities = self.pruning.sparsities

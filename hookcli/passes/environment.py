@@ -42,8 +42,8 @@ def list_versions(
         "memory_format": "channels last" if channels_last else "contiguous",
         "mha_fast_path": "off" if uses_operations and has_mha else "",
     }
-    absent = dict.fromkeys(DEFINED_VERSIONS["required"], "")
-    return {**absent, **libraries, **versions}
+    empty = dict.fromkeys(DEFINED_VERSIONS["required"], "")
+    return {**empty, **libraries, **versions}
 
 
 def list_packages() -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from hookcli.outside.foreign import Forgiven, ask, first_line, text_of
+from hookcli.outside.foreign import Forgiveness, ask, first_line, text_of
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import shape_text
 
@@ -38,7 +38,7 @@ def describe_failure(
     The hint lists the inputs of the module and the last of the ``observed`` call ids.
     """
     paths: dict[int, str] = {}
-    with Forgiven():
+    with Forgiveness():
         paths = {id(module): path for path, module in model.named_modules()}
     failed, given = model, ""
     for frame in frames_of(error):
@@ -79,7 +79,7 @@ def is_module(value: object) -> TypeGuard[nn.Module]:
 
 def _shapes_given(module: nn.Module, frame: FrameType) -> str:
     """Return the shapes of the tensors given to ``Module._call_impl``, by ``forward``'s names."""
-    with Forgiven():
+    with Forgiveness():
         names = list(inspect.signature(module.forward).parameters)
         args = frame.f_locals.get("args", ())
         names += [str(index) for index in range(len(names), len(args))]

@@ -95,7 +95,7 @@ def hidden_row(call: Call, reason: str) -> AttentionRow:
 
 
 def find_attention(
-    model: nn.Module, feed: ModelInputs, layers: Sequence[LayerInfo], pixels: Tensor
+    model: nn.Module, inputs: ModelInputs, layers: Sequence[LayerInfo], pixels: Tensor
 ) -> FoundAttention:
     """Return the attention of layers, and of all inside them, in forwards of pixels of a shape.
 
@@ -105,17 +105,17 @@ def find_attention(
         RequestError: the model is not given one tensor of pictures or clips.
         ForwardError: the model raised an exception.
     """
-    arguments = feed.arguments_of(pixels)
+    arguments = inputs.arguments_of(pixels)
     if not any(argument is pixels for argument in arguments) or pixels.dim() not in (4, 5):
         raise RequestError(
             "--attention follows the pixels of one picture or clip, and this model takes others"
         )
     # The second forward goes on from what the first left, as that of a second image does.
     with unchanged(model):
-        finder = _follow(model, feed, pixels)
+        finder = _follow(model, inputs, pixels)
         throw_dice()
         with suppress(ForwardError):
-            finder.compare(_follow_other(model, feed, pixels))
+            finder.compare(_follow_other(model, inputs, pixels))
     chosen = [call for call in finder.calls if _is_chosen(call, layers)]
     reasons = {call: finder.explain_change(call) for call in chosen}
     calls = tuple(call for call, why in reasons.items() if not why)
@@ -128,20 +128,20 @@ def find_attention(
     return FoundAttention(calls, (*changed, *unseen), finder.counts)
 
 
-def _follow_other(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finder:
+def _follow_other(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
     """Follow the tokens of a noisy negative that is turned round.
 
     If the model cannot take a negative, they are those of the same pixels.
     """
     noise = torch.rand(pixels.shape).to(pixels) * (pixels.amax() - pixels.amin() + 1)
     with suppress(ForwardError):
-        return _follow(model, feed, noise - pixels.flip(-1, -2))
-    return _follow(model, feed, pixels)
+        return _follow(model, inputs, noise - pixels.flip(-1, -2))
+    return _follow(model, inputs, pixels)
 
 
-def _follow(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finder:
+def _follow(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
     """Run a forward of pixels, and follow its tokens."""
-    arguments = feed.arguments_of(pixels)
+    arguments = inputs.arguments_of(pixels)
     trails = TokenTrails(pixels, [arguments, *map(vars, model.modules())])
     finder = _Finder({layer.module_path: layer for layer in list_layers(model)}, trails)
     run_watched(model, arguments, finder)
@@ -236,8 +236,8 @@ class _Finder:
     def begin(self, operation: OperationCall) -> OperationCall:
         return operation
 
-    def end(self, begun: object, output: object) -> None:
-        operation = cast("OperationCall", begun)
+    def end(self, call: object, output: object) -> None:
+        operation = cast("OperationCall", call)
         module_path, name = split_path(operation.path)
         self.ran.add(module_path)
         places = self.trails.follow(operation.function, operation.args, operation.kwargs, output)
@@ -253,4 +253,6 @@ class _Finder:
             index = self._of_modules[module_path]
             self._of_modules[module_path] += 1
             call = Call(self.layers[module_path], index, len(self.calls) + 1, "attention")
-            self.calls.append(AttentionCall(call, operation.path, place, name, places))
+            self.calls.append(
+                AttentionCall(call, operation.path, place, function=name, places=places)
+            )

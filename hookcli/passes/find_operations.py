@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from hookcli.hooks.operations import BegunOperation, Listener, OperationCall
+    from hookcli.hooks.operations import Listener, OpenOperation, OperationCall
     from hookcli.models.load import LoadedModel
 
 
@@ -44,7 +44,7 @@ def find_named_operations(
     """
     if not name_operations(*options):
         return ()
-    return find_operations(loaded.module, loaded.feed.arguments_of(loaded.pixels_to_try()))
+    return find_operations(loaded.module, loaded.inputs.arguments_of(loaded.pixels_to_try()))
 
 
 def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
@@ -90,7 +90,7 @@ def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Liste
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Trace:
     """What was seen of one operation: its calls, and whether any of them returned or computed."""
 
     moments: list[int] = field(default_factory=list)
@@ -102,17 +102,17 @@ class _Seen:
 class _Finder:
     """The listener of one forward."""
 
-    seen: dict[str, _Seen] = field(default_factory=dict)
+    seen: dict[str, _Trace] = field(default_factory=dict)
     _moments: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def begin(self, operation: OperationCall) -> BegunOperation | None:
+    def begin(self, operation: OperationCall) -> OpenOperation | None:
         if operation.in_torch:
             return None
-        self.seen.setdefault(operation.path, _Seen()).moments.append(next(self._moments))
+        self.seen.setdefault(operation.path, _Trace()).moments.append(next(self._moments))
         return begin_operation(operation)
 
-    def end(self, begun: object, output: object) -> None:
-        called = cast("BegunOperation", begun)
-        seen = self.seen[called.path]
+    def end(self, call: object, output: object) -> None:
+        operation = cast("OpenOperation", call)
+        seen = self.seen[operation.path]
         seen.returns |= any(True for _ in named_tensors(output))
-        seen.computes = seen.computes or called.computes(output)
+        seen.computes = seen.computes or operation.computes(output)

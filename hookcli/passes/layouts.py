@@ -33,7 +33,7 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
     Raises:
         ModelError: the model has deleted the working directory.
     """
-    module, feed = loaded.module, loaded.feed
+    module, inputs = loaded.module, loaded.inputs
     parameters = list(module.parameters())
     if not any(layer.channels.needs_inference for layer in layers) or any(map(is_lazy, parameters)):
         return tuple(layers)
@@ -41,10 +41,10 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
     watched = list(list_watchable(module))
     with contextlib.suppress(ForwardError), torch.no_grad(), unchanged(module):
         if any(layer.is_operation for layer in layers):  # its input may come from any other
-            found = find_operations(module, feed.arguments_of(pixels))
+            found = find_operations(module, inputs.arguments_of(pixels))
             watched += [each.layer for each in found]
-        watcher = LayoutWatcher(feed.size_of(pixels))
+        watcher = LayoutWatcher(inputs.size_of(pixels))
         with watch(module, watched, watcher.started, watcher.finished):
-            call_model(module, feed.arguments_of(pixels))
+            call_model(module, inputs.arguments_of(pixels))
         return tuple(map(watcher.infer, layers))
     return tuple(layers)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def find_nan_origin(
     model: nn.Module,
-    feed: ModelInputs,
+    inputs: ModelInputs,
     pixels: Tensor,
     edits: Edits,
     made_by: Mapping[str, str],
@@ -45,18 +45,18 @@ def find_nan_origin(
     one image. ``score`` computes the score at which a backward starts; None without a backward.
     """
     made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in made_by.items()}
-    made |= find_forward_origin(model, feed, pixels)
-    changes = edits.changes(EditEffects(), feed.size_of(pixels), 1)
+    made |= find_forward_origin(model, inputs, pixels)
+    changes = edits.changes(EditEffects(), inputs.size_of(pixels), 1)
     forwards = tuple(each for each in changes if each.side in ("input", "output"))
     if forwards:
         with change(model, forwards):
-            made = find_forward_origin(model, feed, pixels) | made
+            made = find_forward_origin(model, inputs, pixels) | made
     if score is not None:
-        made = find_backward_origin(model, feed, pixels, score, changes) | made
+        made = find_backward_origin(model, inputs, pixels, score=score, changes=changes) | made
     return made
 
 
-def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> dict[str, str]:
+def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> dict[str, str]:
     """Return sentences that name what made the first ``NaN`` and the first ``Inf`` of a forward.
 
     The producer is the innermost call whose inputs and parameters hold no such value and whose
@@ -72,20 +72,21 @@ def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> 
         torch.inference_mode(),
         watch(model, list_watchable(model), watcher.started, watcher.finished),
     ):
-        call_model(model, feed.arguments_of(pixels.clone()), seed=feed.seed)
-    operations = _find_operations(model, feed, pixels, watcher.between)
+        call_model(model, inputs.arguments_of(pixels.clone()), seed=inputs.seed)
+    operations = _find_operations(model, inputs, pixels, watcher.between)
     made = {
         kind: f"{sentence}, by {operations[kind]}" if kind in operations else sentence
         for kind, sentence in watcher.made.items()
     }
-    told = {kind: sentence for kind, sentence in made.items() if kind in watcher.came_out}
+    sentences = {kind: sentence for kind, sentence in made.items() if kind in watcher.came_out}
     for kind, causes in watcher.causes.items():
-        told |= {kind: "; ".join([told[kind], *(made[each] for each in causes - told.keys())])}
-    return told
+        others = [made[each] for each in causes - sentences.keys()]
+        sentences[kind] = "; ".join([sentences[kind], *others])
+    return sentences
 
 
 def _find_operations(
-    model: nn.Module, feed: ModelInputs, pixels: Tensor, between: Mapping[str, str]
+    model: nn.Module, inputs: ModelInputs, pixels: Tensor, between: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the operation that made each kind of value, as far as one is seen to make it.
 
@@ -106,16 +107,16 @@ def _find_operations(
 
     if between:
         with contextlib.suppress(ForwardError):
-            found = find_operations(model, feed.arguments_of(pixels.clone()))
+            found = find_operations(model, inputs.arguments_of(pixels.clone()))
             layers = [each.layer for each in found if each.computes]
             with torch.inference_mode(), watch(model, layers, started, finished):
-                call_model(model, feed.arguments_of(pixels), seed=feed.seed)
+                call_model(model, inputs.arguments_of(pixels), seed=inputs.seed)
     return made
 
 
 def find_backward_origin(
     model: nn.Module,
-    feed: ModelInputs,
+    inputs: ModelInputs,
     pixels: Tensor,
     score: Callable[[object], ScoreTensor],
     changes: Sequence[Change] = (),
@@ -145,13 +146,13 @@ def find_backward_origin(
         observe_gradients(model, list_watchable(model), look),
         change_input_gradients(model, changes),
     ):
-        output = call_model(model, feed.arguments_of(pixels.clone()), seed=feed.seed)
+        output = call_model(model, inputs.arguments_of(pixels.clone()), seed=inputs.seed)
         call_backward(score(output).value)
     return made
 
 
 @dataclass(slots=True)
-class _Running:
+class _OpenCall:
     """A call that has started and not ended.
 
     Attributes:
@@ -187,7 +188,7 @@ class _Watcher:
 
     model: nn.Module
     made: dict[str, str]
-    running: list[_Running] = field(default_factory=list)
+    running: list[_OpenCall] = field(default_factory=list)
     came_out: set[str] = field(default_factory=set)
     between: dict[str, str] = field(default_factory=dict)
     causes: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -200,7 +201,7 @@ class _Watcher:
             else:
                 where = "from the pixels before the model's forward begins"
                 self.made[kind] = f"{kind} is made {where}"
-        self.running.append(_Running(call, kinds))
+        self.running.append(_OpenCall(call, kinds))
 
     def finished(self, call: Call, output: object) -> None:
         ended = self.running.pop()
@@ -212,7 +213,7 @@ class _Watcher:
             self.made[kind] = self._blame(ended, kind)
             self.causes[kind] = ended.kinds
 
-    def _blame(self, ended: _Running, kind: str) -> str:
+    def _blame(self, ended: _OpenCall, kind: str) -> str:
         module = self.model.get_submodule(ended.call.layer.module_path)
         # attention uses the weights of a submodule that it never calls
         recurse = isinstance(module, nn.MultiheadAttention)
@@ -224,7 +225,7 @@ class _Watcher:
             return self._between(ended, kind, "before its end")
         return f"{kind} is made by {ended.name}: {ended.given}"
 
-    def _between(self, parent: _Running, kind: str, end: str) -> str:
+    def _between(self, parent: _OpenCall, kind: str, end: str) -> str:
         self.between[kind] = parent.call.layer.module_path
         place = f"after {parent.last_child}" if parent.last_child else "at its start"
         return f"{kind} is made inside {parent.name}, {place} and {end}, between modules"

@@ -95,7 +95,7 @@ def survey(
     model: nn.Module,
     selected: Sequence[LayerInfo],
     input_shape: tuple[int, ...],
-    feed: ModelInputs = PLAIN,
+    inputs: ModelInputs = PLAIN,
     operations: Sequence[FoundOperation] = (),
 ) -> Survey:
     """Describe every call of the selected layers, and the whole model.
@@ -104,7 +104,7 @@ def survey(
         model: the model, in evaluation mode; its values do not matter.
         selected: the layers to describe; the whole model is watched all the same.
         input_shape: the shape of the pixels of one image, (1, …).
-        feed: how the model is called with pixels.
+        inputs: how the model is called with pixels.
         operations: the operations of the model; needed only if any of them is selected.
 
     Raises:
@@ -113,12 +113,12 @@ def survey(
     layers = (*list_layers(model), *(each.layer for each in operations))
     copies = {each.layer.module_path for each in operations if not each.computes}
     pixels = _blank(model, input_shape)
-    size = feed.size_of(pixels)
-    watcher = _watch_forward(model, layers, feed.arguments_of(pixels), size)
+    size = inputs.size_of(pixels)
+    watcher = _watch_forward(model, layers, inputs.arguments_of(pixels), size)
     outputs = watcher.outputs
     doubled = []
-    if not feed.alone:
-        two = feed.arguments_of(_blank(model, (2, *input_shape[1:])))
+    if not inputs.alone:
+        two = inputs.arguments_of(_blank(model, (2, *input_shape[1:])))
         with contextlib.suppress(ForwardError):  # some models take one image at a time
             doubled = _watch_forward(model, layers, two, size).outputs
     leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
@@ -135,7 +135,7 @@ def survey(
             written = watcher.writes.written.get(_output_id(entry), "")
             layer = watcher.layouts.infer(entry.call.layer)
             layout = layer.layout_of(tuple(entry.tensor.shape), size)
-            row = _row(entry, layout, count, several, lead, written)
+            row = _row(entry, layout, count, several=several, lead=lead, written=written)
             if row.module_path in copies:
                 row = replace(row, traps=("no new values, so op:* leaves it out", *row.traps))
             rows.append(row)
@@ -160,7 +160,7 @@ def survey_layers(
     if operations:
         chosen = add_operations(chosen, found)
     shape = loaded.info.input_shape
-    return survey(loaded.module, chosen, shape, loaded.feed, found), shape
+    return survey(loaded.module, chosen, shape, inputs=loaded.inputs, operations=found), shape
 
 
 def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:

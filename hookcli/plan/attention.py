@@ -44,10 +44,10 @@ def choose_attention(
         return None
     settings = AttentionSettings(
         loaded.module,
-        loaded.feed,
+        loaded.inputs,
         loaded.pixels_to_try,
-        layers,
-        patch,
+        layers=layers,
+        point=patch,
         draws=scope.style.mode == "layers",
         rollout=request.rollout,
         keeps=scope.config.tensors.attention,

@@ -140,8 +140,8 @@ class RunSettings(Scope):
         shows_all = self.images <= MOST_IMAGES
         key = f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, "
         key += f"{self.has_several}, {self.threads} threads"
-        by_default = self.config.tensors.sketch is None
-        return key + ", sketches" * (by_default and self.plan.sketches)
+        sketches_by_default = self.config.tensors.sketch is None and self.plan.sketches
+        return f"{key}, sketches" if sketches_by_default else key
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,14 @@ def prepare_side(request: VariantRequest, found: FoundImages, at: At) -> Side:
         )
     asked = {"channels-last": request.channels_last, "threads": request.threads}
     _refuse_unless_eager(model, asked)
-    return Side(request, model.loaded.info, runner, model.sources, model.skipped, model.fitter)
+    return Side(
+        request,
+        model.loaded.info,
+        runner,
+        sources=model.sources,
+        skipped=model.skipped,
+        fitter=model.fitter,
+    )
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
@@ -271,9 +278,9 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         config,
         scope.style,
         scope.images,
-        plan,
-        RULES | dict(config.findings.rules),
-        count_threads(config.machine),
+        plan=plan,
+        limits=RULES | dict(config.findings.rules),
+        threads=count_threads(config.machine),
         channels_last=isinstance(model, EagerModel)
         and has_weights
         and scope.has_several

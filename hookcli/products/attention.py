@@ -36,8 +36,9 @@ class Attention(Product):
         self._rows: tuple[AttentionRow, ...] = ()  # of ``attention.csv``
 
     def claim(self) -> list[str]:
-        is_drawn = self.scope.style.mode == "layers"
-        return [names.ATTENTION_TABLE, *[names.ATTENTION] * is_drawn]
+        if self.scope.style.mode == "layers":
+            return [names.ATTENTION_TABLE, names.ATTENTION]
+        return [names.ATTENTION_TABLE]
 
     def estimate(self, outlook: Outlook) -> Cost:
         """Return the cost of the calls that a forward has found; nothing if none was looked for."""
@@ -89,14 +90,18 @@ def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWrit
     if attention.rollout is not None:
         what = f"Attention rollout {_name_query(attention.rollout)}   {source}"
         file = names.picture_file(names.ATTENTION, image, _ROLLOUT)
-        _write_heads(writer, file, seen, attention.rollout, ["all layers"], what)
+        _write_heads(
+            writer, file, seen, query=attention.rollout, labels=["all layers"], heading=what
+        )
         chunk.heats.append(HeatPicture(image, "rollout", "", file))
     for each in attention.calls:
         name, call_id = names.grid_name(replace(each.call, side="output")), each.call.id
         if each.query is not None:
             what = f"Attention of {each.call.layer.label} {_name_query(each.query)}   {source}"
             file = names.picture_file(names.ATTENTION, image, name)
-            _write_heads(writer, file, seen, each.query, _label_heads(each.row), what)
+            _write_heads(
+                writer, file, seen, query=each.query, labels=_label_heads(each.row), heading=what
+            )
             chunk.heats.append(HeatPicture(image, "attention", call_id, file))
         if each.maps is not None:
             chunk.attention_maps.append(_write_maps(image, name, each, writer))
@@ -110,9 +115,17 @@ def _write_maps(image: str, name: str, call: CallAttention, writer: GridWriter) 
     maps = call.maps
     file = names.picture_file(names.ATTENTION, image, name.removesuffix(".png") + ".maps.png")
     writer.write(file, draw_maps(maps.levels.numpy()))
-    grids = (call.row.query_grid, maps.query_grid, maps.map_grid)
-    kinds = (maps.is_thinned, maps.has_class_token)
-    return AttentionMaps(image, call.call.id, file, call.row.heads, *grids, *kinds)
+    return AttentionMaps(
+        image,
+        call.call.id,
+        file,
+        heads=call.row.heads,
+        patch_grid=call.row.query_grid,
+        query_grid=maps.query_grid,
+        map_grid=maps.map_grid,
+        is_thinned=maps.is_thinned,
+        has_class_token=maps.has_class_token,
+    )
 
 
 def _name_query(query: QueryMap) -> str:
@@ -133,5 +146,7 @@ def _write_heads(
     from hookcli.render.draw.attention_grid import draw_heads
 
     tile = writer.style.tile
-    canvas = draw_heads(seen, query.values.numpy(), labels, [heading], query.mark, tile)
+    canvas = draw_heads(
+        seen, query.values.numpy(), labels, heading=[heading], mark=query.mark, tile=tile
+    )
     writer.write_over_photo(file, canvas)

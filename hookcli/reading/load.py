@@ -152,7 +152,8 @@ class Run:
             if not names:  # written by an earlier version
                 with open_folder(self.folder) as folder:
                     names = [name for name, _ in folder.entries(RECORDS) if is_records_file(name)]
-                names += [RECORDS] * (self.files.measure(RECORDS) is not None)
+                if self.files.measure(RECORDS) is not None:
+                    names.append(RECORDS)
             files = [self.files.file(each) for each in names if self.files.has(each)]
             if not files:
                 raise RequestError(f"the run in {str(self.folder)!r} has no {RECORDS}", AGAIN)
@@ -212,7 +213,7 @@ class Run:
         ]
         rows = [_layer_cells(row) for row in layers[: notebook.MOST_ROWS]]
         pictures = notebook.read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
-        return notebook.render_layers(title, notes, rows, len(layers), pictures)
+        return notebook.render_layers(title, notes, rows, total=len(layers), pictures=pictures)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.

@@ -52,15 +52,15 @@ def _list_words(command: str, run: RunRequest, config: object) -> tuple[str, ...
 
 
 def list_differences(
-    begun: Mapping[str, object], wanted: Mapping[str, object], prefix: str = ""
+    old_request: Mapping[str, object], new_request: Mapping[str, object], prefix: str = ""
 ) -> Iterator[str]:
-    """Yield how the request of a run that was begun differs from the one that is wanted.
+    """Yield how the request of a run that was begun differs from the one that a user wants.
 
     Each difference is worded to follow "was begun": ``with --layers conv, not --layers linear``.
     The prefix comes before the name of each key.
     """
-    for key, new in wanted.items():
-        old, name = begun.get(key), f"{prefix}{key}"
+    for key, new in new_request.items():
+        old, name = old_request.get(key), f"{prefix}{key}"
         if old == new:
             continue
         if key == "code" and isinstance(new, dict) and isinstance(old, dict):

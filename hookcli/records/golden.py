@@ -14,8 +14,8 @@ from hookcli.outside.documents import (
     Sha256,
     Whole,
     convert,
+    keywords,
     refuse_twice,
-    said,
 )
 from hookcli.records.report import DEFINED_VERSIONS
 from hookcli.records.rows import ModuleType, Side
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 KIND = "golden"
 VERSION, BUCKETS, DTYPE = 1, 67, "float32"  # of sketches, see distance/sketch
-SketchText: TypeAlias = Annotated[str, said(contentEncoding="base64", minLength=360, maxLength=360)]
+SketchText: TypeAlias = Annotated[
+    str, keywords(contentEncoding="base64", minLength=360, maxLength=360)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,9 @@ class SketchForm:
         dtype: the type of these numbers, little-endian.
     """
 
-    version: Annotated[Whole, said(const=VERSION)] = VERSION
-    buckets: Annotated[Whole, said(const=BUCKETS)] = BUCKETS
-    dtype: Annotated[str, said(const=DTYPE)] = DTYPE
+    version: Annotated[Whole, keywords(const=VERSION)] = VERSION
+    buckets: Annotated[Whole, keywords(const=BUCKETS)] = BUCKETS
+    dtype: Annotated[str, keywords(const=DTYPE)] = DTYPE
 
 
 @dataclass(frozen=True)
@@ -124,12 +126,12 @@ class GoldenFile(Document):
             after those that it calls.
     """
 
-    kind: Annotated[str, said(const=KIND)] = KIND
+    kind: Annotated[str, keywords(const=KIND)] = KIND
     sketch: SketchForm
     hookcli: str = ""
-    command: Annotated[tuple[str, ...], said(minItems=3, prefixItems=[{"const": "hookcli"}])]
+    command: Annotated[tuple[str, ...], keywords(minItems=3, prefixItems=[{"const": "hookcli"}])]
     model: RunModel
-    versions: Annotated[dict[str, str], said(**DEFINED_VERSIONS)]
+    versions: Annotated[dict[str, str], keywords(**DEFINED_VERSIONS)]
     layers: tuple[str, ...] = ()
     uncalled: UncalledLayers = ()
     images: tuple[ImageFacts, ...]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from hookcli.outside.documents import Axes, NoFileName, Sha256, Whole, said
+from hookcli.outside.documents import Axes, NoFileName, Sha256, Whole, keywords
 
 Measure: TypeAlias = Annotated[
-    str, said(enum=["probability", "share of the image", "score", "pixels", "features"])
+    str, keywords(enum=["probability", "share of the image", "score", "pixels", "features"])
 ]
-Box: TypeAlias = Annotated[tuple[float, ...], said(minItems=4, maxItems=4)]
+Box: TypeAlias = Annotated[tuple[float, ...], keywords(minItems=4, maxItems=4)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class Layout:
     @property
     def text(self) -> str:
         """The name, and that it was inferred."""
-        return self.name + " (inferred)" * self.inferred
+        return f"{self.name} (inferred)" if self.inferred else self.name
 
     @property
     def is_spatial(self) -> bool:
@@ -246,8 +246,8 @@ def _find_image(
             return height, width, before
         if more > 0:
             return None  # no layer has more tokens of the image than there are patches
-    told = () if tokens.before is None else ((tokens.before, tokens.after),)
-    for before, after in (*told, (0, 0), *([] if told else [(1, 0)])):
+    counts = () if tokens.before is None else ((tokens.before, tokens.after),)
+    for before, after in (*counts, (0, 0), *([] if counts else [(1, 0)])):
         height, width = _fold(length - before - after, pixels)
         if height * width > before:
             return height, width, before

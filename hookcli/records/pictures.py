@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from hookcli.outside.documents import AtLeastOne, FileName, Whole, said
+from hookcli.outside.documents import AtLeastOne, FileName, Whole, keywords
 
 Size: TypeAlias = tuple[Whole, Whole]
-HeatKind: TypeAlias = Annotated[str, said(enum=["cam", "saliency", "attention", "rollout"])]
+HeatKind: TypeAlias = Annotated[str, keywords(enum=["cam", "saliency", "attention", "rollout"])]
 
 
 @dataclass(frozen=True, slots=True)

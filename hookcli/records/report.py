@@ -14,7 +14,7 @@ from hookcli.outside.documents import (
     Share,
     Whole,
     at_least,
-    said,
+    keywords,
 )
 from hookcli.records.attention import AttentionMaps, AttentionRow
 from hookcli.records.pictures import Grid, HeatPicture, Thumbnails
@@ -184,7 +184,7 @@ class RequestFile(Request):
 
     hookcli: str = ""
     command: Command
-    versions: Annotated[dict[str, str], at_least(1), said(**DEFINED_VERSIONS)]  # type: ignore[assignment]  # written as these
+    versions: Annotated[dict[str, str], at_least(1), keywords(**DEFINED_VERSIONS)]  # type: ignore[assignment]  # written as these
     model: RunModel  # type: ignore[assignment]
 
 
@@ -215,7 +215,7 @@ class Manifest(FinishedRun):
         sizes: the size of each of these files in bytes; runs of earlier versions do not have it.
     """
 
-    files: Annotated[tuple[str, ...], said(uniqueItems=True)] = ()
+    files: Annotated[tuple[str, ...], keywords(uniqueItems=True)] = ()
     sizes: dict[str, Whole] = field(default_factory=dict, metadata=LEFT_OUT)
 
 

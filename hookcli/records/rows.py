@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from hookcli.outside.documents import AtLeastOne, Axes, Distance, Share, Whole, said
+from hookcli.outside.documents import AtLeastOne, Axes, Distance, Share, Whole, keywords
 from hookcli.records.statistics import Statistics
 
 ModuleType: TypeAlias = Annotated[
-    str, said(description="The class name of the module, or the name of the operation.")
+    str, keywords(description="The class name of the module, or the name of the operation.")
 ]
 Side: TypeAlias = Annotated[
     str,
-    said(
+    keywords(
         enum=["output", "input", "grad_output", "grad_input", "param"],
         description="The side of the call that the tensor belongs to; param is the gradient of a "
         "parameter.",

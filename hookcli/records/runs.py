@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from hookcli.outside.documents import Axes, Sha256, said
+from hookcli.outside.documents import Axes, Sha256, keywords
 from hookcli.records.rules import RULES
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import ImageResult
 
 
-Rule: TypeAlias = Annotated[str, said(enum=list(RULES))]
+Rule: TypeAlias = Annotated[str, keywords(enum=list(RULES))]
 UNPREPARED = "none: exact pixels"  # what is done to tensor files before the network sees them
 MOST_IMAGES = 200  # images with feature maps and what the network saw, unless asked for
 MOST_THUMBNAILS = 2_000  # images on a page
@@ -78,9 +78,9 @@ class Finding:
     rule: Rule
     layer: str
     number: float | None
-    threshold: float | None
-    sentence: str
-    images: tuple[str, ...] = ()
+    threshold: float | None = None
+    sentence: str = field(kw_only=True)
+    images: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 def choose_pictured(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from hookcli.outside.documents import at_least, said
+from hookcli.outside.documents import at_least, keywords
 from hookcli.records.calls import UncalledLayer
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.runs import Finding, ModelInfo
@@ -12,23 +12,25 @@ from hookcli.records.runs import Finding, ModelInfo
 Command: TypeAlias = Annotated[
     tuple[str, ...],
     at_least(3),
-    said(
+    keywords(
         prefixItems=[{"const": "hookcli"}],
         description="The words that repeat the run, without options that do not change the result, "
         "such as -o.",
     ),
 ]
 SkippedImages: TypeAlias = Annotated[
-    tuple[SkippedImage, ...], said(description="The images that could not be used.")
+    tuple[SkippedImage, ...], keywords(description="The images that could not be used.")
 ]
 ImageResults: TypeAlias = Annotated[
     tuple[ImageResult, ...],
-    said(description="The images in the order of the run, with predictions."),
+    keywords(description="The images in the order of the run, with predictions."),
 ]
 UncalledLayers: TypeAlias = Annotated[
-    tuple[UncalledLayer, ...], said(description="The selected layers that did not run.")
+    tuple[UncalledLayer, ...], keywords(description="The selected layers that did not run.")
 ]
-RunModel: TypeAlias = Annotated[ModelInfo, said(description="The model that ran, and its weights.")]
+RunModel: TypeAlias = Annotated[
+    ModelInfo, keywords(description="The model that ran, and its weights.")
+]
 Findings: TypeAlias = Annotated[
-    tuple[Finding, ...], said(description="The findings, the gravest first.")
+    tuple[Finding, ...], keywords(description="The findings, the gravest first.")
 ]

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from hookcli.outside.documents import LEFT_OUT, MOST_VALUES, Axes, Document, Whole, said
+from hookcli.outside.documents import LEFT_OUT, MOST_VALUES, Axes, Document, Whole, keywords
 from hookcli.records.text import shape_text
 
 FOLDER = "tensors"  # of the index and the shards, in the run folder
@@ -55,4 +55,4 @@ class TensorIndex(Document):
         calls: the saved tensors by call id, in the order of the shards.
     """
 
-    calls: dict[str, Annotated[tuple[SavedTensor, ...], said(minItems=1)]]
+    calls: dict[str, Annotated[tuple[SavedTensor, ...], keywords(minItems=1)]]

@@ -99,8 +99,8 @@ def ablate_images(
         model.loaded.info,
         tuple(ablation.images),
         tuple(skipped),
-        ablation.plan.uncalled,
-        ablation.rank(),
+        uncalled=ablation.plan.uncalled,
+        rows=ablation.rank(),
     )
 
 
@@ -130,7 +130,7 @@ class _Ablation:
         """
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
-        zeroing = _Zeroing(self.plan.layers, loaded.feed.size_of(pixels), AblationBatch(1))
+        zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))
         unchanged: dict[int, list[float]] = {}  # by the rows of a batch, the scores of each row
         scores: dict[tuple[str, int], tuple[float, float]] = {}
         result: ImageResult | None = None
@@ -160,7 +160,17 @@ class _Ablation:
         for path, channel in self.plan.places:
             plain, zeroed = (total / count for total in self.sums[path, channel])
             effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
-            rows.append(ChannelRow(0, labels[path], channel, effect, score, unchanged, count))
+            rows.append(
+                ChannelRow(
+                    0,
+                    labels[path],
+                    channel,
+                    effect=effect,
+                    score=score,
+                    plain_score=unchanged,
+                    images=count,
+                )
+            )
         sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # lower is better
         rows.sort(key=lambda row: math.inf if row.effect is None else -sign * row.effect)
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))

@@ -121,7 +121,7 @@ def plan_ablation(
     pixels = model.runner.place(pixels.unsqueeze(0))
     one = _observe_shapes(loaded, layers, pixels)
     two = one
-    is_batched = not loaded.feed.alone and style.batch_size > 1
+    is_batched = not loaded.inputs.alone and style.batch_size > 1
     if is_batched:
         try:
             two = _observe_shapes(loaded, layers, torch.cat([pixels, pixels]))
@@ -129,7 +129,7 @@ def plan_ablation(
             is_batched = False  # the model takes one image at a time
     with loaded.guard():
         is_batched = is_batched and has_rows(one.output, 1) and has_rows(two.output, 2)
-    size = loaded.feed.size_of(pixels)
+    size = loaded.inputs.size_of(pixels)
     ablated = []
     for layer in layers:
         path = layer.module_path

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class BeganWith:
+class ChunkStart:
     """What the chunks before have shown, on which the next chunk depends.
 
     Attributes:
@@ -56,7 +56,7 @@ class BeganWith:
     alone: bool = False
 
     @classmethod
-    def after(cls, totals: Chunk) -> BeganWith:
+    def after(cls, totals: Chunk) -> ChunkStart:
         """Return what the chunks of a run have shown."""
         shape = totals.images[0].pixels_shape[1:] if totals.images else ()
         return cls(tuple(shape), totals.alone)
@@ -97,16 +97,16 @@ class ChunkRunner:
         products: Sequence[Product],
         writer: GridWriter,
         warn: Callable[[str], None],
-        begun: BeganWith,
+        start: ChunkStart,
     ) -> None:
-        """Continue the run after the chunks before, which have shown what ``begun`` says."""
+        """Continue the run after the chunks before, which have shown what ``start`` says."""
         self.chunk = Chunk()
         self.stopped = False
         self._model, self._settings = prepared.model, prepared.settings
         self._run_images = _choose_pass(prepared)
         self._products, self._writer, self._warn = products, writer, warn
-        self._first_shape = begun.first_shape
-        self._one_at_a_time = begun.alone
+        self._first_shape = start.first_shape
+        self._one_at_a_time = start.alone
         self._has_halved = False
         self._images: dict[str, ImageResult] = {}
         self._records: dict[str, list[LayerRecord]] = {}
@@ -327,5 +327,7 @@ def _choose_pass(prepared: PreparedRun) -> Callable[..., PassResult]:
         return partial(run_forward, forward)
     score, wanted, cams = prepared.scorer, config.backward, prepared.cams
     eager = require_eager(prepared.model, "gradients").runner
-    backward = BackwardSettings(eager, style, score, wanted, cams, save, sketch=sketch)
+    backward = BackwardSettings(
+        eager, style, score, wanted=wanted, cams=cams, save=save, sketch=sketch
+    )
     return partial(run_backward, backward)

@@ -42,7 +42,7 @@ class ChunkWriter:
         totals: Chunk,
         listener: ProgressListener,
     ) -> None:
-        self.top = resume_chunks(settings, sources, folder, totals, listener)
+        self.top = resume_chunks(settings, sources, folder, totals=totals, listener=listener)
         self.done = self._written = self.top.chunks  # written: changed by the writing thread alone
         self.grids = GridWriter(folder.write, settings.style, settings.config.run.model.name)
         self.listener = listener

@@ -73,7 +73,7 @@ def close_run(
         for files in threads.map(lambda product: product.close(end), products):
             written += files
     facts = assemble_facts(
-        folder.request, model.runner.versions(), model.skipped, totals, diagnosis
+        folder.request, model.runner.versions(), model.skipped, totals=totals, diagnosis=diagnosis
     )
     shown = {name: value for each in products for name, value in each.describe(end).items()}
     whole = assemble_document(facts, shown, prepared.settings.style)
@@ -81,7 +81,9 @@ def close_run(
     written += _write_page(folder, document)
     for product in products:
         written += product.illustrate(document, end)
-    result = _complete(prepared, diagnosis, end, facts, [*totals.written_files, *written])
+    result = _complete(
+        prepared, diagnosis, end, facts=facts, files=[*totals.written_files, *written]
+    )
     return replace(result, attention=whole.attention)
 
 

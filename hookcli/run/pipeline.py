@@ -21,7 +21,7 @@ from hookcli.plan.clock import Clock
 from hookcli.plan.folder import plan_names
 from hookcli.plan.prepare import prepare_run
 from hookcli.products.catalog import list_products
-from hookcli.run.chunk_runner import BeganWith, ChunkRunner
+from hookcli.run.chunk_runner import ChunkRunner, ChunkStart
 from hookcli.run.chunk_writer import ChunkWriter
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.document import describe_request
@@ -75,13 +75,15 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         closing(prepared.model.runner),
         make_folder(prepared) as folder,
         prepared.model.runner.unchanged(),
-        ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
+        ChunkWriter(
+            settings, prepared.model.sources, folder, totals=totals, listener=listener
+        ) as writer,
     ):
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         products = list_products(settings)
-        begun = BeganWith.after(totals)
-        runner = ChunkRunner(prepared, products, writer.grids, listener.warn, begun)
+        start = ChunkStart.after(totals)
+        runner = ChunkRunner(prepared, products, writer.grids, warn=listener.warn, start=start)
         try:
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
                 lock = folder.lock_descriptor
@@ -101,7 +103,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
                 write_tables(folder, prepared.model, totals)
             raise
         clock.lap("write grids")
-        result = close_run(folder, prepared, products, totals, writer.top)
+        result = close_run(folder, prepared, products, totals=totals, top=writer.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 
@@ -128,8 +130,8 @@ def _read_chunks(
         prepared.model.fitter,
         prepared.model.sources[writer.done * size :],
         prepared.workers,
-        writer.listener.warn,
-        lock,
+        warn=writer.listener.warn,
+        close_in_worker=lock,
     )
     for number in itertools.count(writer.done):
         chunk = []

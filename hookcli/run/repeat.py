@@ -16,7 +16,7 @@ from hookcli.images.prepare import prepare_images
 from hookcli.passes.unchanged import throw_dice
 from hookcli.records.statistics import COUNTS
 from hookcli.render.draw.grid_writer import GridWriter
-from hookcli.run.chunk_runner import BeganWith, ChunkRunner
+from hookcli.run.chunk_runner import ChunkRunner, ChunkStart
 from hookcli.summary.chunks import chunk_size
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImag
     model = replace(model, request=replace(model.request, on_error="skip"))
     again = replace(prepared, model=model, settings=replace(settings, style=style))
     with closing(GridWriter(_write_nothing, style, model="")) as grids:
-        runner = ChunkRunner(again, (), grids, lambda _: None, BeganWith())
+        runner = ChunkRunner(again, (), grids, warn=lambda _: None, start=ChunkStart())
         ended, _ = runner.run(number, images)
     return _by_call(map(to_row, ended.records))
 

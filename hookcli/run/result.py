@@ -79,7 +79,7 @@ class RunResult:
         title = notebook.run_title(self.model.name, len(self.rows), len(self.images))
         grids = dict.fromkeys(grid.file for grid in self.grids if self.out_dir)
         pictures = notebook.read_pictures(grids, Path(self.out_dir).joinpath)
-        return notebook.render_layers(title, notes, rows, len(self.rows), pictures)
+        return notebook.render_layers(title, notes, rows, total=len(self.rows), pictures=pictures)
 
     def _list_places(self) -> Iterator[str]:
         if self.skipped:

@@ -74,10 +74,10 @@ def _refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedName
     Raises:
         OutputError: there is such a file, or a link in the place of a folder; the message names it.
     """
-    known, begun = (held.known, held.begun) if held else (frozenset(), frozenset())
+    known, journal = (held.known, held.journal) if held else (frozenset(), frozenset())
     for name, entry in _walk(folder, planned):
         whole = name if entry.is_folder else _without_partial(name)
-        is_known = name in known if name == whole else whole in begun
+        is_known = name in known if name == whole else whole in journal
         if not (is_known and entry.is_file) and planned.includes(whole):
             raise not_ours_error(folder.path / name)
 

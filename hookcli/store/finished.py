@@ -49,7 +49,7 @@ def replace_page(path: Place, page: bytes) -> Place:
                     f"{str(path / PAGE)!r} is not known to be of the run, and would be overwritten",
                     "move it away, or run hookcli inspect again",
                 )
-            folder.remove_partial(held.begun)
+            folder.remove_partial(held.journal)
             folder.write(PAGE, page)
             if held.complete is not None and held.complete.sizes.get(PAGE, len(page)) != len(page):
                 document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
@@ -88,19 +88,19 @@ def finish_resume(
         held, data = find_run(folder), folder.read(MANIFEST)
         if held is None or held.complete is None or data is None:
             return
-        done, begun = decode_both(data, DoneRun)
+        document, done = decode_both(data, DoneRun)
         wanted: dict[str, object] = {
             "hookcli": metadata.version("hookcli"),
             "command": list(plain(command)),
         }
         if weights_sha256:
-            wanted["model"] = {**begun.model, "sha256": weights_sha256}
-        for difference in list_differences(done, wanted):
+            wanted["model"] = {**done.model, "sha256": weights_sha256}
+        for difference in list_differences(document, wanted):
             raise RequestError(
                 f"--resume: the run in {str(path)!r} was done {difference}",
                 "choose another folder with -o, or start again with --overwrite",
             )
-        if images and (difference := _compare_images(begun, images)):
+        if images and (difference := _compare_images(done, images)):
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
             )

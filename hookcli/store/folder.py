@@ -226,20 +226,20 @@ class RunFolder:
         """
         assert self._lock is not None  # noqa: S101
         text = render_json(self.request).encode()
-        begun = self._folder.read(REQUEST)
-        if held is not None and begun and self._resume:
-            _refuse_other_run(begun, self.path, text)
+        old = self._folder.read(REQUEST)
+        if held is not None and old and self._resume:
+            _refuse_other_run(old, self.path, text)
             self._known = set(held.known)
-            self._folder.remove_partial(held.begun)
+            self._folder.remove_partial(held.journal)
             self._start_journal(held.known)  # with the names in the journals of chunks
             return
-        if held is not None and begun != b"":
+        if held is not None and old != b"":
             # The journal first: a run that is killed while it deletes must know its files.
             self._known = set(held.known)
-            self._folder.remove_partial(held.begun)
+            self._folder.remove_partial(held.journal)
             self._start_journal(held.known)
             self._folder.remove(held.known - JOURNALS - {REQUEST})
-        self._lock.write_request(text, begun)
+        self._lock.write_request(text, old)
         self._known = {REQUEST}
         self._start_journal({REQUEST})
 
@@ -265,7 +265,7 @@ class RunFolder:
         return sizes
 
 
-def _refuse_other_run(begun: bytes, path: Place, request: bytes) -> None:
+def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
     """Raise if the run that was begun in a folder is not the requested one.
 
     Runs of earlier versions say nothing about the code and the versions that they were begun with.
@@ -273,7 +273,7 @@ def _refuse_other_run(begun: bytes, path: Place, request: bytes) -> None:
     Raises:
         RequestError: the requests differ; the message says in what.
     """
-    known, wanted = (decode_both(each, Request)[0] for each in (begun, request))
+    known, wanted = (decode_both(each, Request)[0] for each in (old, request))
     versions, before = wanted.get("versions"), known.get("versions")
     if isinstance(versions, dict) and isinstance(before, dict):
         names = [name for name in before | versions if name not in _MACHINE]

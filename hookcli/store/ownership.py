@@ -35,13 +35,13 @@ class HeldRun:
 
     Attributes:
         known: the files that the run is known to have written.
-        begun: files that may be left half written, under their ``.partial-`` names, by a run that
+        journal: files that may be left half written, under their ``.partial-`` names, by a run that
             was killed.
         complete: the content of the manifest; None for an unfinished run.
     """
 
     known: frozenset[str]
-    begun: frozenset[str]
+    journal: frozenset[str]
     complete: FileList | None
 
 
@@ -61,9 +61,9 @@ def find_run(folder: Folder) -> HeldRun | None:
         is_ours = [name for name, _ in folder.entries()] == [REQUEST]
     if not is_ours:
         return None
-    begun = frozenset(filter(is_run_file, read_journals(folder)))
+    journal = frozenset(filter(is_run_file, read_journals(folder)))
     listed = () if listing is None else (MANIFEST, *filter(is_run_file, listing.files))
-    return HeldRun(begun.union({REQUEST}, listed), begun | UNJOURNALED, listing)
+    return HeldRun(journal.union({REQUEST}, listed), journal | UNJOURNALED, listing)
 
 
 def is_run(place: Place) -> bool:

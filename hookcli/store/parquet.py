@@ -39,10 +39,10 @@ _ORDER = (
 
 def _make_schema() -> pa.Schema:
     """Return the columns as Arrow describes them; their texts are parts of sentences."""
-    said = describe_types([RecordRow])[RecordRow.__name__]["properties"]
+    fields = describe_types([RecordRow])[RecordRow.__name__]["properties"]
     columns = []
     for name, kind in value_types(RecordRow).items():
-        text = said[name]["description"].removesuffix(".")
+        text = fields[name]["description"].removesuffix(".")
         description = {"description": text[:1].lower() + text[1:]}
         arrow = pa.int32() if name in _SMALL else _ARROW[kind]
         columns.append(pa.field(name, arrow, metadata=description))

@@ -138,10 +138,10 @@ def _read_header(
         if length > _LONGEST_HEADER:
             raise ValueError(f"its header has {length:,} bytes")
         header = decode(read_part(shard, _LENGTH, _LENGTH + length), dict[str, dict[str, Any]])
-        said = header[_RESERVED][_ROWS]
-        for name, rows in decode(str(said).encode(), dict[str, _Rows]).items():
+        text = header[_RESERVED][_ROWS]
+        for name, rows in decode(str(text).encode(), dict[str, _Rows]).items():
             shape, dtype = tuple(header[name]["shape"]), header[name]["dtype"]
-            yield rows.call_id, SavedTensor(shard, name, shape, dtype, rows.images)
+            yield rows.call_id, SavedTensor(shard, name, shape, dtype=dtype, images=rows.images)
     except (OSError, LookupError, ValueError) as error:
         raise OutputError(
             f"cannot read the shard {shard!r}: {error}", "run it again with --overwrite"

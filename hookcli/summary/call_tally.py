@@ -53,7 +53,7 @@ class CallTally:
             images differ in the number of channels.
         high: the largest value of each channel, in the same form.
         channels: the number of channels; None without any.
-        signs: the rules whose thresholds were passed, with what passed them.
+        hits: the rules whose thresholds were passed, with what passed them.
         changes: the sum of the squares of the images' distances from the run without edits; None in
             a run without edits.
         reason: why there is no gradient, for the first image that has none.
@@ -69,7 +69,7 @@ class CallTally:
     low: bytes | None = None
     high: bytes | None = None
     channels: int | None = None
-    signs: dict[str, RuleHit] = field(default_factory=dict)
+    hits: dict[str, RuleHit] = field(default_factory=dict)
     changes: float | None = None
     reason: str = ""
 
@@ -82,13 +82,13 @@ class CallTally:
         if other.changes is not None:
             self.changes = (self.changes or 0.0) + other.changes
         self.reason = self.reason or other.reason
-        for rule, sign in other.signs.items():
-            self.sign(rule, sign)
+        for rule, hit in other.hits.items():
+            self.hit(rule, hit)
 
-    def sign(self, rule: str, sign: RuleHit) -> None:
+    def hit(self, rule: str, hit: RuleHit) -> None:
         """Add that the threshold of a rule was passed."""
-        known = self.signs.setdefault(rule, RuleHit(0.0, [], sign.against))
-        known.merge(sign, adds=rule in ("nan", "inf"))
+        known = self.hits.setdefault(rule, RuleHit(0.0, [], hit.against))
+        known.merge(hit, adds=rule in ("nan", "inf"))
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Return the smallest and the largest value of each channel over all images, each (C,).

@@ -111,7 +111,7 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
         if 0 < len(others) <= _NAMED:
             more = f" (like {' and '.join(others)})"
         what = f"{hit.number} of {hit.channels} channels of {call_id} {_SAYS[rule]}"
-        yield Finding(rule, call_id, hit.share, limits[rule], f"{what}{everywhere}{after}{more}")
+        yield Finding(rule, call_id, hit.share, sentence=f"{what}{everywhere}{after}{more}")
 
 
 def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> list[_Hit]:

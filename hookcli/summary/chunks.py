@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _LEAST = 32  # images in a chunk, except the last
-FORM = 2  # of saved chunks; it goes up when a field goes away, or its type or meaning changes
+FORM = 3  # of saved chunks; it goes up when a field goes away, or its type or meaning changes
 
 
 @dataclass(slots=True)

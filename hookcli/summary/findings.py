@@ -6,6 +6,7 @@ rule that needs the model itself (which module produced a NaN) is given the resu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.records.rules import RULES
@@ -24,7 +25,12 @@ def list_findings(
 ) -> tuple[Finding, ...]:
     """Return all findings, the gravest rule first, and the largest number first within a rule."""
     limits = {**RULES, **thresholds}
+    del limits["untrained"]  # it compares nothing
     finders = (*layer_findings.FINDERS, find_channels, *run_findings.FINDERS)
-    found = [finding for find in finders for finding in find(evidence, limits)]
+    found = [
+        replace(finding, threshold=limits.get(finding.rule))
+        for find in finders
+        for finding in find(evidence, limits)
+    ]
     order = list(RULES)
     return tuple(sorted(found, key=lambda f: (order.index(f.rule), -(f.number or 0.0))))

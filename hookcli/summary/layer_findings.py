@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     from hookcli.summary.evidence import Evidence
 
 
-def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+def find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield findings about NaN and Inf: which module made them, and how many layers hold them."""
     for rule, name in (("nan", "NaN"), ("inf", "Inf")):
-        signs = _signs(evidence, rule)
+        hits = _list_hits(evidence, rule)
         made = evidence.producers.get(name, "")
-        if not signs and not made:
+        if not hits and not made:
             continue
-        layer, total = _first_part(evidence, signs), sum(sign.number for sign in signs.values())
+        layer, total = _first_part(evidence, hits), sum(hit.number for hit in hits.values())
         values = f"{int(total):,} {name} value{'' if total == 1 else 's'}"
-        held = f"{values} in {count(len(signs), 'layer')}, first in {layer}"
-        parts = [made] * bool(made) + [held] * bool(signs)
-        images = dict.fromkeys(image for sign in signs.values() for image in sign.images)
-        number, shown = total if signs else None, tuple(images)[:MOST_NAMED]
-        yield Finding(rule, layer, number, limits[rule], "; ".join(parts), shown)
+        parts = [made] if made else []
+        if hits:
+            parts.append(f"{values} in {count(len(hits), 'layer')}, first in {layer}")
+        images = dict.fromkeys(image for hit in hits.values() for image in hit.images)
+        number, shown = total if hits else None, tuple(images)[:MOST_NAMED]
+        yield Finding(rule, layer, number, sentence="; ".join(parts), images=shown)
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
@@ -44,22 +45,22 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
     return ""
 
 
-def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+def find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield findings about spreads, compared with the same role in the block before, per image."""
     for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
-        for call_id, sign in _signs(evidence, rule).items():
+        for call_id, hit in _list_hits(evidence, rule).items():
             layer = evidence.calls[call_id].call.layer
-            by_layer.setdefault(layer.module_path, []).append((call_id, sign))
+            by_layer.setdefault(layer.module_path, []).append((call_id, hit))
         for group in by_layer.values():
-            call_id, sign = max(group, key=lambda pair: pair[1].number)
+            call_id, hit = max(group, key=lambda pair: pair[1].number)
             more = and_more(len(group) - 1, " (and {} more call{s} like it)")
-            call, against = (evidence.calls[key].call for key in (call_id, sign.against))
+            call, against = (evidence.calls[key].call for key in (call_id, hit.against))
             sentence = (
-                f"the spread of {call_id} is {sign.number:.3g} times {verb} "
+                f"the spread of {call_id} is {hit.number:.3g} times {verb} "
                 f"{_expected(call, against)}{more}"
             )
-            yield Finding(rule, call_id, sign.number, limits[rule], sentence, tuple(sign.images))
+            yield Finding(rule, call_id, hit.number, sentence=sentence, images=tuple(hit.images))
 
 
 def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -75,15 +76,15 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
             more = and_more(len(group) - 1, " (and {} more like it)")
             sentence = f"{label} gets no gradient: {reason}{more}"
             number = float(len(group))
-            yield Finding("no-gradient", group[0], number, limits["no-gradient"], sentence)
+            yield Finding("no-gradient", group[0], number, sentence=sentence)
 
 
-def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+def find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield findings about float16 values near the largest that float16 can hold."""
-    for call_id, sign in _signs(evidence, "float16").items():
-        largest, share = sign.number * FLOAT16_LARGEST, sign.number
+    for call_id, hit in _list_hits(evidence, "float16").items():
+        largest, share = hit.number * FLOAT16_LARGEST, hit.number
         sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
-        yield Finding("float16", call_id, share, limits["float16"], sentence, tuple(sign.images))
+        yield Finding("float16", call_id, share, sentence=sentence, images=tuple(hit.images))
 
 
 def _expected(call: Call, against: Call) -> str:
@@ -95,10 +96,10 @@ def _expected(call: Call, against: Call) -> str:
     return f"that of {against.id}, the {kind} {side} it"
 
 
-def _signs(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
+def _list_hits(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
     """Return the hits of a rule by call id, in the order of the calls."""
     calls = sorted(evidence.calls.items(), key=lambda pair: _moment(pair[1].call))
-    return {call_id: tally.signs[rule] for call_id, tally in calls if rule in tally.signs}
+    return {call_id: tally.hits[rule] for call_id, tally in calls if rule in tally.hits}
 
 
 def _moment(call: Call) -> tuple[int, str]:

@@ -31,7 +31,7 @@ def _find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterat
             f"the output of {first} is overwritten in place {evidence.written[first]}{more}; "
             "the figures are those of the original output"
         )
-        yield Finding("overwritten", first, float(len(written)), limits["overwritten"], sentence)
+        yield Finding("overwritten", first, float(len(written)), sentence=sentence)
 
 
 def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -46,15 +46,15 @@ def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[
         label = head.layer.label
         more = and_more(len(group) - 1, " (and {} more like it)")
         sentence = f"{label} did not run: {head.reason}{more}"
-        yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
+        yield Finding("uncalled", label, float(len(group)), sentence=sentence)
 
 
 def _find_skipped(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     if len(evidence.skipped) > limits["skipped"]:
         first, number = evidence.skipped[0], len(evidence.skipped)
-        told = f"{first.file!r} {first.reason}{and_more(number - 1, ' (and {} more)')}"
-        sentence = f"{count(number, 'image')} skipped, see skipped.csv: {told}"
-        yield Finding("skipped", "", float(number), limits["skipped"], sentence)
+        example = f"{first.file!r} {first.reason}{and_more(number - 1, ' (and {} more)')}"
+        sentence = f"{count(number, 'image')} skipped, see skipped.csv: {example}"
+        yield Finding("skipped", "", float(number), sentence=sentence)
 
 
 def _find_untrained(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ def _find_untrained(evidence: Evidence, _limits: Mapping[str, float]) -> Iterato
             f"the weights are not trained ({evidence.model.weights}): "
             "figures say nothing about the model"
         )
-        yield Finding("untrained", "", None, None, sentence)
+        yield Finding("untrained", "", None, sentence=sentence)
 
 
 def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Itera
         if seen != given:
             what = f" and was resized to the {seen[1]} by {seen[0]} that the network sees"
         sentence = f"{name} is {given[1]} by {given[0]} pixels{what}{more}"
-        yield Finding("small", "", shares[key], limits["small"], sentence, tuple(small))
+        yield Finding("small", "", shares[key], sentence=sentence, images=tuple(small))
 
 
 FINDERS = (_find_overwritten, _find_uncalled, _find_skipped, _find_untrained, _find_small_images)

@@ -51,7 +51,7 @@ class Tally:
 
     def _sign(self, rule: str, record: LayerRecord, number: float, against: str = "") -> None:
         if rule in self.limits:
-            self.calls[record.call.id].sign(rule, RuleHit(number, [record.image], against))
+            self.calls[record.call.id].hit(rule, RuleHit(number, [record.image], against))
 
     def _look(self, record: LayerRecord) -> None:
         """Compare the figures of one image with the thresholds."""

@@ -647,7 +647,7 @@ def test_each_column_of_the_table_shows_its_own_statistic(inspect, photo):
 
 
 def test_a_finding_says_in_which_of_several_images_it_is():
-    finding = Finding("nan", "conv", 3.0, 0.0, "3 NaN values", ("a", "b", "c"))
+    finding = Finding("nan", "conv", 3.0, sentence="3 NaN values", images=("a", "b", "c"))
     assert _where(finding, 5) == "; in 3 of 5 images: a, b and 1 more"
     assert (_where(finding, 3), _where(replace(finding, images=()), 5)) == ("", "")
 

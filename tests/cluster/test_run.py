@@ -193,15 +193,15 @@ def test_when_the_model_fails_on_every_image_the_tables_are_those_of_this_machin
 
 
 def test_a_first_chunk_without_any_image_is_run_before_the_others(run, ray):
-    begun = []
-    ray.before = lambda name, *work: begun.extend((w.number, w.begun.first_shape) for w in work)
+    starts = []
+    ray.before = lambda name, *work: starts.extend((w.number, w.start.first_shape) for w in work)
     sharing("True")
     folder = images(80)
     for number in range(33):
         Path(folder, f"{number:02}.npy").write_bytes(b"no array")
     ended = run_both(run, *inspected(folder)[:-2], *PARTS)
     assert ended.code == 6, ended.err
-    assert begun == [(0, ()), (1, ()), (2, (3, 4, 4))]
+    assert starts == [(0, ()), (1, ()), (2, (3, 4, 4))]
     assert_same_folders("here", "there")
 
 

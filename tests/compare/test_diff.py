@@ -74,7 +74,7 @@ def differences(a, b, tolerance=None, match=None, **kept):
 def test_the_distances_of_two_small_tensors_by_hand():
     distance = far([3, 4], [3, 4.5])
     assert distance.rel_l2 == pytest.approx(0.1)  # 0.5 over 5
-    assert distance.apart == Size(0.5 * ROOT, 0.5, 0.25, 2)
+    assert distance.difference == Size(0.5 * ROOT, 0.5, 0.25, 2)
     assert distance.a == Size(pytest.approx(5 * ROOT), 4, 3.5, 2)  # type: ignore[arg-type]
     assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
     assert (distance.misplaced, distance.nans, distance.source) == (0, 0, "tensors")
@@ -83,7 +83,7 @@ def test_the_distances_of_two_small_tensors_by_hand():
 def test_equal_tensors_are_at_distance_0_and_their_cosine_is_exactly_1():
     values = np.random.default_rng(0).standard_normal((1, 999)).astype("f4")
     distance = far(values, values.copy())
-    assert (distance.rel_l2, distance.apart.largest, distance.cosine) == (0.0, 0.0, 1.0)
+    assert (distance.rel_l2, distance.difference.largest, distance.cosine) == (0.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -126,25 +126,25 @@ def test_squares_neither_vanish_nor_overflow(factor):
 
 def test_large_float16_values_are_not_subtracted_in_float16():
     distance = far([60000, 0], [-60000, 0], "f2")
-    assert distance.apart.largest == 2 * float(np.float16(60000))
+    assert distance.difference.largest == 2 * float(np.float16(60000))
 
 
 def test_unsigned_numbers_and_booleans_are_subtracted_as_numbers():
-    assert far([3, 4], [4, 3], "u1").apart.largest == 1
-    assert far([True, False], [False, False], "?").apart.mean == 0.5
+    assert far([3, 4], [4, 3], "u1").difference.largest == 1
+    assert far([True, False], [False, False], "?").difference.mean == 0.5
 
 
 def test_the_distance_of_complex_numbers_is_the_magnitude_of_their_difference():
     distance = far([3 + 4j, 0], [3j + 4 + 0.5, 0], "c8")
-    assert distance.apart.largest == pytest.approx(math.hypot(1.5, 1))
+    assert distance.difference.largest == pytest.approx(math.hypot(1.5, 1))
     assert distance.rel_l2 == pytest.approx(math.hypot(1.5, 1) / 5)
-    assert (distance.a.largest, distance.apart.values) == (5, 2)
+    assert (distance.a.largest, distance.difference.values) == (5, 2)
     assert distance.cosine == pytest.approx((3 * 4.5 + 4 * 3) / (5 * math.hypot(4.5, 3)))
 
 
 def test_tensors_without_values_are_at_distance_0():
     distance = far(np.zeros((1, 0, 3)), np.zeros((1, 0, 3)))
-    assert (distance.rel_l2, distance.apart.values, distance.cosine) == (0, 0, None)
+    assert (distance.rel_l2, distance.difference.values, distance.cosine) == (0, 0, None)
 
 
 def sketched(a, b, figures):
@@ -160,7 +160,7 @@ def test_the_distance_of_two_sketches_by_hand():
     distance = sketched([3, -4], [3, -4.5], (PAIR, replace(PAIR, mean=3.75, std=0.75, max=4.5)))
     assert distance.rel_l2 == pytest.approx(0.1)
     assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
-    assert (distance.apart.largest, distance.apart.mean, distance.source) == (
+    assert (distance.difference.largest, distance.difference.mean, distance.source) == (
         None,
         None,
         "sketches",
@@ -186,7 +186,7 @@ def test_sketches_tell_nan_and_inf_from_how_many_there_are():
         replace(PAIR, nan_count=nans, inf_count=infs, numel=4) for nans, infs in ((2, 1), (1, 0))
     )
     distance = sketched([1], [1], (one, two))
-    assert (distance.misplaced, distance.nans, distance.apart.values) == (2, 1, 1)
+    assert (distance.misplaced, distance.nans, distance.difference.values) == (2, 1, 1)
 
 
 # What figures prove
@@ -205,14 +205,14 @@ def figures_of(values):
 
 def test_figures_prove_the_change_of_mean_and_standard_deviation():
     distance = measure_figures(PAIR, replace(PAIR, mean=3.8, std=0.9))
-    assert distance.apart.rms == pytest.approx(0.5, 1e-5)  # 0.3 and 0.4
+    assert distance.difference.rms == pytest.approx(0.5, 1e-5)  # 0.3 and 0.4
     assert distance.rel_l2 == pytest.approx(0.5 / (5 * ROOT), 1e-5)
     assert (distance.cosine, distance.source) == (None, "figures")
 
 
 def test_figures_prove_that_one_value_moved_as_far_as_the_smallest_or_largest():
     distance = measure_figures(PAIR, replace(PAIR, min=1.0, max=4.5))
-    assert distance.apart == Size(pytest.approx(2 / math.sqrt(2)), 2.0, None, 2)  # type: ignore[arg-type]
+    assert distance.difference == Size(pytest.approx(2 / math.sqrt(2)), 2.0, None, 2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -221,8 +221,8 @@ def test_figures_never_prove_more_than_there_is(seed):
     one = np.maximum(rng.standard_normal((1, 500)), 0)
     two = one + rng.standard_normal((1, 500)) * 10.0 ** rng.integers(-4, 1)
     proven, true = measure_figures(figures_of(one), figures_of(two)), measure_arrays(one, two)
-    assert 0 < proven.apart.rms <= true.apart.rms
-    assert 0 < proven.apart.largest <= true.apart.largest
+    assert 0 < proven.difference.rms <= true.difference.rms
+    assert 0 < proven.difference.largest <= true.difference.largest
 
 
 def test_sums_of_the_same_values_in_another_order_prove_nothing():
@@ -232,12 +232,12 @@ def test_sums_of_the_same_values_in_another_order_prove_nothing():
     means = [total / values.size for total in sums]
     assert len(set(means)) > 1
     figures = [replace(PAIR, mean=mean, std=1.0, min=-4.0, numel=values.size) for mean in means]
-    assert {measure_figures(figures[0], other).apart.rms for other in figures[1:]} == {0}
+    assert {measure_figures(figures[0], other).difference.rms for other in figures[1:]} == {0}
 
 
 def test_figures_without_finite_values_prove_nothing():
     one = replace(PAIR, mean=0.0, std=0.0, min=0.0, max=0.0, nan_count=2, numel=2)
-    assert measure_figures(one, one).apart.values == 0
+    assert measure_figures(one, one).difference.values == 0
     assert measure_figures(one, PAIR).misplaced == 2
 
 
@@ -760,7 +760,7 @@ def test_whole_numbers_must_be_equal_whatever_the_model_computes_in(dtype):
 
 def test_whole_numbers_that_float64_does_not_tell_apart_are_told_apart():
     distance = measure_arrays(np.array([2**60]), np.array([2**60 + 1]))
-    assert distance.apart.largest == 1
+    assert distance.difference.largest == 1
 
 
 # What else changed

@@ -58,7 +58,7 @@ def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
     b = maps([[1, 2], [3, 5]], [[1, 1], [1, 1]], [[0, 0], [0, -3]])
     compared = compare_arrays(a, b)
     assert compared.channels.tolist() == [2, 0]
-    assert compared.apart.tolist() == [[[0, 0], [0, -3]], [[0, 0], [0, 1]]]
+    assert compared.difference.tolist() == [[[0, 0], [0, -3]], [[0, 0], [0, 1]]]
     assert (compared.low.tolist(), compared.high.tolist()) == ([-3, 1], [0, 5])
     assert compared.largest.tolist() == [3, 1]
     assert compared.notes == ("2 of 3 channels differ",)
@@ -92,7 +92,7 @@ def test_channels_last_are_channels():
     b = a.copy()
     b[0, 0, 1, 2] = 5
     compared = compare_arrays(a, b, "NHWC")
-    assert (compared.channels.tolist(), compared.apart.tolist()) == ([2], [[[0, 5], [0, 0]]])
+    assert (compared.channels.tolist(), compared.difference.tolist()) == ([2], [[[0, 5], [0, 0]]])
 
 
 def test_tokens_are_laid_out_in_rows_and_the_class_token_is_told():
@@ -102,7 +102,7 @@ def test_tokens_are_laid_out_in_rows_and_the_class_token_is_told():
     b[0, 0, 0] = -2
     compared = compare_arrays(a, b, "NLC", (8, 4))
     assert compared.channels.tolist() == [1]
-    assert compared.apart.tolist() == [[[0, 0], [0, 0], [0, 7], [0, 0]]]
+    assert compared.difference.tolist() == [[[0, 0], [0, 0], [0, 7], [0, 0]]]
     assert compared.notes == (
         "1 of 3 channels differ",
         "not shown: the class token, which differs by up to 2",
@@ -114,7 +114,7 @@ def test_a_class_token_that_alone_differs_is_drawn_as_bars():
     b = a.copy()
     b[0, 0] = [0, -2, 1]
     compared = compare_arrays(a, b, "NLC")
-    assert (compared.is_flat, compared.apart.tolist()) == (True, [[[0, -2, 1]]])
+    assert (compared.is_flat, compared.difference.tolist()) == (True, [[[0, -2, 1]]])
     assert compared.notes[0] == (
         "only the class token differs: in 2 of 3 values, the most in value 1, counted from 0"
     )
@@ -126,7 +126,7 @@ def test_tokens_after_those_of_the_image_are_not_drawn_and_told():
     b[0, 1 + 3, 2] = 7
     b[0, -1, 0] = -2
     compared = compare_maps(a, b, Layout("NLC", 2, 2, 2, prefix=1))
-    assert compared.apart.tolist() == [[[0, 0], [0, 7]]]
+    assert compared.difference.tolist() == [[[0, 0], [0, 7]]]
     assert compared.notes == (
         "1 of 3 channels differ",
         "not shown: the 3 tokens that are no patches, which differ by up to 2",
@@ -138,7 +138,7 @@ def test_tokens_that_are_no_patches_and_alone_differ_are_drawn_as_bars():
     b = a.copy()
     b[0, -1] = [0, -2, 1]
     compared = compare_maps(a, b, Layout("NLC", 2, 2, 2, prefix=1))
-    assert (compared.is_flat, compared.apart.tolist()) == (True, [[[0, -2, 1]]])
+    assert (compared.is_flat, compared.difference.tolist()) == (True, [[[0, -2, 1]]])
     assert compared.notes[0] == (
         "only the 3 tokens that are no patches differ: in 2 of 3 channels, "
         "the most in channel 1, counted from 0"
@@ -153,7 +153,7 @@ def test_of_a_clip_the_frame_that_differs_most_is_shown(name, axis):
     np.moveaxis(b, axis, 0)[3] += 2
     compared = compare_arrays(a, b, name)
     assert compared.notes[1] == "the frame that differs most, 4 of 4"
-    assert compared.apart.tolist() == np.full((2, 6, 6), 2).tolist()
+    assert compared.difference.tolist() == np.full((2, 6, 6), 2).tolist()
 
 
 def test_large_maps_are_means_and_their_differences_the_largest():
@@ -163,9 +163,10 @@ def test_large_maps_are_means_and_their_differences_the_largest():
     b[0, 0, 148, 2] = NAN
     compared = compare_arrays(a, b)
     assert compared.b.shape == (1, 75, 2)
-    assert (compared.b[0, 0, 0], compared.apart[0, 0, 0]) == (0.5, -4)  # 2 over 4, and the largest
+    # 2 over 4, and the largest
+    assert (compared.b[0, 0, 0], compared.difference[0, 0, 0]) == (0.5, -4)
     assert np.isnan(compared.b[0, 74, 1])
-    assert np.isnan(compared.apart[0, 74, 1])
+    assert np.isnan(compared.difference[0, 74, 1])
     assert compared.broken.tolist() == [1]
     assert compared.notes[1] == (
         "maps of 150x4: a pixel is the mean of 2x2 values, and in B - A the largest of them"
@@ -175,13 +176,13 @@ def test_large_maps_are_means_and_their_differences_the_largest():
 def test_a_square_at_the_edge_is_the_mean_of_what_there_is_of_it():
     a = np.ones((1, 1, 113, 1), "f4")
     compared = compare_arrays(a, a * 3)
-    assert (compared.b[0, 56, 0], compared.apart[0, 56, 0]) == (3, 2)
+    assert (compared.b[0, 56, 0], compared.difference[0, 56, 0]) == (3, 2)
 
 
 def test_values_without_height_and_width_are_bars():
     compared = compare_arrays(array([1, 2, 3]), array([1, 4, 2]), "NC")
     assert compared.is_flat
-    assert (compared.a.tolist(), compared.apart.tolist()) == ([[[1, 2, 3]]], [[[0, 2, -1]]])
+    assert (compared.a.tolist(), compared.difference.tolist()) == ([[[1, 2, 3]]], [[[0, 2, -1]]])
     assert compared.notes == (
         "2 of 3 values differ, the most in value 1, counted from 0",
         "no spatial form: one bar per value",
@@ -207,7 +208,7 @@ def test_of_channels_in_order_a_bar_is_a_mean_and_its_difference_the_largest():
     b = a.copy()
     b[0, 1, :2] = [7, -14]
     flat = compare_maps(a, b, Layout("NLC", 1))
-    assert (flat.b.tolist(), flat.apart.tolist()) == ([[[0, -1]]], [[[0, -14]]])
+    assert (flat.b.tolist(), flat.difference.tolist()) == ([[[0, -1]]], [[[0, -14]]])
     assert flat.notes[0] == "1 of 2 channels differ, the most in channel 1, counted from 0"
 
 
@@ -218,7 +219,7 @@ def test_of_a_tensor_whose_axes_are_not_known_runs_of_values_are_bars():
     compared = compare_arrays(a, b, "unknown")
     assert compared.a.shape == (1, 1, 1000)  # 3 values to a bar
     assert compared.b[0, 0, 334] == 2  # place 1003, and the mean of 0, 6 and 0
-    assert compared.apart[0, 0, 334] == 6
+    assert compared.difference[0, 0, 334] == 6
     assert compared.notes == (
         "1 of 3,000 values differ, the most in value 1003, counted from 0",
         (
@@ -230,7 +231,7 @@ def test_of_a_tensor_whose_axes_are_not_known_runs_of_values_are_bars():
 
 def test_complex_numbers_that_differ_in_their_angle_alone_differ():
     compared = compare_arrays(array([3 + 4j], "c8"), array([3 - 4j], "c8"), "NC")
-    assert (compared.a.tolist(), compared.b.tolist(), compared.apart.tolist()) == (
+    assert (compared.a.tolist(), compared.b.tolist(), compared.difference.tolist()) == (
         [[[5]]],
         [[[5]]],
         [[[8]]],
@@ -246,7 +247,7 @@ def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
     two = {"f4": [-3, -3], "c8": [-3 + 4j, -3]}
     compared = compare_arrays(array(two[a], a), array(two[b], b), "NC")
     assert sorted([compared.a.tolist(), compared.b.tolist()]) == [[[[3, 3]]], [[[5, 3]]]]
-    assert compared.apart.tolist() == [[[4, 0]]]
+    assert compared.difference.tolist() == [[[4, 0]]]
     assert compared.notes[2].startswith("complex numbers: ")
 
 

@@ -21,12 +21,12 @@ from torch import nn
 
 import hookcli
 from hookcli.config import ModelRequest
-from hookcli.errors import ForwardError, ModelError, RequestError, Terminated
+from hookcli.errors import ForwardError, ModelError, RequestError, Termination
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.watch import watch
 from hookcli.models.load import load_model
 from hookcli.models.structure import check_structure
-from hookcli.outside.foreign import ForeignCode, Forgiven, Surroundings, ask
+from hookcli.outside.foreign import ForeignCode, Forgiveness, Surroundings, ask
 from hookcli.passes.call import call_backward, call_model
 from hookcli.reading.load import load_run
 
@@ -435,13 +435,13 @@ def test_a_property_that_ends_the_process_is_none():
 
 
 @pytest.mark.parametrize(
-    "block", [Forgiven, lambda: ForeignCode("the model"), lambda: contextlib.nullcontext()]
+    "block", [Forgiveness, lambda: ForeignCode("the model"), lambda: contextlib.nullcontext()]
 )
 def test_a_signal_that_ends_the_process_ends_it_in_foreign_code_too(block):
-    with pytest.raises(Terminated), block():
-        call_model(Leaving(Terminated(143)), (torch.ones(1),))
-    with pytest.raises(Terminated), block():
-        raise Terminated(143)
+    with pytest.raises(Termination), block():
+        call_model(Leaving(Termination(143)), (torch.ones(1),))
+    with pytest.raises(Termination), block():
+        raise Termination(143)
 
 
 def test_a_failure_is_told_without_asking_the_model_for_what_it_cannot_say(run):

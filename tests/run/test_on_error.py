@@ -162,7 +162,7 @@ def test_what_is_said_of_the_size_of_a_network_is_what_it_takes(name):
         pixels = torch.zeros((*shape[:-2], side, 224), device="meta")
         try:
             with torch.no_grad():
-                skeleton.module(*skeleton.feed.arguments_of(pixels))
+                skeleton.module(*skeleton.inputs.arguments_of(pixels))
             taken = True
         except (AssertionError, RuntimeError):
             taken = False
@@ -179,7 +179,7 @@ def test_a_network_of_any_size_is_said_to_be_one(name):
     for side in (192, 217, 256):
         pixels = torch.zeros((*skeleton.prepare.nominal_shape[:-2], side, 224), device="meta")
         with torch.no_grad():
-            skeleton.module(*skeleton.feed.arguments_of(pixels))
+            skeleton.module(*skeleton.inputs.arguments_of(pixels))
 
 
 def test_a_timm_network_of_one_size_and_one_of_one_colour_are_known():

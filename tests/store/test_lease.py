@@ -75,7 +75,7 @@ def test_a_run_that_has_lost_its_lock_writes_nothing_more():
 
 
 def test_a_lock_is_renewed_while_the_run_lives(monkeypatch):
-    monkeypatch.setattr(lease, "_RENEWED", 0.01)
+    monkeypatch.setattr(lease, "_RENEWAL", 0.01)
     with open_run():
         before = storage.read_file(FIRST)
         deadline = time.monotonic() + 5

@@ -143,7 +143,7 @@ def independent(loaded: LoadedModel, pixels: torch.Tensor) -> dict:
         if is_leaf(module)
     ]
     with torch.inference_mode():
-        loaded.module(*loaded.feed.arguments_of(pixels))
+        loaded.module(*loaded.inputs.arguments_of(pixels))
     for handle in handles:
         handle.remove()
     return found

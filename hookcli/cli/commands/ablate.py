@@ -81,7 +81,9 @@ def ablate(
         uncalled=tuple(layer.row() for layer in result.uncalled),
         channels=result.rows,
     )
-    print_listing(_LOOK, rows, document, output_format, _caption(result, len(rows)))
+    print_listing(
+        _LOOK, rows, document, output_format=output_format, caption=_caption(result, len(rows))
+    )
     chosen = {row.layer for row in result.rows}
     print_notes(result, chosen, quiet=quiet)
     return result.exit_code

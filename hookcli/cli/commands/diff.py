@@ -79,7 +79,7 @@ def diff(
     if pictures is not None:
         from hookcli.compare.pictures import write_pictures
 
-        said = (verdict_text(comparison), *list_notes(comparison))
-        page = write_pictures(pictures, comparison, (one, two), said, theme)
+        notes = (verdict_text(comparison), *list_notes(comparison))
+        page = write_pictures(pictures, comparison, (one, two), notes=notes, theme=theme)
         console.say(f"open first: {page}")
     return comparison.exit_code

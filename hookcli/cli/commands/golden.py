@@ -147,7 +147,7 @@ def _temporary_folder() -> Iterator[Path]:
     """Make a folder that is deleted when the block ends, also by Ctrl-C or SIGTERM."""
 
     def leave(number: int, _frame: object) -> None:
-        raise errors.Terminated(128 + number)
+        raise errors.Termination(128 + number)
 
     before = signal.signal(signal.SIGTERM, leave)
     try:

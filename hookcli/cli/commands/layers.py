@@ -89,7 +89,7 @@ def layers(
     rows = _sort(found, sort)
     document = LayersDocument(model=model, input_shape=input_shape, total=found.total, layers=rows)
     caption = _caption(found.total, shape_text(input_shape), sort)
-    print_listing(_LOOK, rows, document, output_format, caption)
+    print_listing(_LOOK, rows, document, output_format=output_format, caption=caption)
 
 
 def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:

@@ -48,4 +48,5 @@ def models(
 
     entries = list_catalog(pattern)
     save_model_names()
-    print_listing(_LOOK, entries, ModelsDocument(models=entries), output_format)
+    document = ModelsDocument(models=entries)
+    print_listing(_LOOK, entries, document, output_format=output_format)

@@ -55,7 +55,9 @@ def print_comparison(
     else:
         console.say(verdict)
     caption = _caption(comparison, len(rows))
-    print_listing(_LOOK, rows, _document(comparison, command), output_format, caption)
+    print_listing(
+        _LOOK, rows, _document(comparison, command), output_format=output_format, caption=caption
+    )
 
 
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:

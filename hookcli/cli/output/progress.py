@@ -28,7 +28,7 @@ class Progress(ProgressListener):
     ) -> None:
         self.done = 0  # images
         self._total, self._noun, self._is_shown, self._quiet = total, noun, is_shown, quiet
-        self._began = self._said = time.monotonic()
+        self._began = self._last_line = time.monotonic()
         self._first = 0  # images that the interrupted run had done
         self._bar: Bar | None = None
         self._task: TaskID | None = None
@@ -56,10 +56,10 @@ class Progress(ProgressListener):
     def resumed(self, done: int) -> None:
         """Note that the interrupted run had done ``done`` images, and say where this one begins."""
         self.done = self._first = done
-        begins = "nothing to resume: starting with the first image"
+        text = "nothing to resume: starting with the first image"
         if done:
-            begins = f"continuing after {done} of {self._total} {self._noun}"
-        console.say(begins, quiet=self._quiet)
+            text = f"continuing after {done} of {self._total} {self._noun}"
+        console.say(text, quiet=self._quiet)
 
     def chunk_done(self, done: int, skipped: int) -> None:
         """Show that ``done`` images are done, of which ``skipped`` were skipped."""
@@ -74,8 +74,8 @@ class Progress(ProgressListener):
             speed += f" ({', '.join(each)})"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, rate=speed)
-        elif now - self._said >= _EVERY:
-            self._said = now
+        elif now - self._last_line >= _EVERY:
+            self._last_line = now
             left = (self._total - done) / rate if rate else 0.0
             console.say(f"{done} of {self._total} {self._noun}, {speed}, about {left:.0f} s left")
 

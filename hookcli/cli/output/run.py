@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hookcli.run.result import RunResult
 
 _FOCUSED = 5  # at most this many channels of a layer that fire inside the box are named
-_SAID = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
+_OWN_LINES = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
 _IMAGES = 10  # predictions are shown for at most this many images
 _ATTENTION = 12  # at most this many attention calls are shown
 _FINDINGS = 8  # at most this many findings are shown below the table
@@ -64,22 +64,24 @@ def print_result(
         drop=(*(name for name in _FIGURES if name not in drops), *drops),
     )
     caption = _caption(config, result, says_input=says_input)
-    print_listing(look, result.rows, _document(config, result), output_format, caption)
+    print_listing(
+        look, result.rows, _document(config, result), output_format=output_format, caption=caption
+    )
 
 
 def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Iterator[str]:
     """Yield the lines below the table: the weights, the predictions, and the findings."""
     yield weights_text(result.model)
     if says_input:
-        yield f"input: {shape_text(result.model.input_shape)}, {_prepared(config, result.model)}"
-    absent: dict[str, list[str]] = {}
+        yield f"input: {shape_text(result.model.input_shape)}, {_input_text(config, result.model)}"
+    calls_by_reason: dict[str, list[str]] = {}
     for row in result.rows:
         if _has_no_gradient(row):
-            absent.setdefault(row.reason, []).append(row.call_id)
-    for reason, calls in absent.items():
+            calls_by_reason.setdefault(row.reason, []).append(row.call_id)
+    for reason, calls in calls_by_reason.items():
         yield f"no gradient: {', '.join(calls[:3])}{and_more(len(calls) - 3)}: {reason}"
-    said = [image for image in result.images if image.predictions or image.score]
-    for image in said[:_IMAGES]:
+    images = [image for image in result.images if image.predictions or image.score]
+    for image in images[:_IMAGES]:
         if image.predictions:
             yield _prediction_text(image, trained=result.model.trained)
         if image.unedited:
@@ -88,8 +90,8 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
             plain = image.unedited_score
             without = f", without changes {finite_text(plain.value)}" if plain else ""
             yield f"  score: {score_text(image.score)}{without}"
-    if len(said) > _IMAGES:
-        yield f"and the predictions of {len(said) - _IMAGES} more images, in report.json"
+    if len(images) > _IMAGES:
+        yield f"and the predictions of {len(images) - _IMAGES} more images, in report.json"
     focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
     if focused:
         yield "channels that fire more inside the box than outside, in standard deviations:"
@@ -99,7 +101,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
         best = (f"channel {c} ({finite_text(score, '.2f')})" for c, score in more[:_FOCUSED])
         yield f"  {grid.call_id}: {', '.join(best) or 'none fires more inside'}"
     yield from _attention_lines(result.attention)
-    findings = [finding for finding in result.findings if finding.rule not in _SAID]
+    findings = [finding for finding in result.findings if finding.rule not in _OWN_LINES]
     if findings:
         yield "look here first:"
     for finding in findings[:_FINDINGS]:
@@ -113,7 +115,7 @@ def _where(finding: Finding, images: int) -> str:
     if images == 1 or not 0 < len(finding.images) < images:
         return ""
     first = ", ".join(finding.images[:2])
-    of = "at least " * (len(finding.images) == MOST_NAMED)
+    of = "at least " if len(finding.images) == MOST_NAMED else ""
     more = and_more(len(finding.images) - 2)
     return f"; in {of}{len(finding.images)} of {count(images, 'image')}: {first}{more}"
 
@@ -160,7 +162,7 @@ def _document(config: RunConfig, result: RunResult) -> RunDocument:
     )
 
 
-def _prepared(config: RunConfig, model: ModelInfo) -> str:
+def _input_text(config: RunConfig, model: ModelInfo) -> str:
     """Return what was done to the pictures, of which an own model says nothing."""
     if model.preprocessing == UNPREPARED:
         return "the values of the files as they are"
@@ -178,7 +180,7 @@ def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
         "call": _call_text,
         "type": lambda row: row.module_type,
         "shape": lambda row: shape_text(row.shape),
-        "layout": lambda row: row.layout + " (inferred)" * bool(row.layout_note),
+        "layout": lambda row: f"{row.layout} (inferred)" if row.layout_note else row.layout,
         "norm": lambda row: "none" if _has_no_gradient(row) else _number(row.norm),
         "ratio": lambda row: _number(row.ratio),
         "dead": lambda row: (
@@ -188,8 +190,11 @@ def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
         "sparse": lambda row: _share(row.sparsity),
         **{title: partial(_figure, name) for title, name in _FIGURES.items()},
     }
-    changes = ["change"] * bool(config.run.edits or config.run.prunes)
-    changes += ["sparse"] * bool(config.run.prunes)
+    changes = []
+    if config.run.edits or config.run.prunes:
+        changes.append("change")
+    if config.run.prunes:
+        changes.append("sparse")
     return {name: columns[name] for name in (*_LOOKS[config.command], *changes)}
 
 
@@ -223,9 +228,11 @@ def weights_text(model: ModelInfo) -> str:
 
 
 def _prediction_text(image: ImageResult, *, trained: bool) -> str:
-    said = ", ".join(_prediction(prediction) for prediction in image.predictions)
-    is_claim = not trained and image.predictions[0].measure != "features"
-    return f"{image.file}: {said}{' (meaningless: the weights are random)' * is_claim}"
+    predictions = ", ".join(map(_prediction, image.predictions))
+    text = f"{image.file}: {predictions}"
+    if trained or image.predictions[0].measure == "features":
+        return text
+    return f"{text} (meaningless: the weights are random)"
 
 
 def finite_text(value: float | None, form: str = ".5g") -> str:
@@ -335,9 +342,10 @@ def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
             f"complex numbers: {complex_calls[0]}{more}: their figures are those of magnitudes",
             quiet=quiet,
         )
-    left = f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"
     written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"
-    console.say(written + left * bool(result.skipped), quiet=quiet)
+    if result.skipped:
+        written += f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"
+    console.say(written, quiet=quiet)
     if result.failed:
         console.print_error(f"--fail-on: found {', '.join(result.failed)}")
     if time:

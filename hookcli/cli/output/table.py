@@ -60,6 +60,7 @@ def print_listing(
     look: Look[Row],
     rows: Sequence[Row],
     document: Document,
+    *,
     output_format: str,
     caption: Iterable[str] = (),
 ) -> None:

@@ -32,7 +32,9 @@ class DepthPoint:
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
     """Return the figures of all outputs that have any, in the order of the rows."""
     return [
-        DepthPoint(row.call_id, row.mean, row.std, row.zero_fraction or 0.0, row.params)
+        DepthPoint(
+            row.call_id, row.mean, row.std, zeros=row.zero_fraction or 0.0, params=row.params
+        )
         for row in rows
         if row.side == "output" and row.mean is not None and row.std is not None
     ]
@@ -58,19 +60,21 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
     else:
         parts.append(svg.caption(_LINE, "all values of these layers are zero"))
         height = _LINE + _GAP
-    for values, scale, label, caption, absent in (
+    for values, scale, label, caption, without in (
         (zeros, 1.0, "100", "zeros, % of values", "no value of these layers is exactly zero"),
         (params, most, _short(most), "parameters", "these layers have no parameters"),
     ):
         if any(values):
-            parts.append(_bars(values, places, step, height, scale, label, caption))
+            parts.append(
+                _bars(values, places, step, top=height, scale=scale, label=label, caption=caption)
+            )
             height += _BARS + _GAP
         else:
-            parts.append(svg.caption(height + _LINE - _GAP // 2, absent))
+            parts.append(svg.caption(height + _LINE - _GAP // 2, without))
             height += _LINE
     for point, x in zip(points, places, strict=True):
         title = f"{for_page(point.call_id)}  mean {point.mean:.4g}  std {point.std:.4g}"
-        parts.append(svg.column(x, step, height - _GAP, title, anchors[point.call_id]))
+        parts.append(svg.column(x, step, height - _GAP, title=title, anchor=anchors[point.call_id]))
     return svg.drawing("Statistics over depth", "depth", height, parts)
 
 

@@ -35,7 +35,9 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
     places, step = svg.space_out(len(layers))
     parts = [_legend(layers), _norms(layers, places), _ratios(layers, places, step)]
     calls = [(each.call_id, _title(each), anchors.get(each.call_id)) for each in layers]
-    return svg.drawing_of_calls("Gradients over depth", "depth flow", parts, _BASE, calls)
+    return svg.drawing_of_calls(
+        "Gradients over depth", "depth flow", parts, base=_BASE, calls=calls
+    )
 
 
 def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:

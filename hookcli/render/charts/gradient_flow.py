@@ -75,9 +75,9 @@ def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:
         call,
         outputs[0] if outputs else None,
         tuple(norm for norm in params if norm),
-        max((ratio for ratio in ratios if ratio), default=None),
-        mark,
-        note,
+        ratio=max((ratio for ratio in ratios if ratio), default=None),
+        mark=mark,
+        note=note,
     )
 
 

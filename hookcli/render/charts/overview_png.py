@@ -58,9 +58,9 @@ def draw_overview(
     _show(figure.add_subplot(spaces[0, :2]), Image.open(io.BytesIO(read(image.seen))))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
     grids = [g for g in document.grids if g.image == image.key and g.places]
-    for row, grid in enumerate(_spread(grids, _LAYERS), 1):
+    for row, grid in enumerate(_choose_evenly(grids, _LAYERS), 1):
         with Image.open(io.BytesIO(read(grid.file))) as picture:
-            tiles = _cut(picture.convert("RGB"), grid)
+            tiles = _cut_tiles(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
         label.text(0, 0.5, _plain(grid.call_id), va="center", color=INK, fontsize=9)
@@ -79,11 +79,11 @@ def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
 def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult) -> None:
     more = len(document.images) - 1
     lines = [_plain(image.file) + (f"   (the first of {more + 1} images)" if more else "")]
-    for said in image.predictions:
-        value = "" if said.value is None else f"  {100 * said.value:.1f}%"
-        value = f"  {said.value:.3g} pixels" if said.measure == "pixels" else value
-        lines.append(f"   {_plain(said.category)}{value}")
-    claims = [said for said in image.predictions if said.measure != "features"]
+    for prediction in image.predictions:
+        value = "" if prediction.value is None else f"  {100 * prediction.value:.1f}%"
+        value = f"  {prediction.value:.3g} pixels" if prediction.measure == "pixels" else value
+        lines.append(f"   {_plain(prediction.category)}{value}")
+    claims = [each for each in image.predictions if each.measure != "features"]
     if claims and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
     axes.axis("off")
@@ -111,14 +111,14 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _spread(grids: Sequence[Grid], count: int) -> list[Grid]:
+def _choose_evenly(grids: Sequence[Grid], count: int) -> list[Grid]:
     """Return ``count`` of the grids, evenly spread from the first to the last."""
     if len(grids) <= count:
         return list(grids)
     return [grids[round(i * (len(grids) - 1) / (count - 1))] for i in range(count)]
 
 
-def _cut(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
+def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
     """Return the first tiles of a grid, each with its channel."""
     places = grid.places
     tiles: list[tuple[int, Image.Image]] = []

@@ -88,7 +88,7 @@ def drawing_of_calls(
     names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
     parts.append(_names_below(names, places, base))
     for x, (_, title, anchor) in zip(places, calls, strict=True):
-        parts.append(column(x, step, base, title, anchor))
+        parts.append(column(x, step, base, title=title, anchor=anchor))
     return drawing(label, kind, base + 16 + 7 * max(map(len, names)), parts)
 
 

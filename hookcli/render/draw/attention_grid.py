@@ -64,20 +64,20 @@ def draw_heads(
     top = heading_height(heading) + _CAPTION
     rows = -(-len(maps) // columns)
     canvas = new_canvas(heading, (columns + 1) * step_x - _GAP, rows * step_y)
-    write_text(canvas, _SEEN_NOTE, (MARGIN, top - _CAPTION), NOTE_SIZE, widest)
+    write_text(canvas, _SEEN_NOTE, (MARGIN, top - _CAPTION), size=NOTE_SIZE, width=widest)
     below = top + height + 6
-    write_text(canvas, _BAR_NOTE, (MARGIN, below + _BAR), NOTE_SIZE, widest)
+    write_text(canvas, _BAR_NOTE, (MARGIN, below + _BAR), size=NOTE_SIZE, width=widest)
     ramp = np.linspace(0, 1, width, dtype=np.float32)[None].repeat(_BAR, 0)
     bar = lay_over(np.full((_BAR, width), 60, np.float32), ramp)
-    canvas.photos.append((_framed(shown, mark), (MARGIN, top)))
+    canvas.photos.append((_add_frame(shown, mark), (MARGIN, top)))
     canvas.photos.append((Image.fromarray(bar), (MARGIN, below)))
     for index, (values, label, note) in enumerate(zip(maps, labels, notes, strict=True)):
         x = MARGIN + (1 + index % columns) * step_x
         y = top + index // columns * step_y
-        write_text(canvas, label, (x, y - _CAPTION), NOTE_SIZE, widest)
-        write_text(canvas, note, (x, y + height + 2), NOTE_SIZE, widest)
+        write_text(canvas, label, (x, y - _CAPTION), size=NOTE_SIZE, width=widest)
+        write_text(canvas, note, (x, y + height + 2), size=NOTE_SIZE, width=widest)
         pixels = lay_over(grey, _shares(values, size))
-        canvas.photos.append((_framed(Image.fromarray(pixels), mark), (x, y)))
+        canvas.photos.append((_add_frame(Image.fromarray(pixels), mark), (x, y)))
     return canvas
 
 
@@ -120,7 +120,7 @@ def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.fl
     return shares
 
 
-def _framed(image: Image.Image, mark: tuple[float, float, float, float] | None) -> Image.Image:
+def _add_frame(image: Image.Image, mark: tuple[float, float, float, float] | None) -> Image.Image:
     """Return a copy of a picture with a frame around a part of it."""
     framed = image.copy()
     if mark is not None:

@@ -233,13 +233,13 @@ def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
     shape = (heading_height(heading) + height + MARGIN, inner + 2 * MARGIN)
     canvas = Canvas(np.full(shape, BACKGROUND, np.uint8))
     for index, (line, size) in enumerate(lines):
-        write_text(canvas, line, (MARGIN, MARGIN + index * _TITLE_ROW), size, inner)
+        write_text(canvas, line, (MARGIN, MARGIN + index * _TITLE_ROW), size=size, width=inner)
     return canvas
 
 
-def write_text(canvas: Canvas, text: str, at: tuple[int, int], size: int, width: int) -> None:
+def write_text(canvas: Canvas, text: str, at: tuple[int, int], *, size: int, width: int) -> None:
     """Write one line with its upper left corner at ``at``, (x, y), cut at ``width`` pixels."""
-    canvas.texts.append(Text(text, *at, size, width))
+    canvas.texts.append(Text(text, *at, size=size, width=width))
 
 
 def measure_text(text: str, size: int) -> int:

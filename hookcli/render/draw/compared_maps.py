@@ -36,7 +36,8 @@ class ComparedMaps:
         a: the feature maps of A, (K, h, w), as means over squares if they are large; for bars,
             (1, 1, n).
         b: the feature maps or bars of B, like those of A.
-        apart: the feature maps or bars of B - A; of each square and bar, the largest difference.
+        difference: the feature maps or bars of B - A; of each square and bar, the largest
+            difference.
         low: the smallest finite value of A and B, (K,).
         high: the largest finite value of A and B, (K,).
         largest: the largest finite magnitude of B - A, (K,).
@@ -47,7 +48,7 @@ class ComparedMaps:
 
     a: Values
     b: Values
-    apart: Values
+    difference: Values
     low: Values
     high: Values
     largest: Values
@@ -72,8 +73,8 @@ def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout)
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
         one, two = (each.astype(np.complex128 if is_complex else np.float64) for each in (a, b))
-        apart = np.where(a == b, 0, two - one)  # equal infinities do not differ
-        values: Any = tuple(np.abs(each) if is_complex else each for each in (one, two, apart))
+        difference = np.where(a == b, 0, two - one)  # equal infinities do not differ
+        values: Any = tuple(np.abs(each) if is_complex else each for each in (one, two, difference))
     compared = _take_drawn(values, layout)
     if is_complex:
         return replace(compared, notes=(*compared.notes, _COMPLEX_NOTE))
@@ -81,19 +82,19 @@ def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout)
 
 
 def _take_drawn(values: tuple[Values, ...], layout: Layout) -> ComparedMaps:
-    one, two, apart = values
+    one, two, difference = values
     if not layout.is_spatial:
         return _take_bars(values, layout.channel_axis)
     notes = []
     if (axis := layout.frame_axis) is not None:
-        frame = _worst(apart, axis)
-        notes.append(f"the frame that differs most, {frame + 1} of {apart.shape[axis]}")
-        one, two, apart = (np.take(each, frame, axis) for each in (one, two, apart))
-    others = tuple(_other_tokens(each, layout) for each in (one, two, apart))
+        frame = _worst(difference, axis)
+        notes.append(f"the frame that differs most, {frame + 1} of {difference.shape[axis]}")
+        one, two, difference = (np.take(each, frame, axis) for each in (one, two, difference))
+    others = tuple(_other_tokens(each, layout) for each in (one, two, difference))
     if others[2].size and (token_difference := _largest(others[2].reshape(1, -1))[0]):
         tokens = _tokens_differ(others[2], ", which")
         notes.append(f"not shown: {tokens} by up to {token_difference:.3g}")
-    maps = tuple(_as_maps(each, layout) for each in (one, two, apart))
+    maps = tuple(_as_maps(each, layout) for each in (one, two, difference))
     scores = _scores(maps[2].reshape(len(maps[2]), -1))
     if others[2].size and not scores.any():
         return _take_bars(others, layout.channel_axis, tokens=_tokens_differ(others[2]))
@@ -109,26 +110,26 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
         f"all {len(scores):,}" if differing == len(scores) else f"{differing:,} of {len(scores):,}"
     )
     notes = [f"{count} channels differ{shown}", *notes]
-    one, two, apart = (each[channels] for each in maps)
+    one, two, difference = (each[channels] for each in maps)
     both = np.concatenate([one, two], 2).reshape(len(channels), -1)
     low, high = _finite_range(both)
-    flat = apart.reshape(len(channels), -1)
-    factor = max(1, -(-max(apart.shape[1:]) // TILE))
+    flat = difference.reshape(len(channels), -1)
+    factor = max(1, -(-max(difference.shape[1:]) // TILE))
     if factor > 1:
         notes.append(
-            f"maps of {apart.shape[1]}x{apart.shape[2]}: a pixel is the mean of "
+            f"maps of {difference.shape[1]}x{difference.shape[2]}: a pixel is the mean of "
             f"{factor}x{factor} values, and in B - A the largest of them"
         )
     return ComparedMaps(
         _shrink(one, factor),
         _shrink(two, factor),
-        _shrink_to_largest(apart, factor),
-        low,
-        high,
-        _largest(flat),
-        (~np.isfinite(flat)).sum(1),
-        channels,
-        tuple(notes),
+        _shrink_to_largest(difference, factor),
+        low=low,
+        high=high,
+        largest=_largest(flat),
+        broken=(~np.isfinite(flat)).sum(1),
+        channels=channels,
+        notes=tuple(notes),
     )
 
 
@@ -147,25 +148,25 @@ def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -
     noun = "channel" if run > 1 else "value"
     count = total // run
     run *= max(1, -(-count // MOST_BARS))
-    one, two, apart = (each.reshape(1, 1, -1) for each in values)
+    one, two, difference = (each.reshape(1, 1, -1) for each in values)
     starts = np.arange(0, total, run)
     one, two = _means(one, starts), _means(two, starts)
     low, high = _finite_range(np.concatenate([one, two], 2)[0])
-    flat = apart[0]
+    flat = difference[0]
     scores = _scores(flat.reshape(count, -1))
     differing = f"{int((scores > 0).sum()):,} of {count:,} {noun}s"
     most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
-    said = f"only {tokens}: in {differing}" if tokens else f"{differing} differ"
+    subject = f"only {tokens}: in {differing}" if tokens else f"{differing} differ"
     return ComparedMaps(
         one,
         two,
-        _extremes(apart, starts, 2),
-        low,
-        high,
-        _largest(flat),
-        (~np.isfinite(flat)).sum(1),
-        np.zeros(0, np.int64),
-        (f"{said}, {most}", _bars_note(count, total, run)),
+        _extremes(difference, starts, 2),
+        low=low,
+        high=high,
+        largest=_largest(flat),
+        broken=(~np.isfinite(flat)).sum(1),
+        channels=np.zeros(0, np.int64),
+        notes=(f"{subject}, {most}", _bars_note(count, total, run)),
     )
 
 
@@ -182,8 +183,8 @@ def _bars_note(count: int, total: int, run: int) -> str:
     )
 
 
-def _worst(apart: Values, axis: int) -> int:
-    rows = np.moveaxis(apart, axis, 0)
+def _worst(difference: Values, axis: int) -> int:
+    rows = np.moveaxis(difference, axis, 0)
     return int(np.argmax(_scores(rows.reshape(len(rows), -1))))
 
 
@@ -205,9 +206,9 @@ def _other_tokens(values: Values, layout: Layout) -> Values:
 def _tokens_differ(others: Values, which: str = "") -> str:
     """Say that tokens (1, n, C) differ, which have no place on the image."""
     count = others.shape[1]
-    is_one = count == 1
-    noun = "the class token" if is_one else f"the {count} tokens that are no patches"
-    return f"{noun}{which} differ{'s' * is_one}"
+    if count == 1:
+        return f"the class token{which} differs"
+    return f"the {count} tokens that are no patches{which} differ"
 
 
 def _scores(rows: Values) -> Values:

@@ -43,7 +43,7 @@ _HALF = 60  # levels of tide on either side of zero
 # Levels of ember; of the LEVELS + 1 in all, two are kept for values that are not finite.
 _EMBERS = LEVELS - 1 - (2 * _HALF + 1)
 _ZERO = _EMBERS + _HALF
-_NOT_FINITE, _NOT_FINITE_APART = LEVELS - 1, LEVELS
+_NOT_FINITE, _NOT_FINITE_DIFFERENCE = LEVELS - 1, LEVELS
 _HEADS = ("A", "B", "B - A")
 _COLUMNS = 2  # fits a page without being made smaller, which would make the labels too small
 _GAP, _BETWEEN, _LABEL = 3, 20, 16
@@ -84,7 +84,7 @@ def list_labels(compared: ComparedMaps) -> list[str]:
         return _list_bar_labels(compared)
     columns = (compared.channels, compared.low, compared.high, compared.largest, compared.broken)
     return [
-        f"channel {channel}:  {low:.3g} to {high:.3g},  {apart_text(largest, broken)}"
+        f"channel {channel}:  {low:.3g} to {high:.3g},  {difference_text(largest, broken)}"
         for channel, low, high, largest, broken in zip(*(c.tolist() for c in columns), strict=True)
     ]
 
@@ -92,9 +92,9 @@ def list_labels(compared: ComparedMaps) -> list[str]:
 def _list_bar_labels(compared: ComparedMaps) -> list[str]:
     low, high = _bar_range(compared)
     largest = float(compared.largest[0])
-    apart = apart_text(largest, int(compared.broken[0]))
+    difference = difference_text(largest, int(compared.broken[0]))
     both = f"{low:.3g} to {high:.3g}"
-    ranges = (both, both, f"{0 - largest:.3g} to {largest:.3g},  {apart}")  # 0 - 0 is not -0
+    ranges = (both, both, f"{0 - largest:.3g} to {largest:.3g},  {difference}")  # 0 - 0 is not -0
     return [f"{head}   {each}" for head, each in zip(_HEADS, ranges, strict=True)]
 
 
@@ -103,7 +103,7 @@ def _bar_range(compared: ComparedMaps) -> tuple[float, float]:
     return min(0.0, float(compared.low[0])), max(0.0, float(compared.high[0]))
 
 
-def apart_text(largest: float, broken: int) -> str:
+def difference_text(largest: float, broken: int) -> str:
     """Return how far two channels are apart, in words."""
     places = f"not finite in {broken:,} place{'' if broken == 1 else 's'}"
     if broken:
@@ -130,10 +130,10 @@ def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     ]
     for index, label in enumerate(labels):
         x, y = MARGIN + index % _COLUMNS * step_x, top + index // _COLUMNS * step_y
-        write_text(canvas, label, (x, y), NOTE_SIZE, widest)
+        write_text(canvas, label, (x, y), size=NOTE_SIZE, width=widest)
         for place, (head, levels) in enumerate(zip(_HEADS, maps, strict=True)):
             left, upper = x + place * (width + _GAP), y + 2 * _LABEL
-            write_text(canvas, head, (left, y + _LABEL), NOTE_SIZE, width)
+            write_text(canvas, head, (left, y + _LABEL), size=NOTE_SIZE, width=width)
             canvas.pixels[upper : upper + height, left : left + width] = levels[index]
     return canvas
 
@@ -146,10 +146,12 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     step = _BAND + _LABEL + 10
     canvas = new_canvas(heading, compared.a.shape[2] * thick, 3 * step)
     labels, scales = list_labels(compared), (both, both, (-largest, largest))
-    values = (compared.a[0], compared.b[0], compared.apart[0])
+    values = (compared.a[0], compared.b[0], compared.difference[0])
     for place, levels in enumerate(_to_levels(compared, signed=signed)):
         y = heading_height(heading) + place * step
-        write_text(canvas, labels[place], (MARGIN, y), NOTE_SIZE, canvas.size[0] - 2 * MARGIN)
+        write_text(
+            canvas, labels[place], (MARGIN, y), size=NOTE_SIZE, width=canvas.size[0] - 2 * MARGIN
+        )
         band = _band(values[place][0], levels[0, 0], *scales[place]).repeat(thick, 1)
         canvas.pixels[y + _LABEL : y + _LABEL + _BAND, MARGIN : MARGIN + band.shape[1]] = band
     return canvas
@@ -166,27 +168,27 @@ def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels,
     elif compared.is_flat:
         one, two = (_from_zero(each, largest_of_both) for each in (compared.a, compared.b))
     else:
-        one, two = (_between(each, low, high) for each in (compared.a, compared.b))
-    return one, two, _around_zero(compared.apart, largest)
+        one, two = (_scale_range(each, low, high) for each in (compared.a, compared.b))
+    return one, two, _around_zero(compared.difference, largest)
 
 
-def _between(values: Values, low: Values, high: Values) -> Pixels:
+def _scale_range(values: Values, low: Values, high: Values) -> Pixels:
     half = np.where(high > low, high / 2 - low / 2, 1)  # halves cannot overflow
-    return _marked((values / 2 - low / 2) / half * (_EMBERS - 1), _NOT_FINITE)
+    return _round_levels((values / 2 - low / 2) / half * (_EMBERS - 1), _NOT_FINITE)
 
 
 def _from_zero(values: Values, largest: Values) -> Pixels:
     """Return levels of bars: bars of equal length have the same colour."""
     share = np.abs(values) / np.where(largest > 0, largest, 1)
-    return _marked(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
+    return _round_levels(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
 
 
 def _around_zero(values: Values, largest: Values) -> Pixels:
     levels = values / np.where(largest > 0, largest, 1) * _HALF + _ZERO
-    return _marked(levels, _NOT_FINITE_APART)
+    return _round_levels(levels, _NOT_FINITE_DIFFERENCE)
 
 
-def _marked(levels: Values, mark: int) -> Pixels:
+def _round_levels(levels: Values, mark: int) -> Pixels:
     finite = np.isfinite(levels)
     return np.where(finite, np.where(finite, levels, 0).round(), mark).astype(np.uint8)
 

@@ -52,9 +52,9 @@ def draw_grid(
     canvas = new_canvas(heading, whole, -(-count // columns) * step_y)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         y, x = top + index // columns * step_y, MARGIN + index % columns * step_x
-        write_text(canvas, label, (x, y - LABEL_ROW), LABEL_SIZE, step_x)
+        write_text(canvas, label, (x, y - LABEL_ROW), size=LABEL_SIZE, width=step_x)
         canvas.pixels[y : y + height, x : x + width] = cell
-    return canvas, Places(MARGIN, top, width, height, step_x, step_y, columns)
+    return canvas, Places(MARGIN, top, width, height, step_x=step_x, step_y=step_y, columns=columns)
 
 
 def draw_maps(levels: Pixels, columns: int) -> Pixels:
@@ -85,7 +85,7 @@ def draw_bars(
     for row in range(rows):
         y = heading_height(heading) + row * (_BAR_HEIGHT + LABEL_ROW + _GAP)
         shown = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
-        write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), LABEL_SIZE, width)
+        write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), size=LABEL_SIZE, width=width)
         strip = _bar_strip(shown, low, span, max(2, thick), signed=signed)
         rows_of_strip = slice(y + LABEL_ROW, y + LABEL_ROW + _BAR_HEIGHT)
         canvas.pixels[rows_of_strip, MARGIN : MARGIN + strip.shape[1]] = strip
@@ -116,7 +116,17 @@ def draw_sheet(
             canvas.add(block, x, y)
             count, high, wide = next(shapes)
             top = y + 2 * LABEL_ROW
-            places.append(Places(x, top, wide, high, wide + _GAP, high + _GAP, max(1, count)))
+            places.append(
+                Places(
+                    x,
+                    top,
+                    wide,
+                    high,
+                    step_x=wide + _GAP,
+                    step_y=high + _GAP,
+                    columns=max(1, count),
+                )
+            )
             y += block.size[1]
         x += width
     return canvas, places
@@ -156,13 +166,13 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
     texts = [(name, NOTE_SIZE), *((label, LABEL_SIZE) for label in labels[:1])]
     whole = max(count * (width + _GAP), *(measure_text(*text) for text in texts))
     row = Canvas(np.full((height + 2 * LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8))
-    write_text(row, name, (0, 0), NOTE_SIZE, whole)
+    write_text(row, name, (0, 0), size=NOTE_SIZE, width=whole)
     room = width + _GAP if count > 1 else whole
     widest = max((measure_text(label, LABEL_SIZE) for label in labels), default=0)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         x = index * (width + _GAP)
         if widest <= room:  # half a number would be another one
-            write_text(row, label, (x, LABEL_ROW + 1), LABEL_SIZE, room)
+            write_text(row, label, (x, LABEL_ROW + 1), size=LABEL_SIZE, width=room)
         row.pixels[2 * LABEL_ROW : 2 * LABEL_ROW + height, x : x + width] = cell
     return row
 

@@ -79,7 +79,13 @@ class GridWriter:
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
         """Write a map over what the network saw, at once; its colours are always ``ember``."""
-        write_picture(self.write, file, canvas, load_palette(EMBER, self.style.theme), self.style)
+        write_picture(
+            self.write,
+            file,
+            canvas,
+            palette=load_palette(EMBER, self.style.theme),
+            style=self.style,
+        )
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
         """Return a function that waits until everything queued since the last call is on disk.
@@ -96,7 +102,7 @@ class GridWriter:
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
         canvas, places = render_grid(picture, self.style, self.model)
-        write_picture(self.write, file, canvas, self._palette, self.style)
+        write_picture(self.write, file, canvas, palette=self._palette, style=self.style)
         grid = describe_grid(picture, file, canvas, places)
         return [replace(grid, maps=self._write_maps(picture, places))]
 
@@ -114,12 +120,19 @@ class GridWriter:
             low, high = content.range.tolist()
             error = (high - low) * _ERROR
             shared = (_shorten(low, error), _shorten(high, error))
-        return ChannelMaps(file, size, content.shown, places.columns, self.style.signed, shared)
+        return ChannelMaps(
+            file,
+            size,
+            content.shown,
+            columns=places.columns,
+            signed=self.style.signed,
+            range=shared,
+        )
 
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
         title = self.title_of(image_key)
         canvas, places = render_sheet(title, rows, self.style)
-        write_picture(self.write, file, canvas, self._palette, self.style)
+        write_picture(self.write, file, canvas, palette=self._palette, style=self.style)
         return [
             describe_grid(picture, file, canvas, place)
             for picture, place in zip(rows, places, strict=True)
@@ -154,9 +167,9 @@ def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | 
         picture.image,
         picture.call.id,
         file,
-        canvas.size,
-        places,
-        tuple(content.channels[:shown].tolist()),
+        size=canvas.size,
+        places=places,
+        channels=tuple(content.channels[:shown].tolist()),
         low=tuple(map(_shorten, low, errors)),
         high=tuple(map(_shorten, high, errors)),
         mean=tuple(map(_shorten, mean)),

@@ -79,10 +79,10 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     largest, clip = float(values.max()), float(np.percentile(values, _CLIP))
     end = clip or largest  # the percentile is 0 if fewer than one pixel in a hundred counts
     lightest = f"the {_CLIP}th percentile" if clip else "the largest"
-    said = f"lightest from {lightest} ({end:.3g}) up; largest value {largest:.3g}"
+    scale = f"lightest from {lightest} ({end:.3g}) up; largest value {largest:.3g}"
     glow = _glow(_resize((values / end).clip(0, 1), picture))
     panel = _Panel(glow, "saliency", _glow(_ramp(picture)), f"{end:.3g}")
-    return _draw(picture, panel, [*heading, note, said])
+    return _draw(picture, panel, [*heading, note, scale])
 
 
 def _find_trouble(values: NDArray[np.float32]) -> str:
@@ -143,13 +143,15 @@ def _draw(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) ->
     below = top + height + 4
     columns = 2 if panel else 1
     canvas = new_canvas(heading, columns * (width + _GAP) - _GAP, 2 * _CAPTION + height + _BAR)
-    write_text(canvas, "as the network saw it", (MARGIN, top - _CAPTION), NOTE_SIZE, width)
+    write_text(
+        canvas, "as the network saw it", (MARGIN, top - _CAPTION), size=NOTE_SIZE, width=width
+    )
     canvas.photos.append((picture.resize(size, Image.Resampling.NEAREST), (MARGIN, top)))
     if panel:
-        write_text(canvas, panel.caption, (right, top - _CAPTION), NOTE_SIZE, width)
-        write_text(canvas, "0", (right, below + _BAR + 1), NOTE_SIZE, width)
+        write_text(canvas, panel.caption, (right, top - _CAPTION), size=NOTE_SIZE, width=width)
+        write_text(canvas, "0", (right, below + _BAR + 1), size=NOTE_SIZE, width=width)
         end = right + width - measure_text(panel.end, NOTE_SIZE)
-        write_text(canvas, panel.end, (end, below + _BAR + 1), NOTE_SIZE, width)
+        write_text(canvas, panel.end, (end, below + _BAR + 1), size=NOTE_SIZE, width=width)
         beside, bar = Image.fromarray(panel.pixels), Image.fromarray(panel.bar)
         canvas.photos.append((beside.resize(size, Image.Resampling.NEAREST), (right, top)))
         bar = bar.resize((width, _BAR), Image.Resampling.NEAREST)

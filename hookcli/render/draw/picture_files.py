@@ -20,6 +20,7 @@ def write_picture(
     write: Callable[[str, bytes], str],
     file: str,
     canvas: Canvas,
+    *,
     palette: list[int],
     style: GridStyle,
 ) -> None:

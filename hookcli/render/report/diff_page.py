@@ -28,11 +28,11 @@ class DiffPicture:
 
 
 def render_difference(
-    title: str, said: Sequence[str], comparison: Comparison, pictures: Sequence[DiffPicture]
+    title: str, notes: Sequence[str], comparison: Comparison, pictures: Sequence[DiffPicture]
 ) -> str:
     """Return the page as text; the same values make the same page.
 
-    Its title is the name of the model, and what is ``said`` the verdict, followed by notes.
+    Its title is the name of the model, and ``notes`` begins with the verdict.
     """
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
@@ -40,7 +40,7 @@ def render_difference(
     environment.filters |= {"figure": figure_text, "shape": shape_text, "fact": fact_text}
     return environment.get_template("diff.html.j2").render(
         title=title,
-        said=said,
+        notes=notes,
         comparison=comparison,
         pictures=pictures,
         a=reversible(comparison.a),

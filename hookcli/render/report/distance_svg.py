@@ -31,12 +31,14 @@ def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
     places, step = svg.space_out(len(rows))
     parts = [_legend(rows), _distances(rows, places, step)]
     calls = [(row.call_id, _title(row), anchors[row.rank]) for row in rows]
-    return svg.drawing_of_calls("Distance over depth", "depth apart", parts, _BASE, calls)
+    return svg.drawing_of_calls(
+        "Distance over depth", "depth apart", parts, base=_BASE, calls=calls
+    )
 
 
 def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) -> str:
     tolerances = [_limit(row) for row in rows]
-    known = [value for row in rows if (value := _shown(row.rel_l2))]
+    known = [value for row in rows if (value := _on_axis(row.rel_l2))]
     low, high = find_decades([*known, *filter(None, tolerances)])
 
     def at(value: float) -> float:
@@ -53,7 +55,7 @@ def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) ->
     radius = 3.2 if len(rows) < 100 else 2
     for row, x in zip(rows, places, strict=True):
         kind = "holds" if row.holds else "differs"
-        if value := _shown(row.rel_l2):
+        if value := _on_axis(row.rel_l2):
             parts.append(f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="{kind}"/>')
         elif row.rel_l2 is not None or not row.holds:
             equal = row.rel_l2 == 0 and row.holds
@@ -73,7 +75,7 @@ def _legend(rows: Sequence[DiffRow]) -> str:
         (
             f'<path d="{_CROSS}" class="mark differs"/>',
             "no distance",
-            any(not row.holds and not _shown(row.rel_l2) for row in rows),
+            any(not row.holds and not _on_axis(row.rel_l2) for row in rows),
         ),
         (
             '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>',
@@ -88,10 +90,10 @@ def _legend(rows: Sequence[DiffRow]) -> str:
 
 def _limit(row: DiffRow) -> float | None:
     """Return the tolerance if it is one of the relative L2 and can be drawn."""
-    return _shown(row.tolerance) if row.metric == "rel-l2" else None
+    return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 
-def _shown(value: float | None) -> float | None:
+def _on_axis(value: float | None) -> float | None:
     """Return the value if a logarithmic axis has a place for it, or None."""
     return value if value and math.isfinite(value) else None
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _FIGURES = {name: each.heading for name, each in SHOWN.items()}
 _SHARES = {"change", "sparsity", *(name for name, each in SHOWN.items() if each.unit == "share")}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
-_TOLD_ABOVE = "untrained"  # the finding that the head of the page tells
+_IN_HEAD = "untrained"  # the finding that the head of the page tells
 _TOUCHED = 26  # pixels of a tile
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
@@ -72,7 +72,7 @@ def render_report(
     ``state`` is how the run folder differs from what the run left. With ``read``, which returns
     the content of a file of the run, the page embeds the pictures instead of linking to them.
     """
-    address = _embedded(read) if read else linked
+    address = _embed_files(read) if read else linked
     return _compile_template().render(
         document=document,
         state=state,
@@ -88,7 +88,7 @@ def _compile_template() -> Template:
     environment.filters |= {
         "count_named": count_named,
         "address_part": _address_part,
-        "focused": _focused,
+        "focused": _channels_in_focus,
         "breakable": _breakable,
         "least_width": _least_width,
         "log": math.log,
@@ -114,9 +114,14 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     attention = _attention_data(document, images, address)
     script, contact_script = asset("page.js") + asset("viewer.js"), asset("contact.js")
     attention_script = asset("attention.js")
-    scripts = [script, *[contact_script] * several, *[attention_script] * bool(attention)]
-    styles = ["page.css", "viewer.css"]
-    styles += ["contact.css"] * several + ["attention.css"] * bool(document.attention)
+    scripts, styles = [script], ["page.css", "viewer.css"]
+    if several:
+        scripts.append(contact_script)
+        styles.append("contact.css")
+    if attention:
+        scripts.append(attention_script)
+    if document.attention:
+        styles.append("attention.css")
     shown_calls = [escape.for_page(row.call_id) for row in layers]
     facts: dict[str, object] = {
         "calls": shown_calls,
@@ -126,7 +131,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "first": start,
         "colours": document.colours,
     }
-    pictures = _describe_pictures(document, images, places, address, start)
+    pictures = _describe_pictures(document, images, places, address=address, start=start)
     if several:
         facts["forms"], pictures = share_forms(pictures)
     return {
@@ -137,7 +142,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "contact": make_contact_sheet(document, images, address) if several else None,
         "drawn_images": drawn,
         "may_find_nothing": document.model.task in MAY_FIND_NOTHING,
-        "has_findings": any(finding.rule != _TOLD_ABOVE for finding in document.findings),
+        "has_findings": any(finding.rule != _IN_HEAD for finding in document.findings),
         "top_data": ours(_script_data(top_for_script(document, places, images))),
         "ranked_data": ours(pack_ranked(document, places, images) if several else ""),
         "heats_of": pictures_by_image(
@@ -257,7 +262,7 @@ def _address_part(call_id: str) -> Markup:
     return ours(quote(escape.for_page(call_id), safe=":"))
 
 
-def _focused(grid: Grid) -> list[tuple[int, float | None]]:
+def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
     """Return the first five of the channels that fire more inside the box, with their scores."""
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
@@ -273,7 +278,7 @@ def _least_width(grid: Grid) -> int:
     return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
 
-def _embedded(read: Callable[[str], bytes]) -> Callable[[str], str]:
+def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
         try:

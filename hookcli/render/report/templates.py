@@ -16,7 +16,7 @@ def make_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("hookcli.render.report", "assets"),
         autoescape=True,
-        finalize=_shown,
+        finalize=_escape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -30,7 +30,7 @@ def ours(text: str) -> Markup:
     return Markup(text)  # noqa: S704
 
 
-def _shown(value: object) -> object:
+def _escape(value: object) -> object:
     """Return text with invisible characters, and those that change its direction, written out."""
     return escape.for_page(value) if type(value) is str else value
 

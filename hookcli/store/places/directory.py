@@ -109,7 +109,7 @@ class Directory(Folder):
 
         What a killed writer left under that name must be removed first.
         """
-        with self._writing(name), self._parent(name, make=True) as (parent, last):
+        with self._explain(name), self._parent(name, make=True) as (parent, last):
             descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
             try:
                 with os.fdopen(descriptor, "wb") as stream:
@@ -134,7 +134,11 @@ class Directory(Folder):
         Raises:
             OutputError: a folder in the name is a link or a file, or may not be searched.
         """
-        with self._writing(name), suppress(FileNotFoundError), self._parent(name) as (parent, last):
+        with (
+            self._explain(name),
+            suppress(FileNotFoundError),
+            self._parent(name) as (parent, last),
+        ):
             return _to_entry(os.stat(last, dir_fd=parent, follow_symlinks=False))
         return None
 
@@ -156,7 +160,11 @@ class Directory(Folder):
         """Delete a regular file and return whether there was one."""
         if not self.is_file(name):
             return False
-        with self._writing(name), suppress(FileNotFoundError), self._parent(name) as (parent, last):
+        with (
+            self._explain(name),
+            suppress(FileNotFoundError),
+            self._parent(name) as (parent, last),
+        ):
             os.unlink(last, dir_fd=parent)
             return True
         return False
@@ -198,7 +206,7 @@ class Directory(Folder):
             os.close(current)
 
     @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
+    def _explain(self, name: str) -> Iterator[None]:
         """Return a ``with`` block that says why a file could not be written or deleted."""
         try:
             yield

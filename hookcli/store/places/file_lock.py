@@ -38,12 +38,12 @@ class FileLock(Lock):
     def check(self) -> None:
         """Do nothing: such a lock cannot be lost."""
 
-    def write_request(self, text: bytes, begun: bytes | None) -> None:
+    def write_request(self, text: bytes, old: bytes | None) -> None:
         """Write ``run.json``; at no moment is a folder that had a request without one.
 
         So it is always known to be that of a run.
         """
-        if not begun:
+        if not old:
             try:
                 write_all(self.descriptor, text)
             except OSError:

@@ -35,8 +35,8 @@ class Lock(Protocol):
     def check(self) -> None:
         """Raise an OutputError if another run may have the lock now."""
 
-    def write_request(self, text: bytes, begun: bytes | None, /) -> None:
-        """Write ``run.json`` as a whole; ``begun`` is its content so far."""
+    def write_request(self, text: bytes, old: bytes | None, /) -> None:
+        """Write ``run.json`` as a whole; ``old`` is its content so far."""
 
     def close(self) -> None:
         """Let the lock go."""

@@ -4,6 +4,9 @@ The files are numbered: ``lock/000001.json``. The owner of the highest number ho
 it deletes the file or has not renewed it for 60 s; then another may create the next number. A
 storage lets only one of several processes create a file, so only one gets the lock. The clocks of
 the machines must agree within some seconds.
+
+A lock that never expires, and that ``--resume`` breaks, would not protect where two runs can meet:
+a job that a cluster restarts has ``--resume`` in its command each time, also while the first lives.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from hookcli.outside.urls import Url
 
 LASTS = 60.0  # seconds without a renewal after which the lock expires
-_RENEWED = 20.0  # seconds between renewals
+_RENEWAL = 20.0  # seconds between renewals
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,14 @@ class Lease(Lock):
         self._closed = threading.Event()
         threading.Thread(target=self._keep, daemon=True).start()
 
-    def write_request(self, text: bytes, _begun: bytes | None) -> None:
+    def write_request(self, text: bytes, _old: bytes | None) -> None:
         self._write(REQUEST, text)
 
     def check(self) -> None:
         """Raise if the lock was not renewed in time, or was taken."""
-        loss = self._loss or "it was not renewed in time" * (time.time() > self._holder.expires)
+        loss = self._loss
+        if not loss and time.time() > self._holder.expires:
+            loss = "it was not renewed in time"
         if loss:
             raise OutputError(
                 f"the lock of {str(self._path)!r} was lost: {loss}",
@@ -97,7 +102,7 @@ class Lease(Lock):
             while True:
                 newest = refuse_locked(self._path)
                 file = self._path / lock_file(newest + 1)
-                self._holder = _renewed(self._holder)
+                self._holder = _extend(self._holder)
                 try:
                     storage.create_file(file, encode_escaped(self._holder))
                 except FileExistsError:
@@ -123,7 +128,7 @@ class Lease(Lock):
 
     def _keep(self) -> None:
         """Renew the lock until it is closed or lost."""
-        while not self._closed.wait(_RENEWED) and not self._loss:
+        while not self._closed.wait(_RENEWAL) and not self._loss:
             self._renew()
 
     def _renew(self) -> None:
@@ -134,7 +139,7 @@ class Lease(Lock):
             with contextlib.suppress(OSError):  # it is tried again before it expires
                 self._loss = self._find_loss()
                 if not self._loss:
-                    renewed = _renewed(self._holder)
+                    renewed = _extend(self._holder)
                     file = self._path / lock_file(self._number)
                     storage.write_file(file, encode_escaped(renewed))
                     # If this took long, another run may have seen that the lock had expired.
@@ -194,5 +199,5 @@ def _read(path: Url, number: int) -> Holder | None:
         return Holder("", "", 0.0)
 
 
-def _renewed(holder: Holder) -> Holder:
+def _extend(holder: Holder) -> Holder:
     return replace(holder, expires=time.time() + LASTS)

@@ -59,7 +59,7 @@ class RemoteFolder(Folder):
         return _RewrittenFile(self, name)
 
     def read(self, name: str) -> bytes | None:
-        with _explaining("read", self.path / name), suppress(FileNotFoundError):
+        with _explain("read", self.path / name), suppress(FileNotFoundError):
             return storage.read_file(self.path / name)
         return None
 
@@ -67,18 +67,18 @@ class RemoteFolder(Folder):
         return storage.read_file(self.path / name, start, stop)
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        with _explaining("read", self.path):
+        with _explain("read", self.path):
             yield from storage.read_files([self.path / name for name in names])
 
     def write(self, name: str, data: bytes) -> str:
-        with _explaining("write", self.path / name):
+        with _explain("write", self.path / name):
             storage.write_file(self.path / name, data)
         if self._listed is not None:
             self._listed[name] = len(data)
         return name
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
-        with _explaining("write", self.path):
+        with _explain("write", self.path):
             storage.write_files({self.path / name: data for name, data in files.items()})
         if self._listed is not None:
             self._listed |= {name: len(data) for name, data in files.items()}
@@ -100,7 +100,7 @@ class RemoteFolder(Folder):
 
     def remove(self, names: Iterable[str]) -> None:
         names = sorted(names)
-        with _explaining("write", self.path):
+        with _explain("write", self.path):
             storage.remove_files([self.path / name for name in names])
         for name in names:
             if self._listed is not None:
@@ -123,7 +123,7 @@ class RemoteFolder(Folder):
     def _list(self) -> dict[str, int]:
         """Return the sizes of all files in the folder, except those of locks."""
         if self._listed is None:
-            with _explaining("read", self.path):
+            with _explain("read", self.path):
                 files = storage.list_files(self.path)
             self._listed = {name: size for name, size in files.items() if not is_lock(name)}
         return self._listed
@@ -145,7 +145,7 @@ class _RewrittenFile(Log):
 
 
 @contextmanager
-def _explaining(verb: str, place: Url) -> Iterator[None]:
+def _explain(verb: str, place: Url) -> Iterator[None]:
     """Return a ``with`` block that says which file or folder could not be read or written."""
     try:
         yield

@@ -48,7 +48,7 @@ def test_text_is_drawn_over_the_background_alone():
     """Five lines of a tile below the upper edge of the text keep their level."""
     canvas = Canvas(np.full((20, 60), BACKGROUND, np.uint8))
     canvas.pixels[5:10] = 7
-    write_text(canvas, "grape", (0, 0), 12, 60)
+    write_text(canvas, "grape", (0, 0), size=12, width=60)
     drawn = np.asarray(canvas.to_image(load_palette("ember")))
     assert (drawn[5:10] == 7).all()
     assert (drawn[10:] > BACKGROUND).any()
@@ -56,7 +56,7 @@ def test_text_is_drawn_over_the_background_alone():
 
 def test_a_picture_put_on_another_takes_its_text_along():
     whole, block = new_canvas(["title"], 60, 40), Canvas(np.full((20, 30), BACKGROUND, np.uint8))
-    write_text(block, "word", (2, 3), 10, 30)
+    write_text(block, "word", (2, 3), size=10, width=30)
     whole.add(block, 20, 15)
     _, text = whole.texts
     assert (text.words, text.x, text.y) == ("word", 22, 18)

@@ -64,7 +64,7 @@ def test_the_same_picture_is_the_same_bytes(form):
 def test_the_png_is_always_written_and_another_format_beside_it(form, files):
     written = {}
     style = GridStyle(format=form)
-    write_picture(written.__setitem__, "a/1_b.png", picture(), PALETTE, style)
+    write_picture(written.__setitem__, "a/1_b.png", picture(), palette=PALETTE, style=style)
     assert list(written) == files
     assert written["a/1_b.png"].startswith(b"\x89PNG")
 
@@ -76,15 +76,15 @@ def parse(svg):
 def picture():
     """A title and a tile under its label."""
     canvas = new_canvas(["conv1   $net$ <cat>"], 40, 30)
-    write_text(canvas, "0", (10, 44), 10, 40)
+    write_text(canvas, "0", (10, 44), size=10, width=40)
     canvas.pixels[56:60, 10:20] = np.arange(10, dtype=np.uint8) * 20
     return canvas
 
 
 def test_text_that_is_cut_in_the_png_is_cut_in_the_svg_too():
     whole, cut = (new_canvas(["t"], 80, 30) for _ in range(2))
-    write_text(whole, "1234", (10, 44), 10, 60)
-    write_text(cut, "1234", (10, 44), 10, 6)
+    write_text(whole, "1234", (10, 44), size=10, width=60)
+    write_text(cut, "1234", (10, 44), size=10, width=6)
     palette = load_palette("ember")
     assert b"clip-path=" not in to_vector(whole, palette, "svg")
     assert b"clip-path=" in to_vector(cut, palette, "svg")
