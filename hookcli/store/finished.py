@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hookcli.outside.urls import Place
 
-_RUN_AGAIN = "start again with --overwrite, or choose another -o"
+_RUN_AGAIN = "start again with `overwrite=True`, or choose another `out`"
 
 
 def replace_page(path: Place, page: bytes) -> Place:
@@ -48,7 +48,7 @@ def replace_page(path: Place, page: bytes) -> Place:
             if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
                 raise OutputError(
                     f"{str(path / PAGE)!r} is not known to be of the run, and would be overwritten",
-                    "move it away, or run hookcli inspect again",
+                    "move it away, or run `InspectConfig` again",
                 )
             folder.remove_partial(held.begun)
             folder.write(PAGE, page)
@@ -98,16 +98,16 @@ def finish_resume(
             wanted["model"] = {**begun.model, "sha256": weights_sha256}
         for difference in list_differences(done, wanted):
             raise RequestError(
-                f"--resume: the run in {str(path)!r} was done {difference}",
-                "choose another folder with -o, or start again with --overwrite",
+                f"`resume`: the run in {str(path)!r} was done {difference}",
+                "choose another folder with `out`, or start again with `overwrite=True`",
             )
         if images and (difference := _compare_images(begun, images)):
             raise RequestError(
-                f"--resume: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
+                f"`resume`: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
             )
         for damage in list_damage(held.complete.sizes, open_files(path).measure).values():
             raise RequestError(
-                f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
+                f"`resume`: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )
         left = {
             name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)
