@@ -53,7 +53,7 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
     if config.machine.cluster is not None:
         raise RequestError(
             "inspect_images runs on this machine alone",
-            "a run on a cluster is for the command line",
+            "leave `cluster` out; the command line can use one",
         )
     return run(prepare_run(config))
 

@@ -583,8 +583,10 @@ def test_runs_of_different_models(refused):
     replace(run_of(conv=[3, 4]), model={"name": "other"}).write("b")
     assert refused("a", "b") == (
         "'a' is of toy, and 'b' of other",
-        "these are different models: "
-        "choose how to pair their calls with --match id or --match order",
+        (
+            "these are different models: "
+            "choose how to pair their calls with --match id or --match order"
+        ),
     )
 
 
