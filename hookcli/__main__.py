@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import os
@@ -19,8 +20,10 @@ from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.help import WIDTH, PanelCommand
 from hookcli.cli.output import console
+from hookcli.cli.wording import to_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
 # Typer has its own copy of click, whose base class of errors is reached in this way.
@@ -162,28 +165,51 @@ def _report_bug(
     console.print_error("this is a bug in hookcli", "please report it with the lines above")
 
 
+def _report_error(code: int, message: str, hint: str = "") -> int:
+    """Report what ends the command, and return its exit code.
+
+    With ``--format json`` or ``jsonl`` it is also a document on stdout.
+    """
+    message, hint = to_words(message), to_words(hint)
+    console.print_error(message, hint)
+    output_format = _find_format(sys.argv[1:])
+    if output_format in ("json", "jsonl") and console.is_unused():
+        from hookcli.cli.output.table import print_error_document
+
+        with contextlib.suppress(errors.OutputError):  # the first error counts
+            print_error_document(code, message, hint, output_format)
+    return code
+
+
+def _find_format(words: Sequence[str]) -> str:
+    """Return what ``--format`` says last; empty if the words do not have it."""
+    given = [
+        word.partition("=")[2] or following
+        for word, following in zip(words, (*words[1:], ""), strict=True)
+        if word.partition("=")[0] == "--format"
+    ]
+    return given[-1] if given else ""
+
+
 def _report_interrupt() -> int:
-    console.print_error("interrupted")
-    return errors.INTERRUPTED
+    return _report_error(errors.INTERRUPTED, "interrupted")
 
 
 def _run() -> int:
     stdout = sys.stdout
+    console.begin_data()
     try:
         code = app(args=sys.argv[1:], standalone_mode=False)
     except errors.HookcliError as error:
-        console.print_error(error.message, error.hint)
-        return error.exit_code
+        return _report_error(error.exit_code, error.message, error.hint)
     except _ClickError as error:
         # Typer's messages may have line breaks, and it puts words before the text of a ValueError.
         message = " ".join(error.format_message().split()).replace(": Value error, ", ": ", 1)
-        console.print_error(*_explain(error, message))
-        return errors.RequestError.exit_code
+        return _report_error(errors.RequestError.exit_code, *_explain(error, message))
     except OSError as error:
         if error.errno != ENOSPC:
             raise
-        console.print_error("cannot write to stdout: no space left")
-        return errors.OutputError.exit_code
+        return _report_error(errors.OutputError.exit_code, "cannot write to stdout: no space left")
     except (KeyboardInterrupt, typer.Abort):
         return _report_interrupt()
     except SystemExit as leave:

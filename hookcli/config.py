@@ -199,8 +199,8 @@ class SaveStyle:
     """
 
     UNASKED: ClassVar[tuple[str, str]] = (
-        "--pool, --tensor-dtype and --tensor-channels are for --save tensors",
-        "add --save tensors",
+        "`pool`, `save.dtype` and `save.channels` are for `tensors.save`",
+        "add `tensors.save`",
     )
 
     pool: Annotated[
@@ -537,7 +537,10 @@ class ClusterRequest:
         gpus: None for one if the model runs on a GPU.
     """
 
-    UNASKED: ClassVar[tuple[str, str]] = ("{option} is for runs on a cluster", "add --cluster auto")
+    UNASKED: ClassVar[tuple[str, str]] = (
+        "{option} is for runs on a cluster",
+        "add `cluster=ClusterRequest('auto')`",
+    )
 
     address: Annotated[
         str, Flag("--cluster auto|ADDRESS", "Run on a Ray cluster; auto starts one here.")
@@ -576,8 +579,8 @@ class AttentionRequest:
     """
 
     UNASKED: ClassVar[tuple[str, str]] = (
-        "--patch, --rollout and --save attention are for attention that is computed",
-        "add --attention all",
+        "`patch`, `rollout` and `tensors.attention` are for attention that is computed",
+        "add `attention=AttentionRequest(('all',))`",
     )
 
     layers: Annotated[

@@ -18,7 +18,9 @@ HookcliError
 ├── OutputError               5   a file could not be written, or the folder is protected or in use
 └── InterruptError          130   Ctrl-C ended a command that can be resumed
 
-The message is one line that names the thing; the hint says what to type. Nothing here prints.
+The message is one line that names the thing; the hint says what to do or to type. Both use the
+words of Python, with fields of requests and functions in backticks; ``cli/wording`` makes options
+and commands of these. Nothing here prints.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class HookcliError(Exception):
     def name_image(self, file: str) -> None:
         """Name the image that the error is about, one of several, and hint at leaving it out."""
         self.message = f"{file!r}: {self.message}"
-        self.hint = "; ".join(filter(None, (self.hint, "--on-error skip leaves it out")))
+        self.hint = "; ".join(filter(None, (self.hint, "`on_error='skip'` leaves it out")))
 
 
 def _make_again(kind: type[HookcliError], message: str, hint: str) -> HookcliError:
@@ -123,7 +125,7 @@ class UnknownModelError(RequestError):
     """No model has this name."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        hint = hint_near(name.lower(), known, "list them with: hookcli models")
+        hint = hint_near(name.lower(), known, "list them with: `list_catalog`")
         super().__init__(f"no model is called {name!r}", hint)
 
 
@@ -132,7 +134,9 @@ class NoLayerMatchedError(RequestError):
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
-        listing = f"list them with: hookcli layers MODEL{' --ops' * (noun == 'operation')}"
+        listing = (
+            f"list them with: `survey_layers(MODEL{', operations=True' * (noun == 'operation')})`"
+        )
         hint = hint_near(wanted, dict.fromkeys(known), listing)
         super().__init__(f"no {noun} matches {form!r}", hint)
 
@@ -142,7 +146,7 @@ class FilterSyntaxError(RequestError):
 
 
 class EditSyntaxError(RequestError):
-    """An ``--edit`` cannot be read.
+    """An edit cannot be read.
 
     Args:
         text: the edit as the user wrote it.
@@ -152,7 +156,7 @@ class EditSyntaxError(RequestError):
     """
 
     def __init__(self, text: str, start: int, what: str, hint: str) -> None:
-        super().__init__(f"--edit {text!r}: at position {start + 1}: {what}", hint)
+        super().__init__(f"`edits` {text!r}: at position {start + 1}: {what}", hint)
 
 
 class NoBoxError(RequestError):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import hookcli
+from hookcli.cli import wording
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
@@ -96,6 +97,27 @@ THIRD_PARTY = {
     "typer": {"__main__", "cli"},
     "_typeshed": {"cli", "images", "outside"},
 }
+# Where texts with words of the command line are no messages: the command of a run is made there.
+OF_COMMANDS = {"outside.flags", "records.command", "records.shared_fields"}
+# What messages may say: commands of other programs, the package, and the program as an actor.
+OF_OTHERS = re.compile(
+    r"(pip install|python -c|ray start|ffmpeg -i|pdftoppm -png) .*|-inf\b|module 'hookcli'"
+    r"|(this|version of|later|same|one of|code of) hookcli\b"
+    r"|hookcli (finds|inspects|knows|does|gives)"
+)
+# Sentences that are recorded in documents and on pages, beside the command of the run.
+OF_RECORDS = {
+    "(--equal-nan accepts this)",
+    "; --columns: ",  # a property of CSS
+    "--save WHAT",  # the usage of two options
+    " is made by --edit ",
+    ": --mode as-made runs it as it was made",
+    "no --dtype preserves them",
+    "the gradient of the image was not asked for: use --input-grad",
+}
+RECORDED = re.compile(
+    r"more: --sketch or --save|exact ones: --save|need --model-arg transform_input"
+)
 HEAVY = {"torch", "torchvision", "matplotlib", "rich", "numpy", "PIL", "pyarrow", "jinja2"}
 
 # The files of a run folder whose name is always the same, and those that are folders to us.
@@ -225,6 +247,49 @@ def test_only_main_ends_the_process():
     } == {("__main__", "Exit"), ("__main__", "end_process"), ("cli.memory", "_exit")}
 
 
+def test_sentences_of_the_core_have_no_words_of_the_command_line():
+    """Somebody who called a function types no options; ``cli/wording`` makes them."""
+    assert [
+        f"hookcli.{module.name}:{text.lineno}: {text.value!r}"
+        for module, text in sentences_of_the_core()
+        if has_words_of_the_command_line(text.value)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["--seed must be", "choose another -o", "see hookcli layers MODEL", "hookcli wrote it"]
+)
+def test_words_of_the_command_line_in_a_sentence_would_be_found(text):
+    assert has_words_of_the_command_line(text)
+
+
+def test_what_a_sentence_of_the_core_names_in_backticks_exists():
+    """A field with an option, or a function with a command; others could not be translated."""
+    assert [
+        f"hookcli.{module.name}: {reference[0]}"
+        for module in modules()
+        if module.room not in ("cli", "__main__", "integrations")
+        for text in whole_texts_of(module.tree)
+        for reference in re.finditer(r"`[^`(\\][^`]*`", text)
+        if not is_known(reference[0])
+    ] == []
+
+
+@pytest.mark.parametrize("text", ["`sead`", "`sead=3`", "`save.seed`", "`list_layers(MODEL)`"])
+def test_a_name_of_nothing_in_backticks_would_be_found(text):
+    assert not is_known(text)
+
+
+def test_what_stands_for_a_command_is_defined_in_the_core():
+    defined = {
+        node.name
+        for module in modules()
+        for node in module.tree.body
+        if module.room != "cli" and isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    }
+    assert wording.COMMANDS.keys() - defined == set()
+
+
 def test_nothing_catches_every_exception():
     assert [
         f"hookcli.{module.name}:{node.lineno}"
@@ -322,6 +387,60 @@ def texts_of(tree: ast.AST) -> Iterator[ast.Constant]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
             yield node
+
+
+def sentences_of_the_core() -> Iterator[tuple[Module, ast.Constant]]:
+    """The texts that may be messages: all that are not those of options or of commands.
+
+    Words that stand alone, such as the name of an option, are data: the command of a run is told
+    apart from others by them.
+    """
+    for module in modules():
+        if module.room in ("cli", "__main__", "integrations") or module.name in OF_COMMANDS:
+            continue
+        of_options = {
+            id(part)
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Call) and name_of(node.func) == "Flag"
+            for part in ast.walk(node)
+        }
+        for text in texts_of(module.tree):
+            if (
+                id(text) not in of_options
+                and " " in text.value.strip()
+                and text.value not in OF_RECORDS
+            ):
+                yield module, text
+
+
+def has_words_of_the_command_line(text: str) -> bool:
+    return re.search(
+        r"(^|[\s(])--?[a-z]|\bhookcli\b", OF_OTHERS.sub("", text)
+    ) is not None and not RECORDED.search(text)
+
+
+def whole_texts_of(tree: ast.AST) -> Iterator[str]:
+    """The strings in the code, those in parts as one: a reference may have a value inside it.
+
+    A name that is only known when the program runs is that of a field which is known to exist.
+    """
+    inside = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in node.values
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "VALUE"
+                for part in node.values
+            )
+    yield from (text.value for text in texts_of(tree) if id(text) not in inside)
+
+
+def is_known(reference: str) -> bool:
+    return wording.to_words(reference.replace("`VALUE", "`seed")) != reference
 
 
 def name_of(node: ast.AST) -> str:

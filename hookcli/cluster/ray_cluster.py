@@ -64,8 +64,8 @@ class RayCluster:
             raise RequestError(
                 f"the cluster has no room for a worker of {self._request.cpus} cores"
                 + f" and {self._gpus:g} GPUs" * bool(self._gpus),
-                "give less with --cpus-per-worker and --gpus-per-worker; "
-                "with --cluster-workers nodes are waited for",
+                "give less with `cluster.cpus` and `cluster.gpus`; "
+                "with `cluster.workers` nodes are waited for",
             )
         return room
 
@@ -125,7 +125,7 @@ class RayCluster:
         except (OSError, RuntimeError, ValueError) as error:
             raise RequestError(
                 f"no Ray cluster can be used at {self._request.address!r}: {first_line(error)}",
-                "start one with: ray start --head; or use --cluster auto",
+                "start one with: ray start --head; or use `cluster=ClusterRequest('auto')`",
             ) from error
 
     def _stop_workers(self) -> None:

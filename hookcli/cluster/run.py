@@ -52,7 +52,7 @@ def run_on_cluster(
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
-    totals, model = Chunk(), require_eager(prepared.model, "--cluster")
+    totals, model = Chunk(), require_eager(prepared.model, "`cluster`")
     settings = _pin_model(prepared.settings, model)
     setup = WorkerSetup(
         settings=settings,

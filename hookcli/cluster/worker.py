@@ -57,7 +57,7 @@ class Worker:
             settings = replace(setup.settings, config=config)
             found = FoundImages([setup.first], [])
             asked = prepare_model(config.run, found, config.edited_side, config.at)
-            model = require_eager(asked, "--cluster")
+            model = require_eager(asked, "`cluster`")
             if settings.channels_last:
                 model.loaded.use_channels_last()
             attention = choose_attention(settings, model.loaded, model.sources)

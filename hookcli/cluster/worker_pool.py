@@ -141,5 +141,5 @@ class WorkerPool:
         if deaths > _MOST_DEATHS:
             raise ModelError(
                 "workers are killed repeatedly",
-                "memory may be short: try fewer workers with --cluster-workers, and --resume",
+                "memory may be short: try fewer workers with `cluster.workers`, and `resume=True`",
             )

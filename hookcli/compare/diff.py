@@ -95,11 +95,11 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
         return
     reasons = [row for row in comparison.rows if row.reason]
     if not comparison.rows:
-        raise RequestError("nothing could be compared: no layer was recorded", "choose --layers")
+        raise RequestError("nothing could be compared: no layer was recorded", "choose `layers`")
     if judge.missing:
-        exact = "both with --save tensors for exact figures"
+        exact = "both with `tensors.save` for exact figures"
         needs_tensors = comparison.tolerance.metric in ("max-abs", "mean-abs")
-        hint = f"run {exact}" if needs_tensors else f"run both with --sketch, or {exact}"
+        hint = f"run {exact}" if needs_tensors else f"run both with `sketch=True`, or {exact}"
         raise RequestError(f"nothing could be compared: {judge.missing}", hint)
     ones, others = ([row for row in reasons if row.reason == f"only in {run}"] for run in "AB")
     if len(ones) + len(others) == len(comparison.rows):
@@ -108,11 +108,11 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
         raise RequestError(
             f"no call is in both: {', and '.join(places)}",
             "record the same layers and sides; if layers have other names: "
-            "hookcli diff --match order",
+            "`diff_runs(match='order')`",
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
     alike = "make both runs of the same model, on images of one size"
-    nans = "who made the first NaN or Inf: hookcli inspect MODEL IMAGE --fail-on nan,inf"
+    nans = "who made the first NaN or Inf: `InspectConfig` with `fail_on=('nan', 'inf')`"
     raise RequestError(
         f"nothing could be compared: {first.call_id}: "
         f"{first.reason or 'no place is finite in both'}",
@@ -205,7 +205,8 @@ def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
     if one != two:
         raise RequestError(
             f"{a.name!r} is of {one}, and {b.name!r} of {two}",
-            "to compare two models say what belongs together: --match id, or --match order",
+            "these are different models: "
+            "choose how to pair their calls with `match='id'` or `match='order'`",
         )
 
 
@@ -218,14 +219,14 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
     if not shared:
         raise RequestError(
             f"no image of {a.name!r} is in {b.name!r}: {_some(a.images)} and {_some(b.images)}",
-            "make both runs of the same images; two images: hookcli compare --against image=FILE",
+            "make both runs of the same images; two images: `CompareConfig`",
         )
     for key, other in shared:
         if a.images[key].sha256 != b.images[other].sha256:
             raise RequestError(
                 f"{key!r} is not the same image in both: {a.images[key].file} and "
                 f"{b.images[other].file} have different contents",
-                "make both runs of the same file; two images: hookcli compare --against image=FILE",
+                "make both runs of the same file; two images: `CompareConfig`",
             )
     return shared
 
@@ -273,7 +274,7 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
         raise RequestError(
             f"the tensors of {a.tensor.call_id!r} are {shape_text(one.shape)} in {run_a.name!r}, "
             f"and {shape_text(two.shape)} in {run_b.name!r}",
-            "run both again, with the same options of --save tensors",
+            "run both again, with the same options of `tensors.save`",
         )
     source = " ".join(["tensors", *dict.fromkeys((*run_a.saved, *run_b.saved))])
     return replace(measure_arrays(one, two), source=source)

@@ -94,14 +94,14 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
             f"{name!r} is a file of the run in {str(holder)!r}", "name a file outside of runs"
         )
     if file.is_dir():
-        raise OutputError(f"{name!r} is a folder", "name a file: -o golden.json")
+        raise OutputError(f"{name!r} is a folder", "name a file: `out='golden.json'`")
     try:
         if not file.exists():
             return
         if not file.is_file():
             raise OutputError(
                 f"{name!r} is a device or a pipe, and a golden file would take its place",
-                "name a file, or leave out -o: it then goes to stdout",
+                "name a file, or leave out `out`: it then goes to stdout",
             )
         if overwrite or _is_golden(file):
             return
@@ -109,7 +109,7 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
         raise cannot_write(file, error) from error
     raise OutputError(
         f"{name!r} already exists and is not a golden file",
-        "replace it with --overwrite, or choose another -o",
+        "replace it with `overwrite=True`, or choose another `out`",
     )
 
 
@@ -125,7 +125,7 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
     Raises:
         RequestError: no tensors were saved, or not as they were.
     """
-    again = "run hookcli inspect again, with --sketch"
+    again = "run `InspectConfig` again, with `sketch=True`"
     if not run.calls:
         raise RequestError(f"the run in {str(run.folder)!r} kept no sketches", again)
     for option in SAVED_IN_PART:

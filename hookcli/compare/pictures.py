@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 MOST_PICTURES = 12
 _OURS = b'content="hookcli diff"'  # in the head of every page that is written here
 _PNG = "[0-9][0-9]_*.png"
-_ANOTHER = "choose another folder for --pictures"
-_WHOLE = "run both with --save tensors, whole: without --pool and --tensor-channels"
+_ANOTHER = "choose another folder for `pictures`"
+_WHOLE = "run both with `tensors.save`, whole: without `pool` and `save.channels`"
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
@@ -46,20 +46,20 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
     without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
     if without:
         raise RequestError(
-            f"--pictures needs tensors, and {' and '.join(without)} kept none",
-            "run both with --save tensors",
+            f"`pictures` needs tensors, and {' and '.join(without)} kept none",
+            "run both with `tensors.save`",
         )
     for run in (a, b):
         if run.pooled:
             raise RequestError(
-                f"--pictures needs whole tensors, and {run.name!r} "
+                f"`pictures` needs whole tensors, and {run.name!r} "
                 f"has them with {' '.join(run.pooled)}",
                 _WHOLE,
             )
     if a.saved != b.saved:
         kinds = " and ".join(f"{run.name!r} {' '.join(run.saved) or 'none'}" for run in (a, b))
-        hint = "run both with the same --tensor-dtype"
-        raise RequestError(f"--pictures needs tensors of one kind: {kinds}", hint)
+        hint = "run both with the same `save.dtype`"
+        raise RequestError(f"`pictures` needs tensors of one kind: {kinds}", hint)
     _check_folder(folder)
 
 

@@ -91,7 +91,7 @@ class Tolerance:
     def __post_init__(self) -> None:
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
             if value is not None and not math.isfinite(value):
-                raise RequestError(f"--{name} {value}: not a finite number", f"--{name} 1e-3")
+                raise RequestError(f"`{name}` {value}: not a finite number", f"`{name}=0.001`")
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
         """Return the relative tolerance of a call; the coarsest dtype decides the default."""

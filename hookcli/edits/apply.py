@@ -79,7 +79,7 @@ def check_channels(edit: Edit, count: int, where: str) -> None:
 
 
 def _named(edit: Edit) -> str:
-    return f"--edit {edit.text!r}"
+    return f"`edits` {edit.text!r}"
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:

@@ -208,7 +208,7 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
     second = _WHAT.search(form)
     if second:
         what = "one edit follows another"
-        raise EditSyntaxError(text, start + second.start(1), what, "give --edit once for each")
+        raise EditSyntaxError(text, start + second.start(1), what, "give `edits` once for each")
     if head in _SIDES:
         raise EditSyntaxError(text, start, f"{head!r} is a second side", "write one side")
     hint = f"{_did_you_mean(head, _SIDES)}one of: {', '.join(_SIDES)}"
@@ -265,20 +265,20 @@ def read_prune(text: str) -> Prune:
     number, colon, method = what.partition(":")
     if not equals or not layers:
         raise RequestError(
-            f"--prune {text!r}: it does not say how much", "write LAYERS=AMOUNT: conv=0.3"
+            f"`prunes` {text!r}: it does not say how much", "write LAYERS=AMOUNT: conv=0.3"
         )
     try:
         amount = float(number)
     except ValueError as error:
         raise RequestError(
-            f"--prune {text!r}: {number!r} is not a number", "a share from 0 to 1: conv=0.3"
+            f"`prunes` {text!r}: {number!r} is not a number", "a share from 0 to 1: conv=0.3"
         ) from error
     if not 0 < amount <= 1:
-        raise RequestError(f"--prune {text!r}: the amount is a share, more than 0 and at most 1")
+        raise RequestError(f"`prunes` {text!r}: the amount is a share, more than 0 and at most 1")
     if colon and method not in _METHODS:
         close = difflib.get_close_matches(method, _METHODS)
         raise RequestError(
-            f"--prune {text!r}: {method!r} is not a method",
+            f"`prunes` {text!r}: {method!r} is not a method",
             f"one of: {', '.join(close or _METHODS)}",
         )
     return Prune(layers, amount, method or "l1", text)

@@ -147,7 +147,7 @@ def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
     }
     if not with_weight:
         raise RequestError(
-            f"--prune {asked.text!r}: none of its layers has a weight of its own",
+            f"`prunes` {asked.text!r}: none of its layers has a weight of its own",
             "prune conv or linear",
         )
     for module in with_weight.values():
@@ -165,7 +165,7 @@ def _prune_module(path: str, module: nn.Module, asked: Prune) -> None:
         return
     weight = module.weight
     if isinstance(weight, torch.Tensor) and weight.dim() < 2:
-        raise RequestError(f"--prune {asked.text!r}: the weight of {path} has one axis", "use l1")
+        raise RequestError(f"`prunes` {asked.text!r}: the weight of {path} has one axis", "use l1")
     axis = int(isinstance(module, _TRANSPOSED))  # the axis of the output channels
     _PRUNE_CHANNELS(module, "weight", asked.amount, n=2, dim=axis)
 

@@ -85,8 +85,8 @@ class Edits:
         """
         for text in sorted({each.edit.text for each in self.resolved}.difference(used)):
             raise RequestError(
-                f"--edit {text!r} changed nothing: none of its layers ran or got a gradient",
-                "hookcli layers MODEL shows what runs; only floating-point numbers are changed",
+                f"`edits` {text!r} changed nothing: none of its layers ran or got a gradient",
+                "`survey_layers(MODEL)` shows what runs; only floating-point numbers are changed",
             )
 
 
@@ -130,13 +130,13 @@ def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation])
     views = [each.layer.label for each in operations if each.is_view_of(paths)]
     if views:
         raise RequestError(
-            f"--edit {edit.text!r}: {views[0]} returns a view or a copy of values that others may "
+            f"`edits` {edit.text!r}: {views[0]} returns a view or a copy of values that others may "
             "use too",
             "edit what computes the values",
         )
     if len(modules) < len(chosen) and not edit.side.endswith("output"):
         raise RequestError(
-            f"--edit {edit.text!r}: of an operation only outputs can be changed",
+            f"`edits` {edit.text!r}: of an operation only outputs can be changed",
             "edit the output of the layer that the value comes from",
         )
     for layer in modules if edit.side.endswith("output") else ():

@@ -75,10 +75,10 @@ def select_layers(
     if not chosen:
         if not wanted:
             raise FilterSyntaxError(
-                "no layer filter was given", "for all convolutions: --layers conv"
+                "no layer filter was given", "for all convolutions: `layers=('conv',)`"
             )
         raise RequestError(
-            f"--exclude {', '.join(exclude)} leaves no layer", "exclude fewer layers"
+            f"`exclude` {', '.join(exclude)} leaves no layer", "exclude fewer layers"
         )
     return chosen
 
@@ -104,7 +104,9 @@ def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterato
     """
     for option in options:
         if not option.strip():
-            raise FilterSyntaxError("an empty layer filter", "for all convolutions: --layers conv")
+            raise FilterSyntaxError(
+                "an empty layer filter", "for all convolutions: `layers=('conv',)`"
+            )
         if option.startswith("re:"):
             yield option
             continue

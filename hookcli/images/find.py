@@ -101,7 +101,7 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
     except NotRegularError as error:
         raise RequestError(
             f"cannot read the list {word!r}: it is not a regular file",
-            "what another command writes is read with '-': find . -name '*.png' | hookcli ... -",
+            "pass what another command writes on standard input, whose name is '-'",
         ) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise RequestError(

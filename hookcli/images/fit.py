@@ -33,7 +33,7 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
     more = and_more(len(skipped) - 1, " (and {} more)")
     raise NoImageError(
         f"no image can be used: {first.file!r} {first.reason}{more}",
-        "give one or more image files, for example: hookcli inspect resnet34 photo.jpg",
+        "give one or more image files, for example photo.jpg",
     )
 
 
@@ -111,10 +111,10 @@ def make_fitter(request: ImageRequest, loaded: ModelDescription) -> Fitter:
         NoImageError: the second image of a pair cannot be used.
     """
     if request.clip and loaded.task.frames == 1:
-        raise RequestError(f"{loaded.info.name} takes no clip", "--clip is for video models")
+        raise RequestError(f"{loaded.info.name} takes no clip", "`clip` is for video models")
     if request.pair is not None and not loaded.task.takes_pair:
         raise RequestError(
-            f"{loaded.info.name} takes no pair", "--pair is for raft_large and raft_small"
+            f"{loaded.info.name} takes no pair", "`pair` is for raft_large and raft_small"
         )
     return Fitter(loaded.prepare, _read_pair(request.pair))
 

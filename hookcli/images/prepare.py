@@ -233,7 +233,7 @@ def prepare_images(
             if deaths > 1:
                 raise ModelError(
                     "processes that prepare images are killed repeatedly",
-                    "memory may be short: try --workers 0 and --resume",
+                    "memory may be short: try `workers=0` and `resume=True`",
                 ) from error
             warn("a process that prepared images was killed; it is replaced")
 

@@ -229,7 +229,7 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
     stem, filesystem = Path(file).stem, choose_filesystem(file)
     if filesystem.is_folder(file):
         if not clip_frames:
-            raise UndecodableError("is a directory; a folder of frames needs --clip")
+            raise UndecodableError("is a directory; a folder of frames needs `clip`")
         yield ImageSource(filesystem.name_folder(file), file, kept=_read_clip(file, clip_frames))
     elif _is_tensor_file(file):
         digest, rows = _read_tensor_file(file, *filesystem.find_state(file))

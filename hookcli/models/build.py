@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hookcli.errors import RequestError
-from hookcli.outside.foreign import first_line
+from hookcli.outside.foreign import foreign_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,10 +49,10 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
             raise
         words = ", ".join(f"{key}={value}" for key, value in given.items())
         raise RequestError(
-            f"{request.name} cannot be built with {words}: {first_line(error)}",
-            "trained weights fix these: use --weights random or a file of your own"
+            f"{request.name} cannot be built with {words}: {foreign_line(error)}",
+            "trained weights fix these: use `weights='random'` or a file of your own"
             if arguments.get("weights") is not None
-            else "--model-arg KEY=VALUE goes to the builder of the model",
+            else "`arguments` goes to the builder of the model",
         ) from error
 
 
@@ -65,7 +65,7 @@ def _read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
     reserved = sorted(source.reserved & set(given))
     if reserved:
         raise RequestError(
-            f"--model-arg cannot set {reserved[0]!r}", "choose weights with --weights"
+            f"`arguments` cannot set {reserved[0]!r}", "choose weights with `weights`"
         )
     return {**given, **(source.sizes(request) | given)}
 

@@ -33,7 +33,7 @@ def find_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         is_known = name.partition(":")[0] in ("cpu", "cuda", "mps")
-        hint = "use --device auto or cpu" if is_known else "one of: auto, cpu, cuda, cuda:N, mps"
+        hint = "use `device='auto'` or cpu" if is_known else "one of: auto, cpu, cuda, cuda:N, mps"
         raise DeviceError(f"there is no device {name!r} here", hint) from error
     return device
 

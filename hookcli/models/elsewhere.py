@@ -94,13 +94,12 @@ def _explain_file(name: str) -> RequestError:
     """Return why a file is not the name of a model, and what to type."""
     file = Path(name)
     kind = find_kind(file)
-    command = "hookcli inspect MODEL IMAGE --weights"
     if kind == UNKNOWN:
         return RequestError(f"{name!r} is a file in which hookcli finds no model", _NAMES)
     if kind == WEIGHTS:
         return RequestError(
             f"{name!r} holds weights, and no module to put hooks into",
-            f"name the model, too: {command} {shlex.quote(name)}",
+            f"name the model, too, and give it `weights={name!r}`",
         )
     if kind.model:
         return _explain_code(
@@ -110,15 +109,15 @@ def _explain_file(name: str) -> RequestError:
     if kind.state:
         return RequestError(
             f"{name!r} holds {kind.what}, and no module to put hooks into",
-            f"{save_line(file, kind.state)}; {command} {shlex.quote(weights_name(file))}",
+            f"{save_line(file, kind.state)}; then `weights={weights_name(file)!r}`",
         )
     return RequestError(
         f"{name!r} holds {kind.what}, and hookcli inspects PyTorch modules",
-        "name the code that it was made from: hookcli inspect FILE.py:FUNCTION IMAGE",
+        "name the code that it was made from: FILE.py:FUNCTION",
     )
 
 
 def _explain_code(message: str, code: str) -> RequestError:
     """Return an error that says which line of Python makes the model."""
-    line = f"echo {shlex.quote(code)} > net.py; hookcli inspect net.py:make IMAGE"
+    line = f"echo {shlex.quote(code)} > net.py; the model is then net.py:make"
     return RequestError(message, line)

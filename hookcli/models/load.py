@@ -122,7 +122,7 @@ class LoadedModel(ModelDescription):
                     raise RequestError(
                         f"{self.info.name} has no classifier: it returns features and predicts "
                         "no class",
-                        "--target INDEX for one feature, counted from 0, or --score sum",
+                        "`target=INDEX` for one feature, counted from 0, or `score='sum'`",
                     )
                 scored = score_output(
                     output, style, target, categories, needs_gradient=needs_gradient
@@ -152,7 +152,7 @@ class LoadedModel(ModelDescription):
         if not any(parameter.is_floating_point() for parameter in self.module.parameters()):
             raise RequestError(
                 f"{self.info.name} has no parameter that takes a gradient: is it quantized?",
-                "use the float model, or --input-grad for the gradients of the pixels alone",
+                "use the float model, or `input_grad=True` for the gradients of the pixels alone",
             )
 
     def _require_shapes(self) -> None:
@@ -284,7 +284,7 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",
-            "give it values; for shapes alone: hookcli layers MODEL",
+            "give it values; for shapes alone: `survey_layers(MODEL)`",
         )
     try:
         module = _require_module(request.name, set_mode(module, request.mode))

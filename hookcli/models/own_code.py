@@ -95,7 +95,7 @@ def _make_own(
 def _call_factory(name: str, target: object, arguments: Mapping[str, object]) -> nn.Module:
     if isinstance(target, nn.Module):
         if arguments:
-            raise RequestError(f"{name} is a module already, and takes no --model-arg")
+            raise RequestError(f"{name} is a module already, and takes no `arguments`")
         return target
     if not callable(target):
         kind = type(target).__name__

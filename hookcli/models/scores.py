@@ -46,17 +46,17 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
         index = int(text)
         if index < 0 or (categories and index >= len(categories)):
             known = f"0 to {len(categories) - 1}" if categories else "counted from 0"
-            raise RequestError(f"--target: there is no class {index}", f"classes are {known}")
+            raise RequestError(f"`target`: there is no class {index}", f"classes are {known}")
         return index
     named = [i for i, name in enumerate(categories) if name.lower() == text.lower()]
     if len(named) == 1:
         return named[0]
     if named:
         raise RequestError(
-            f"--target: {len(named)} classes are called {text!r}",
+            f"`target`: {len(named)} classes are called {text!r}",
             f"give the index: {' or '.join(map(str, named))}",
         )
-    raise RequestError(f"--target: no category is called {text!r}", _near(text, categories))
+    raise RequestError(f"`target`: no category is called {text!r}", _near(text, categories))
 
 
 def _near(text: str, categories: Sequence[str]) -> str:
@@ -106,7 +106,7 @@ def score_output(
 
 def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1:
-        raise ModelError(f"--score {style.score}: the score must be one number, as a tensor")
+        raise ModelError(f"`score={style.score!r}`: the score must be one number, as a tensor")
     if needs_gradient and not value.requires_grad:
         raise ModelError(
             "no gradient leads back from the score: the model runs without gradients",
@@ -123,7 +123,7 @@ def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tenso
             return task.score(found, kind, target)
     raise RequestError(
         "hookcli knows no score for an output of this form",
-        "use --score sum, or a function of your own: --score FILE.py:FUNCTION",
+        "use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`",
     )
 
 
@@ -146,11 +146,11 @@ def load_score(text: str) -> Callable[[object, int | None], object]:
         RequestError: there is no function of this name.
     """
     place, _, name = text.rpartition(":")
-    code = ForeignCode(f"--score {text}", hint="try the function in Python first")
+    code = ForeignCode(f"`score={text!r}`", hint="try the function in Python first")
     with code:
         function = getattr(import_code(place), name, None)
     if not callable(function):
-        raise RequestError(f"--score {text}: {place} has no function {name!r}")
+        raise RequestError(f"`score={text!r}`: {place} has no function {name!r}")
 
     def call(output: object, target: int | None) -> object:
         with code:

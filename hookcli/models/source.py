@@ -172,7 +172,7 @@ class Source:
         """
         raise WeightsError(
             f"{request.name} has no pretrained weights that hookcli knows of",
-            "let its own code load them, or pass a file: --weights FILE",
+            "let its own code load them, or pass a file: `weights=FILE`",
         )
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights | None:
@@ -229,7 +229,7 @@ class Source:
         grey = 1 in (len(request.mean or ()), len(request.std or ()))
         if grey and self.is_known:
             raise RequestError(
-                f"{request.name} takes colours: --mean and --std are three numbers each",
+                f"{request.name} takes colours: `mean` and `std` are three numbers each",
                 "one number each is for grey models of your own",
             )
         return replace(

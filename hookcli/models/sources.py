@@ -53,11 +53,11 @@ def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
     if found := fnmatch.filter(names, pattern):
         return tuple(choose_source(name).describe(name) for name in found)
     if fnmatch.filter(names, f"{pattern}*"):
-        raise RequestError(f"no model is called {pattern!r}", f"hookcli models '{pattern}*'")
+        raise RequestError(f"no model is called {pattern!r}", f"`list_catalog({pattern + '*'!r})`")
     for source in SOURCES:
         if source.listing and pattern.startswith(source.library):
             raise RequestError(
-                f"hookcli models lists torchvision's models, not {source.library}'s",
+                f"`list_catalog` lists torchvision's models, not {source.library}'s",
                 f"{source.library}'s: {source.listing}",
             )
     raise UnknownModelError(pattern, names)

@@ -187,7 +187,7 @@ class Detection(Task):
         inside = _resizer_of(module)
         if request.resize is not None or request.interpolation is not None:
             raise RequestError(
-                "a detection model resizes by itself", "--size N, --mean and --std can be changed"
+                "a detection model resizes by itself", "`size=N`, `mean` and `std` can be changed"
             )
         if request.size is not None and inside.fixed_size is not None:
             inside.fixed_size = (request.size, request.size)
@@ -206,7 +206,7 @@ class Detection(Task):
         if module.training:
             raise RequestError(
                 f"{name} needs labelled boxes in training mode, to compute its losses",
-                "--mode eval",
+                "`model.mode='eval'`",
             )
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
@@ -238,7 +238,9 @@ class Detection(Task):
     def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
         """Return the score of the best box, or of the best box of the target's class."""
         if kind != "logit":
-            raise RequestError(f"--score {kind}: boxes have only a score", "leave --score as it is")
+            raise RequestError(
+                f"`score={kind!r}`: boxes have only a score", "leave `score` as it is"
+            )
         labels, scores = found[0]["labels"], found[0]["scores"]
         best = _find_best(labels, scores, target)
         return scores[best], int(labels[best]), "score of the best box"
@@ -265,7 +267,7 @@ def _find_best(labels: Tensor, scores: Tensor, target: int | None) -> int:
     if not len(eligible):
         what = "no box" if target is None else f"no box of class {target}"
         raise NoBoxError(
-            f"the model found {what} in an image", "choose a different --target, or --score sum"
+            f"the model found {what} in an image", "choose a different `target`, or `score='sum'`"
         )
     return int(eligible[int(scores[eligible].argmax())])
 
@@ -304,8 +306,8 @@ class OpticalFlow(Task):
         for name in ("resize", "mean", "std", "interpolation"):
             if getattr(request, name) is not None:
                 raise RequestError(
-                    f"--{name} does nothing to an optical flow model",
-                    "leave it out; --size N can be set",
+                    f"`{name}` does nothing to an optical flow model",
+                    "leave it out; `size=N` can be set",
                 )
         return Preprocessing(self, make(), size=request.size)
 
@@ -356,7 +358,7 @@ class OpticalFlow(Task):
         """Return the mean length of the last flow, in pixels."""
         if target is not None or kind != "logit":
             raise RequestError(
-                "an optical flow has no classes", "leave --target and --score as they are"
+                "an optical flow has no classes", "leave `target` and `score` as they are"
             )
         return found.norm(dim=1).mean(), None, "mean flow in pixels"
 
@@ -475,7 +477,7 @@ def _score_logits(rows: Tensor, kind: str, index: int) -> Tensor:
     """Return the mean score of a class over rows of logits (n, K)."""
     if index >= rows.shape[1]:
         known = f"classes are 0 to {rows.shape[1] - 1}"
-        raise RequestError(f"--target: there is no class {index}", known)
+        raise RequestError(f"`target`: there is no class {index}", known)
     if kind == "logit":
         return rows[:, index].mean()
     if kind == "probability":

@@ -228,7 +228,7 @@ def cache_weights(name: str, url: str, *, progress: bool) -> Path:
     except RuntimeError as error:
         raise WeightsError(
             f"the download of {name} is not what torchvision published: {first_line(error)}",
-            "try again, or pass a file you trust: --weights FILE",
+            "try again, or pass a file you trust: `weights=FILE`",
         ) from error
     return file
 

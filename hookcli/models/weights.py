@@ -35,7 +35,7 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
         except UNREACHABLE as error:
             raise WeightsError(
                 f"cannot get the weights {request.weights} of {request.name}: {first_line(error)}",
-                "use --weights random, or a file: --weights FILE",
+                "use `weights='random'`, or a file: `weights=FILE`",
             ) from error
     return load_from_file(source, request)
 

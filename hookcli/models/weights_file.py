@@ -271,7 +271,7 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
     if not layout and tensor.is_quantized:
         raise WeightsError(
             f"{file} holds quantized weights, which cannot be loaded from a file",
-            "give the float weights, or --weights pretrained",
+            "give the float weights, or `weights='pretrained'`",
         )
     if not layout and tensor.is_meta:
         raise WeightsError(f"{file} holds tensors of the meta device, which have no values")

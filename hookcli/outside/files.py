@@ -145,7 +145,7 @@ def cannot_write(file: Place, error: OSError) -> OutputError:
     room = "make room, or " if is_full(error) else ""
     return OutputError(
         f"cannot write {str(file)!r}: {error.strerror or error}",
-        f"{room}choose another folder with -o",
+        f"{room}choose another folder with `out`",
     )
 
 
@@ -153,7 +153,7 @@ def not_ours_error(file: Place) -> OutputError:
     """Return the error for an existing file that no run is known to have written."""
     return OutputError(
         f"{str(file)!r} was not written by a run, and this run would overwrite it",
-        "choose another folder with -o",
+        "choose another folder with `out`",
     )
 
 

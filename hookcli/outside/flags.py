@@ -7,7 +7,7 @@ The command line, its checks, and the command that repeats a run are made from t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -171,18 +171,22 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
     return Field(name, kind, default, flag=flags[0] if flags else None, request=request)
 
 
-def list_values(request: Any, left_out: tuple[type, ...] = ()) -> Iterator[tuple[Field, Flag, Any]]:
+def list_values(
+    request: Any, left_out: tuple[type, ...] = (), path: str = ""
+) -> Iterator[tuple[Field, Flag, Any]]:
     """Yield each field with a flag, of a request and of those inside it, with its value.
 
-    ``left_out`` are classes of requests whose fields are left out.
+    The name of a field is its path in the request: ``run.model.seed``. ``left_out`` are classes of
+    requests whose fields are left out.
     """
     kind: Any = type(request)
     for field in list_fields(kind):
         value = getattr(request, field.name)
+        name = f"{path}{field.name}"
         if field.flag is not None:
-            yield field, field.flag, value
+            yield replace(field, name=name), field.flag, value
         if is_dataclass(value) and not isinstance(value, left_out):
-            yield from list_values(value, left_out)
+            yield from list_values(value, left_out, f"{name}.")
 
 
 def find_panel(request: type) -> str:

@@ -106,7 +106,7 @@ class ForeignCode:
         self._surroundings.__exit__(kind, error, trace)
         if error is not None and not isinstance(error, (HookcliError, *ENDS)):
             raise ModelError(
-                f"{self._what} raised {type(error).__name__}: {first_line(error)}",
+                f"{self._what} raised {type(error).__name__}: {foreign_line(error)}",
                 self._hint,
             ) from error
 
@@ -135,6 +135,14 @@ def first_line(error: BaseException) -> str:
     """
     lines = text_of(error).splitlines()
     return lines[0][:200] if lines else type(error).__name__
+
+
+def foreign_line(error: BaseException) -> str:
+    """Return the first line of an error of foreign code, with quotes for backticks.
+
+    In a message of ours, backticks are for what the caller can give.
+    """
+    return first_line(error).replace("`", "'")
 
 
 def _working_directory() -> str | None:

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.nested import map_tensors, named_tensors
-from hookcli.outside.foreign import ENDS, Surroundings, first_line
+from hookcli.outside.foreign import ENDS, Surroundings, foreign_line
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
 from hookcli.passes.restorers import memory_of, restoring, tensor_restorers
 
@@ -177,5 +177,5 @@ def _owner_of(frame: FrameType) -> str:
 
 
 def _describe_backward(error: BaseException) -> tuple[str, str]:
-    hint = "fewer layers or a smaller --size" * is_out_of_memory(error)
-    return f"the backward failed: {first_line(error)}", hint
+    hint = "fewer layers or a smaller `size`" * is_out_of_memory(error)
+    return f"the backward failed: {foreign_line(error)}", hint

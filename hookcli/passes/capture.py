@@ -210,7 +210,7 @@ def capture(
         if example is None:
             raise RequestError(
                 "operations are found by a forward, which needs an example",
-                "hookcli.capture(model, layers='op:add', example=images)",
+                "capture(model, layers='op:add', example=images)",
             )
         arguments = example if isinstance(example, tuple) else (example,)
         operations = find_operations(model, arguments)

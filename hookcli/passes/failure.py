@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from hookcli.outside.foreign import Forgiveness, ask, first_line, text_of
+from hookcli.outside.foreign import Forgiveness, ask, foreign_line, text_of
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import shape_text
 
@@ -47,7 +47,7 @@ def describe_failure(
         if name == "_call_impl" and is_module(module) and id(module) in paths:
             failed, given = module, _shapes_given(module, frame)
     weight = ask(failed, "weight")
-    reason = first_line(error)
+    reason = foreign_line(error)
     path = paths.get(id(failed)) or ROOT_LABEL
     facts = [f"it was given {given}"] if given else []
     if isinstance(weight, Tensor):
@@ -55,11 +55,11 @@ def describe_failure(
     if last := list(dict.fromkeys(observed))[-_LAST_LAYERS:]:
         facts.append(f"the last observed layers were {', '.join(last)}")
     if is_out_of_memory(error):
-        facts.append("try --batch-size 1, or a smaller --size")
+        facts.append("try `batch_size=1`, or a smaller `size`")
     if failed.training and "more than 1 value per channel" in reason:
-        facts.append("training mode cannot normalize one value of one image: --mode eval")
+        facts.append("training mode cannot normalize one value of one image: `model.mode='eval'`")
     if isinstance(weight, Tensor) and weight.shape[1:2] == (1,) and "but got 3 channels" in reason:
-        facts.append("a model of grey pictures: hookcli inspect --mean M --std S, one number each")
+        facts.append("a model of grey pictures: `mean=M` and `std=S`, one number each")
     if isinstance(error, TypeError) and "required positional argument" in reason:
         facts.append("hookcli gives one tensor; for more see docs/guide/models.md: four lines")
     if isinstance(error, RecursionError):

@@ -108,7 +108,7 @@ def find_attention(
     arguments = inputs.arguments_of(pixels)
     if not any(argument is pixels for argument in arguments) or pixels.dim() not in (4, 5):
         raise RequestError(
-            "--attention follows the pixels of one picture or clip, and this model takes others"
+            "`attention` follows the pixels of one picture or clip, and this model takes others"
         )
     # The second forward goes on from what the first left, as that of a second image does.
     with unchanged(model):

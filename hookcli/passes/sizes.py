@@ -95,7 +95,7 @@ def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
         runner.run(Batch([""], runner.place(pixels)), measure)
     if style.channels is not None and not total:
         raise RequestError(
-            "no selected layer has any of the channels that --tensor-channels asks for",
-            "channels are counted from 0; hookcli layers MODEL shows how many there are",
+            "no selected layer has any of the channels that `save.channels` asks for",
+            "channels are counted from 0; `survey_layers(MODEL)` shows how many there are",
         )
     return total

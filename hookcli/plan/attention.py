@@ -56,13 +56,13 @@ def choose_attention(
     found = settings.find(loaded.pixels_to_try())
     if not (found.calls or found.hidden):
         raise RequestError(
-            f"--attention {', '.join(request.layers)}: no attention runs inside these layers",
-            "this model shows none: hookcli layers MODEL lists what it is made of"
+            f"`attention` {', '.join(request.layers)}: no attention runs inside these layers",
+            "this model shows none: `survey_layers(MODEL)` lists what it is made of"
             if "all" in request.layers
-            else "all of the model's: --attention all",
+            else "all of the model's: `attention=AttentionRequest(('all',))`",
         )
     if request.rollout and (reason := found.refuse_rollout()):
-        raise RequestError(f"--rollout cannot be computed: {reason}", "leave --rollout out")
+        raise RequestError(f"`rollout` cannot be computed: {reason}", "leave `rollout` out")
     return settings
 
 
@@ -78,7 +78,7 @@ def choose_attention_layers(
     try:
         return select_layers(loaded.module, request.layers, operations=operations)
     except NoLayerMatchedError as error:
-        raise RequestError(f"--attention: {error.message}", error.hint) from error
+        raise RequestError(f"`attention`: {error.message}", error.hint) from error
 
 
 def find_patch(
@@ -93,13 +93,13 @@ def find_patch(
     if pixel is None:
         return None
     if len(sources) != 1:
-        raise RequestError("--patch is a pixel of one image", "give one image")
+        raise RequestError("`patch` is a pixel of one image", "give one image")
     image = sources[0].read()
     width, height = image.size
     across, down = pixel
     if not (0 <= across < width and 0 <= down < height):
         raise RequestError(
-            f"--patch {across},{down} is not inside the image, which is {width} by {height} pixels"
+            f"`patch` {across},{down} is not inside the image, which is {width} by {height} pixels"
         )
     reach = max(1, round(min(width, height) * _BOX_SHARE / 2))
     left, top = max(0, across - reach), max(0, down - reach)
@@ -107,8 +107,8 @@ def find_patch(
     inside = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)[0]
     if float(inside.sum()) <= 0:
         raise RequestError(
-            f"--patch {across},{down} is cut away: the network sees the middle of the image",
-            "choose a pixel nearer to the middle, or another --resize",
+            f"`patch` {across},{down} is cut away: the network sees the middle of the image",
+            "choose a pixel nearer to the middle, or another `resize`",
         )
     return _mean_place(inside.sum(0).tolist()), _mean_place(inside.sum(1).tolist())
 

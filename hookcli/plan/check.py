@@ -48,17 +48,17 @@ def check_request(
     _check_words(request)
     _check_colours(model.mean, model.std)
     if model.std is not None and min(model.std) <= 0:
-        raise RequestError("--std must be greater than 0")
+        raise RequestError("`std` must be greater than 0")
     if not 0 <= model.seed < 1 << 63:
-        raise RequestError(f"--seed must be from 0 to 2**63 - 1, not {model.seed}")
+        raise RequestError(f"`seed` must be from 0 to 2**63 - 1, not {model.seed}")
     for text in request.prunes:
         read_prune(text)
     for text in request.edits:
         side_name = read_edit(text, edited_side).side
         if not with_gradients and side_name not in ("output", "input"):
             raise RequestError(
-                f"--edit {text!r}: {side_name} is a gradient, and this command computes none",
-                "edit gradients in: hookcli gradients",
+                f"`edits` {text!r}: {side_name} is a gradient, and this command computes none",
+                "edit gradients in: `GradientsConfig`",
             )
 
 
@@ -68,13 +68,13 @@ def _check_words(request: RunRequest) -> None:
     if images and Path(name).suffix.lower() in _PICTURES:
         raise RequestError(
             f"the model comes before the images, and {name!r} is an image",
-            f"hookcli inspect {images[0]} {name}",
+            f"give {images[0]!r} as the model, and {name!r} as an image",
         )
     for word in images:
         is_layer = re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", word) and re.search(r"\d$|\.\d", word)
         if is_layer and request.layers != DEFAULTS.run.layers and not os.path.exists(word):  # noqa: PTH110  pathlib's may raise
             forms = ",".join((*request.layers, word))
-            hint = f"several layers are one word: --layers {forms}"
+            hint = f"several layers are one word: `layers={(forms,)!r}`"
             raise RequestError(f"there is no image {word!r}", hint)
 
 
@@ -104,18 +104,18 @@ def _check_machine(config: RunConfig) -> None:
     machine = config.machine
     if machine.cluster is None:
         return
-    for name, value in (("--workers", machine.workers), ("--threads", machine.threads)):
+    for name, value in (("workers", machine.workers), ("threads", machine.threads)):
         if value is not None:
-            hint = "use --cluster-workers and --cpus-per-worker"
-            raise RequestError(f"{name} means nothing with --cluster", hint)
+            hint = "use `cluster.workers` and `cluster.cpus`"
+            raise RequestError(f"`{name}` means nothing with `cluster`", hint)
     patch = None if config.attention is None else config.attention.patch
-    for name, place in (("--focus", config.focus), ("--patch", patch)):
+    for name, place in (("focus", config.focus), ("patch", patch)):
         if place is not None:
-            raise RequestError(f"{name} is for one image, and --cluster for many")
+            raise RequestError(f"`{name}` is for one image, and `cluster` for many")
     _check_cluster(machine.cluster, config.run.model.device)
     if find_spec("ray") is None:
         raise RequestError(
-            "--cluster needs Ray, which is not installed", "pip install 'hookcli[ray]'"
+            "`cluster` needs Ray, which is not installed", "pip install 'hookcli[ray]'"
         )
 
 
@@ -124,7 +124,7 @@ def _check_places(config: RunConfig) -> None:
     if choose(out, local=False, remote=not is_spread):
         raise RequestError(
             f"a run on this machine alone writes to a folder of it, not to {out!r}",
-            "add --cluster auto, or name a folder of this machine and copy it",
+            "add `cluster=ClusterRequest('auto')`, or name a folder of this machine and copy it",
         )
     for place in (out, *config.run.images.names):
         if is_spread and place.startswith("memory://"):
@@ -139,10 +139,10 @@ def _check_cluster(cluster: ClusterRequest, device: str) -> None:
         return
     if not 0 <= cluster.gpus < math.inf or (cluster.gpus > 1 and cluster.gpus % 1):
         raise RequestError(
-            f"--gpus-per-worker cannot be {cluster.gpus:g}", "a share up to 1, or a whole number"
+            f"`cluster.gpus` cannot be {cluster.gpus:g}", "a share up to 1, or a whole number"
         )
     if not cluster.gpus and device.startswith("cuda"):
-        raise RequestError(f"--gpus-per-worker 0 leaves no GPU for --device {device}")
+        raise RequestError(f"`cluster.gpus=0` leaves no GPU for `device={device!r}`")
 
 
 def check_values(request: object) -> None:
@@ -156,11 +156,11 @@ def check_values(request: object) -> None:
             continue
         if field.choices and value not in field.choices:
             known = ", ".join(field.choices)
-            raise RequestError(f"{flag.name} cannot be {value!r}", f"one of: {known}")
+            raise RequestError(f"`{field.name}` cannot be {value!r}", f"one of: {known}")
         if flag.at_least is not None and value < flag.at_least:
-            raise RequestError(f"{flag.name} must be at least {flag.at_least}, not {value}")
+            raise RequestError(f"`{field.name}` must be at least {flag.at_least}, not {value}")
         if flag.at_most is not None and value > flag.at_most:
-            raise RequestError(f"{flag.name} must be at most {flag.at_most}, not {value}")
+            raise RequestError(f"`{field.name}` must be at most {flag.at_most}, not {value}")
 
 
 def check_score(score: ScoreRequest) -> None:
@@ -171,16 +171,16 @@ def check_score(score: ScoreRequest) -> None:
     """
     if ":" not in score.score and score.score not in SCORES:
         raise RequestError(
-            f"--score cannot be {score.score!r}",
+            f"`score` cannot be {score.score!r}",
             f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION",
         )
     if score.score == "sum" and score.target != "predicted":
-        raise RequestError("--score sum adds up the whole output and takes no --target")
+        raise RequestError("`score='sum'` adds up the whole output and takes no `target`")
 
 
 def _check_grids(grids: GridStyle) -> None:
     if any(channel < 0 for channel in grids.channels or ()):
-        raise RequestError("--channels are counted from 0, as in the tensor")
+        raise RequestError("`grids.channels` are counted from 0, as in the tensor")
     if grids.mode != "none" and grids.colormap not in (None, EMBER):
         from hookcli.render.draw.canvas import load_palette
 
@@ -191,13 +191,13 @@ def _check_tensors(config: RunConfig) -> None:
     tensors = config.tensors
     if tensors.attention and config.attention is None:
         if not isinstance(config, InspectConfig):
-            raise RequestError("--save attention is for hookcli inspect --attention")
+            raise RequestError("`tensors.attention` is for `InspectConfig` with `attention`")
         raise RequestError(*AttentionRequest.UNASKED)
     pool = "none" if tensors.save is None else tensors.save.pool
     if pool not in ("none", "mean", "max") and not re.fullmatch(r"0*[1-9]\d{0,8}", pool):
-        raise RequestError(f"--pool cannot be {pool!r}", "one of: none, mean, max, or N")
+        raise RequestError(f"`pool` cannot be {pool!r}", "one of: none, mean, max, or N")
     if not tensors.max_disk > 0:  # also refuses NaN
-        raise RequestError(f"--max-disk must be greater than 0, not {tensors.max_disk:g}")
+        raise RequestError(f"`max_disk` must be greater than 0, not {tensors.max_disk:g}")
 
 
 def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) -> None:
@@ -208,11 +208,11 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
         OutputError: the file exists, or its folder does not.
     """
     if not request.prunes:
-        raise RequestError("--save-weights writes the pruned weights, and needs --prune")
+        raise RequestError("`save_weights` writes the pruned weights, and needs `prunes`")
     if file.suffix != ".safetensors":
         raise RequestError(
-            f"--save-weights writes .safetensors, not {file.name!r}",
-            f"--save-weights {file.with_suffix('.safetensors')}",
+            f"`save_weights` writes .safetensors, not {file.name!r}",
+            f"`save_weights={str(file.with_suffix('.safetensors'))!r}`",
         )
     if file.is_symlink():
         raise OutputError(
@@ -230,7 +230,8 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
         raise OutputError(f"cannot write {str(file)!r}", "name a file in a folder that is there")
     if file.exists() and not folder.overwrite:
         raise OutputError(
-            f"{str(file)!r} already exists", "replace it with --overwrite, or name another file"
+            f"{str(file)!r} already exists",
+            "replace it with `overwrite=True`, or name another file",
         )
 
 
@@ -243,32 +244,34 @@ def _check_rules(findings: FindingRequest) -> None:
                 f"did you mean {', '.join(close)}?" if close else f"one of: {', '.join(RULES)}",
             )
     if "untrained" in dict(findings.rules):
-        raise RequestError("untrained has no threshold", "--fail-on untrained ends with code 7")
+        raise RequestError(
+            "untrained has no threshold", "`fail_on=('untrained',)` ends with code 7"
+        )
 
 
 def _check_focus(config: RunConfig) -> None:
     if config.focus is None:
         return
     if len(config.run.images.names) != 1:
-        raise RequestError("--focus is a box in one image", "give one image")
+        raise RequestError("`focus` is a box in one image", "give one image")
     if config.grids.mode == "none":
         raise RequestError(
-            "--focus ranks the channels of grids, and cannot be used with --grids none"
+            "`focus` ranks the channels of grids, and cannot be used with `grids.mode='none'`"
         )
     if min(config.focus) < 0:
-        raise RequestError("--focus must begin inside the image: X and Y are at least 0")
+        raise RequestError("`focus` must begin inside the image: X and Y are at least 0")
     if min(config.focus[2:]) < 1:
-        raise RequestError("--focus needs a width and a height of at least 1")
+        raise RequestError("`focus` needs a width and a height of at least 1")
 
 
 def _check_colours(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
-    for name, values in (("--mean", mean), ("--std", std)):
+    for name, values in (("mean", mean), ("std", std)):
         if values is not None and (
             len(values) not in (1, 3) or not all(map(math.isfinite, values))
         ):
             raise RequestError(
-                f"{name} takes three numbers, one per colour: 0.485,0.456,0.406",
+                f"`{name}` takes three numbers, one per colour: 0.485,0.456,0.406",
                 "or one number, for a grey model of your own",
             )
     if 1 in (len(mean or ()), len(std or ())) and len(mean or ()) != len(std or ()):
-        raise RequestError("--mean and --std of a grey model are one number each: give both")
+        raise RequestError("`mean` and `std` of a grey model are one number each: give both")

@@ -103,7 +103,7 @@ def require_eager(model: PreparedModel, what: str) -> EagerModel:
 def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> None:
     """Check that neither edits nor any of ``asked`` are wanted of a model without modules."""
     request = model.request
-    for option, value in {"--edit": request.edits, "--prune": request.prunes, **asked}.items():
+    for option, value in {"`edits`": request.edits, "`prunes`": request.prunes, **asked}.items():
         if value:
             require_eager(model, option)
 
@@ -303,9 +303,9 @@ def add_score(
     if not isinstance(model, EagerModel):
         asked = {
             "gradients": config.backward,
-            "--attention": config.attention,
-            "--save-weights": config.save_weights,
-            "--cluster": config.machine.cluster,
+            "`attention`": config.attention,
+            "`save_weights`": config.save_weights,
+            "`cluster`": config.machine.cluster,
         }
         _refuse_unless_eager(model, asked)
         return PreparedRun(model, settings)

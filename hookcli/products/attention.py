@@ -58,7 +58,7 @@ class Attention(Product):
                 for call in calls
             )
             saved = of_image * _FLOAT_BYTES * images
-            hint = "fewer layers in --attention, fewer images, or a greater --max-disk"
+            hint = "fewer layers in `attention`, fewer images, or a greater `max_disk`"
             check_disk(saved, scope.config.tensors.max_disk, hint)
             size += saved
             files += 2

@@ -46,24 +46,24 @@ def find_focus(
     if box is None:
         return None
     if len(sources) != 1:
-        raise RequestError("--focus is a box in one image", "give one image")
+        raise RequestError("`focus` is a box in one image", "give one image")
     image = sources[0].read()
     left, top, width, height = box
     if left + width > image.size[0] or top + height > image.size[1]:
         raise RequestError(
-            f"--focus {left},{top},{width},{height} is not inside the image, which is "
+            f"`focus` {left},{top},{width},{height} is not inside the image, which is "
             f"{image.size[0]} by {image.size[1]} pixels"
         )
     shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
     if float(shares[1].max()) < _LEAST_SHARE:
         raise RequestError(
-            "--focus covers all that the network sees, and leaves nothing to compare with"
+            "`focus` covers all that the network sees, and leaves nothing to compare with"
         )
     if float(shares[0].max()) < _LEAST_SHARE:
         raise RequestError(
-            f"--focus {left},{top},{width},{height} is cut away: "
+            f"`focus` {left},{top},{width},{height} is cut away: "
             "the network sees the middle of the image",
-            "choose a box nearer to the middle, or another --resize",
+            "choose a box nearer to the middle, or another `resize`",
         )
     return shares
 

@@ -85,7 +85,7 @@ def _write_tensors(
 def check_disk(
     total: float,
     most: float,
-    hint: str = "fewer --layers, --pool mean, --tensor-dtype float16, or a greater --max-disk",
+    hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
     """Check that the saved tensors, ``total`` bytes, take no more than ``most`` 1e9 bytes.
 
@@ -95,7 +95,7 @@ def check_disk(
     if total > most * 1e9:
         raise RequestError(
             f"the tensors would take {_more_than(most, total / 1e9)} GB, "
-            f"more than --max-disk {most:g}",
+            f"more than `max_disk={most:g}`",
             hint,
         )
 

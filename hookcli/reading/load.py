@@ -238,7 +238,8 @@ class Run:
                 raise RequestError(
                     f"the images' tensors of {call_id!r} differ in shape: "
                     f"{first} has {shape_text(shape)}, {key} has {shape_text(other)}",
-                    f"save with --pool mean, or read one image: run.tensor({call_id!r}, {first!r})",
+                    "save with `pool='mean'`, "
+                    f"or read one image: run.tensor({call_id!r}, {first!r})",
                 )
         return (len(shapes), *shape)
 
@@ -353,7 +354,7 @@ def _no_tensor(run: Run, call_id: str) -> RequestError:
     if not run.saved:
         return RequestError(
             f"the run in {str(run.folder)!r} saved no tensors",
-            "run hookcli inspect again, with --save tensors",
+            "run `InspectConfig` again, with `tensors.save`",
         )
     return RequestError(f"no tensor of {call_id!r} was saved", name_close(call_id, run.saved))
 

@@ -61,7 +61,7 @@ def read_rows(folder: RunFolder, number: int) -> list[dict[str, Any]]:
         return rows
     except (OSError, ValueError, pa.ArrowException) as error:
         unread = cannot_read(folder.path / name, error)
-        unread.hint = "start again with --overwrite"
+        unread.hint = "start again with `overwrite=True`"
         raise unread from error
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-AGAIN = "run hookcli inspect again"
+AGAIN = "run `InspectConfig` again"
 UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
 
 
@@ -149,7 +149,7 @@ def require_file(run: RunFiles, name: str) -> None:
     if not run.has(name):
         raise RequestError(
             f"{folder} is the folder of an unfinished run",
-            "finish it: the same command with --resume",
+            "finish it: the same command with `resume=True`",
         )
 
 

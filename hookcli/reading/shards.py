@@ -52,7 +52,7 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
     if tensor.dtype not in _DTYPES:
         raise RequestError(
             f"{tensor.tensor!r} was saved as {tensor.dtype}, which numpy cannot hold",
-            "save with --tensor-dtype float32",
+            "save with `save.dtype='float32'`",
         )
     return np.dtype(_DTYPES[tensor.dtype])
 

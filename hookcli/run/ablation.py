@@ -239,7 +239,7 @@ class _Zeroing:
 def _refuse_batch(what: str, rows: int) -> RequestError:
     return RequestError(
         f"the leading axis of {what} is not that of the {rows} rows that were given",
-        "zero one channel at a time: --batch-size 1",
+        "zero one channel at a time: `batch_size=1`",
     )
 
 

@@ -141,7 +141,7 @@ def plan_ablation(
     if not ablated:
         raise RequestError(
             "none of the layers runs and returns floating-point numbers",
-            "hookcli layers MODEL shows what runs",
+            "`survey_layers(MODEL)` shows what runs",
         )
     uncalled = [
         Uncalled(layer, _explain(loaded.module, layer, one))
@@ -196,13 +196,13 @@ def _describe(
     if not counts:
         raise RequestError(
             f"{layer.label} ({layer.module_type}) has no known channels",
-            "hookcli layers MODEL shows the layouts; leave it out with --exclude",
+            "`survey_layers(MODEL)` shows the layouts; leave it out with `exclude`",
         )
     count = max(counts.values())
     missing = [channel for channel in style.channels or () if channel >= count]
     if missing:
         raise RequestError(
-            f"--channels: {layer.label} has no channel {missing[0]}",
+            f"`style.channels`: {layer.label} has no channel {missing[0]}",
             f"it has {count}, counted from 0",
         )
     channels = range(count) if style.channels is None else sorted(style.channels)

@@ -281,7 +281,7 @@ class ChunkRunner:
             self._warn(
                 f"a batch of {count} images ran out of memory and is run in halves: "
                 "last digits can differ from another run's; "
-                f"fewer at once: --batch-size {count // 2}"
+                f"fewer at once: `batch_size={count // 2}`"
             )
         self._has_halved = True
         self.chunk.halved += 1
@@ -291,7 +291,7 @@ class ChunkRunner:
         self._one_at_a_time = True
         self._warn(
             f"a batch of {count} images failed ({reason}), and its halves do not: "
-            "from here on images go through one at a time, as with --batch-size 1"
+            "from here on images go through one at a time, as with `batch_size=1`"
         )
 
 

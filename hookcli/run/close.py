@@ -53,7 +53,7 @@ def close_run(
         model.runner.edits.check_used(totals.edits.used)
     if config.save_weights is not None:
         write_weights(
-            config.save_weights, require_eager(model, "--save-weights").runner.list_weights()
+            config.save_weights, require_eager(model, "`save_weights`").runner.list_weights()
         )
     rows, written = write_tables(folder, model, totals)
     require_image(totals.images, [*model.skipped, *totals.skipped])

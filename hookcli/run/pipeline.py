@@ -51,7 +51,10 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
         HookcliError: the class says what went wrong; see ``hookcli.errors``.
     """
     if config.machine.cluster is not None:
-        raise RequestError("inspect_images runs on this machine alone", "use hookcli --cluster")
+        raise RequestError(
+            "inspect_images runs on this machine alone",
+            "leave `cluster` out; the command line can use one",
+        )
     return run(prepare_run(config))
 
 

@@ -62,13 +62,13 @@ def check_first_batch(
     if differing:
         listener.warn(
             f"the model gives other figures each time it sees the same images ({differing}), "
-            "so --resume cannot tell whether it has changed"
+            "so `resume` cannot tell whether it has changed"
         )
     elif changed:
         raise RequestError(
-            f"--resume: the model no longer gives the figures of the run in {str(folder.path)!r}: "
+            f"`resume`: the model no longer gives the figures of the run in {str(folder.path)!r}: "
             f"{changed}",
-            "restore what has changed, or start again with --overwrite",
+            "restore what has changed, or start again with `overwrite=True`",
         )
 
 

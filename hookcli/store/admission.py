@@ -48,21 +48,23 @@ def find_replaceable_run(
     if held is not None and not (replace_run or replace_any):
         if held.complete is not None:
             raise OutputError(
-                f"{name} holds a run already", "replace it with --overwrite, or choose another -o"
+                f"{name} holds a run already",
+                "replace it with `overwrite=True`, or choose another `out`",
             )
         raise OutputError(
             f"{name} holds a run that did not finish",
-            "go on with --resume, or replace it with --overwrite",
+            "go on with `resume=True`, or replace it with `overwrite=True`",
         )
     for mark in (MANIFEST, REQUEST):
         if (held is None or mark not in held.known) and folder.find(mark) is not None:
             raise OutputError(
-                f"{name} holds a {mark} that no run wrote", "choose another folder with -o"
+                f"{name} holds a {mark} that no run wrote", "choose another folder with `out`"
             )
     if held is None and not replace_any and next(folder.entries(), None) is not None:
         raise OutputError(
             f"{name} holds files that no run wrote",
-            "choose another folder with -o; --overwrite writes there and deletes none of them",
+            "choose another folder with `out`; "
+            "`overwrite=True` writes there and deletes none of them",
         )
     _refuse_strangers(folder, held, planned)
     return held

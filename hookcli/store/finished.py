@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hookcli.outside.urls import Place
 
-_RUN_AGAIN = "start again with --overwrite, or choose another -o"
+_RUN_AGAIN = "start again with `overwrite=True`, or choose another `out`"
 
 
 def replace_page(path: Place, page: bytes) -> Place:
@@ -47,7 +47,7 @@ def replace_page(path: Place, page: bytes) -> Place:
             if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
                 raise OutputError(
                     f"{str(path / PAGE)!r} is not known to be of the run, and would be overwritten",
-                    "move it away, or run hookcli inspect again",
+                    "move it away, or run `InspectConfig` again",
                 )
             folder.remove_partial(held.journal)
             folder.write(PAGE, page)
@@ -97,18 +97,18 @@ def finish_resume(
             wanted["model"] = {**done.model, "sha256": weights_sha256}
         for difference in list_differences(document, wanted):
             raise RequestError(
-                f"--resume: the run in {str(path)!r} was done {difference}",
-                "choose another folder with -o, or start again with --overwrite",
+                f"`resume`: the run in {str(path)!r} was done {difference}",
+                "choose another folder with `out`, or start again with `overwrite=True`",
             )
         if images and (difference := _compare_images(done, images)):
             raise RequestError(
-                f"--resume: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
+                f"`resume`: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
             )
         sizes = held.complete.sizes
         found = folder.measure(filter(is_run_file, sizes))
         for damage in list_damage(sizes, found.get).values():
             raise RequestError(
-                f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
+                f"`resume`: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )
         left = {
             name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)

@@ -104,7 +104,9 @@ class RunFolder:
     ) -> None:
         self._stack.close()
         if isinstance(error, OutputError) and is_full(error.__cause__):
-            error.hint = "make room and continue with --resume, or choose another folder with -o"
+            error.hint = (
+                "make room and continue with `resume=True`, or choose another folder with `out`"
+            )
 
     def write(self, name: str, data: bytes) -> str:
         """Write one file of the run and return its name; safe to call from several threads.
@@ -283,6 +285,6 @@ def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
             continue
         for difference in list_differences({name: known.get(name)}, {name: wanted[name]}):
             raise RequestError(
-                f"--resume: the run in {str(path)!r} was begun {difference}",
-                f"{_HINTS.get(name, 'ask for the same')}, or start again with --overwrite",
+                f"`resume`: the run in {str(path)!r} was begun {difference}",
+                f"{_HINTS.get(name, 'ask for the same')}, or start again with `overwrite=True`",
             )

@@ -73,7 +73,7 @@ def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
     except UnicodeEncodeError as error:
         raise OutputError(
             f"cannot write {str(file)!r}: {error.object!r:.80} cannot be a name in it",
-            "rename the module, or leave out --save-weights",
+            "rename the module, or leave out `save_weights`",
         ) from error
 
 
@@ -144,5 +144,5 @@ def _read_header(
             yield rows.call_id, SavedTensor(shard, name, shape, dtype=dtype, images=rows.images)
     except (OSError, LookupError, ValueError) as error:
         raise OutputError(
-            f"cannot read the shard {shard!r}: {error}", "run it again with --overwrite"
+            f"cannot read the shard {shard!r}: {error}", "run it again with `overwrite=True`"
         ) from error

@@ -283,7 +283,7 @@ def check_error(ended, code):
                 "resnet18 cannot be built with colour=red: ResNet.__init__() got an unexpected "
                 "keyword argument 'colour'"
             ),
-            "--model-arg KEY=VALUE goes to the builder of the model",
+            "--model-arg goes to the builder of the model",
         ),
     ],
 )
@@ -372,7 +372,7 @@ def test_no_usable_image_ends_with_3(inspect):
     Path("text.jpg").write_text("hello")
     assert check_error(inspect("text.jpg", "no.png"), 3) == (
         "error: no image can be used: 'text.jpg' is not an image that can be read (and 1 more)\n"
-        "hint: give one or more image files, for example: hookcli inspect resnet34 photo.jpg\n"
+        "hint: give one or more image files, for example photo.jpg\n"
     )
 
 

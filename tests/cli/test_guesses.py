@@ -76,7 +76,7 @@ def test_an_image_in_the_place_of_the_model_is_told(run):
         "",
         (
             "error: the model comes before the images, and 'cat.png' is an image\n"
-            "hint: hookcli inspect resnet18 cat.png\n"
+            "hint: give 'resnet18' as the model, and 'cat.png' as an image\n"
         ),
     )
 

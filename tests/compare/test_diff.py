@@ -681,7 +681,7 @@ def test_nan_everywhere_in_both_is_never_equal(kept):
     with pytest.raises(RequestError) as caught:
         diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert caught.value.message == "nothing could be compared: conv: no place is finite in both"
-    assert "--fail-on nan,inf" in caught.value.hint
+    assert "`fail_on=('nan', 'inf')`" in caught.value.hint
 
 
 def test_inf_at_the_same_places_is_no_difference():

@@ -24,7 +24,7 @@ from tests.toy_runs import ToyRun, array, edit_json, run_of, write_json
 
 AGAIN = "run hookcli inspect again"
 DAMAGED = "'a/manifest.json' is damaged:"
-GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
+GOLDEN = "make it with: hookcli golden"
 SAME_KIND = "run both with --sketch, or both with --save tensors for exact figures"
 SAME_LAYERS = (
     "record the same layers and sides; if layers have other names: hookcli diff --match order"
@@ -583,7 +583,10 @@ def test_runs_of_different_models(refused):
     replace(run_of(conv=[3, 4]), model={"name": "other"}).write("b")
     assert refused("a", "b") == (
         "'a' is of toy, and 'b' of other",
-        "to compare two models say what belongs together: --match id, or --match order",
+        (
+            "these are different models: "
+            "choose how to pair their calls with --match id or --match order"
+        ),
     )
 
 
@@ -594,7 +597,7 @@ def test_runs_of_different_models_by_id(run):
 
 def test_runs_of_different_images(refused):
     run_of({"dog": {"conv": array([3, 4])}, "fox": {"conv": array([3, 4])}}).write("b")
-    hint = "make both runs of the same images; two images: hookcli compare --against image=FILE"
+    hint = "make both runs of the same images; two images: hookcli compare"
     assert refused("a", "b") == ("no image of 'a' is in 'b': 'cat' and 'dog' and 1 more", hint)
 
 
@@ -602,7 +605,7 @@ def test_runs_of_two_images_of_one_name(refused):
     replace(run_of(conv=[3, 4]), hashes={"cat": "another"}).write("b")
     assert refused("a", "b") == (
         "'cat' is not the same image in both: cat.png and cat.png have different contents",
-        "make both runs of the same file; two images: hookcli compare --against image=FILE",
+        "make both runs of the same file; two images: hookcli compare",
     )
 
 

@@ -785,7 +785,7 @@ REFUSED = {
     "several images": (
         ("image=more",),
         2,
-        "--against image=FILE compares one image with one, not 1 with 2",
+        "a comparison of other images compares one image with one, not 1 with 2",
         "give one image on each side",
     ),
     "an edit that cannot be read": (

@@ -271,8 +271,8 @@ def test_every_combination_of_parts_is_read_back_as_its_parts():
         ("input:foo:a:zero", 7, "'foo' is not a side", A_SIDE),
         ("path:foo:a:zero", 6, "'foo' is not a side", A_SIDE),
         ("input:output:conv:zero", 7, "'output' is a second side", "write one side"),
-        ("conv:scale=2:zero", 6, "one edit follows another", "give --edit once for each"),
-        ("input:conv[1:4]:zero:mean", 17, "one edit follows another", "give --edit once for each"),
+        ("conv:scale=2:zero", 6, "one edit follows another", "give `edits` once for each"),
+        ("input:conv[1:4]:zero:mean", 17, "one edit follows another", "give `edits` once for each"),
         (
             "param:re:x:zero",
             7,
@@ -283,7 +283,7 @@ def test_every_combination_of_parts_is_read_back_as_its_parts():
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_position(text, position, what, hint):
-    assert refusal(text) == (f"--edit {text!r}: at position {position}: {what}", hint)
+    assert refusal(text) == (f"`edits` {text!r}: at position {position}: {what}", hint)
 
 
 def test_the_default_side_holds_to_the_rules_of_parameters():
@@ -602,7 +602,7 @@ def test_channels_that_do_not_exist_are_refused_by_name_and_count():
     check_channels(wanted, 71, "layer1")
     with pytest.raises(RequestError) as caught:
         check_channels(wanted, 64, "layer1")
-    assert caught.value.message == "--edit 'conv{3,64-70}:zero': layer1 has no channel 64"
+    assert caught.value.message == "`edits` 'conv{3,64-70}:zero': layer1 has no channel 64"
     assert caught.value.hint == "it has 64, counted from 0"
     with pytest.raises(RequestError, match="the tensor has no channel 70"):
         apply_edit(wanted, torch.zeros(1, 70, 1, 1), 1)
@@ -616,7 +616,7 @@ def test_channels_without_a_channel_axis_are_refused():
     with pytest.raises(RequestError) as caught:
         apply_edit(edit("{0}:zero"), torch.zeros(1, 2), None)
     assert caught.value.message == (
-        "--edit 'conv{0}:zero': it is not known which axis holds the channels"
+        "`edits` 'conv{0}:zero': it is not known which axis holds the channels"
     )
     assert caught.value.hint == "edit all channels"
 
@@ -627,7 +627,7 @@ def test_what_are_no_floating_numbers_is_refused(dtype):
         apply_edit(edit("zero"), torch.zeros(1, 2, dtype=dtype), 1)
     name = str(dtype).removeprefix("torch.")
     assert (
-        caught.value.message == f"--edit 'conv:zero': the values are {name}, not floating numbers"
+        caught.value.message == f"`edits` 'conv:zero': the values are {name}, not floating numbers"
     )
 
 

@@ -430,7 +430,7 @@ def test_a_form_that_matches_nothing_is_answered_with_near_names(resnet34, form,
 
 def test_a_form_like_no_name_is_answered_with_the_command_that_lists_them(resnet34):
     hint = refusal(resnet34, "qqqqqqqq")[2]
-    assert hint == "list them with: hookcli layers MODEL"
+    assert hint == "list them with: `survey_layers(MODEL)`"
 
 
 def test_one_form_that_matches_nothing_is_refused_though_others_match(resnet34):
@@ -448,7 +448,7 @@ def test_an_index_counts_before_exclude_takes_away(resnet34):
 
 def test_an_exclude_that_leaves_nothing_is_refused(resnet34):
     kind, message, _ = refusal(resnet34, "conv", exclude=["all"])
-    assert (kind, message) == (RequestError, "--exclude all leaves no layer")
+    assert (kind, message) == (RequestError, "`exclude` all leaves no layer")
 
 
 def test_an_exclude_that_matches_nothing_is_refused(resnet34):

@@ -505,7 +505,7 @@ def test_what_only_a_programmer_would_understand_is_not_said():
 
 
 def test_a_directory_is_said_to_be_one(tmp_path):
-    assert reason(tmp_path) == "is a directory; a folder of frames needs --clip"
+    assert reason(tmp_path) == "is a directory; a folder of frames needs `clip`"
 
 
 def test_a_missing_file_is_said_not_to_exist():

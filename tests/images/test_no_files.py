@@ -176,7 +176,9 @@ def test_a_list_that_is_no_file_is_refused(run, no_file):
     ended = run("inspect", "resnet18", f"@{no_file('list')}", *SMALL)
     assert ended.code == 2
     assert f"error: cannot read the list '@list': it {NO_FILE}\n" in ended.err
-    assert "hint: what another command writes is read with '-': " in ended.err
+    assert (
+        "hint: pass what another command writes on standard input, whose name is '-'" in ended.err
+    )
 
 
 def test_the_output_of_another_command_as_a_list_is_refused_and_stays_unread(run):
@@ -188,7 +190,9 @@ def test_the_output_of_another_command_as_a_list_is_refused_and_stays_unread(run
     assert (ended.code, os.read(reader, 99)) == (2, b"a.png\n")
     os.close(reader)
     assert f"cannot read the list '@/dev/fd/{reader}': it {NO_FILE}" in ended.err
-    assert "hint: what another command writes is read with '-': " in ended.err
+    assert (
+        "hint: pass what another command writes on standard input, whose name is '-'" in ended.err
+    )
 
 
 @pytest.mark.parametrize("option", ["--layers", "--exclude"])

@@ -218,7 +218,7 @@ def test_the_name_of_a_model_of_another_library_is_answered_with_what_to_type(na
         (
             "model.onnx",
             "'model.onnx' holds an ONNX graph",
-            "hookcli inspect FILE.py:FUNCTION IMAGE",
+            "the code that it was made from: FILE.py:FUNCTION",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_there_is_no_predicted_class_to_score(score):
     assert caught.value.message == (
         "mine has no classifier: it returns features and predicts no class"
     )
-    assert caught.value.hint == ("--target INDEX for one feature, counted from 0, or --score sum")
+    assert caught.value.hint == "`target=INDEX` for one feature, counted from 0, or `score='sum'`"
 
 
 def test_one_feature_or_the_sum_of_all_can_be_scored():

@@ -493,7 +493,7 @@ def test_a_model_for_one_colour_fails_with_the_shapes_that_tell_why(inspect):
     assert code == 4
     assert err.splitlines()[-1] == (
         "hint: it was given input 1x3x8x8; its weight is 2x1x1x1; "
-        "a model of grey pictures: hookcli inspect --mean M --std S, one number each"
+        "a model of grey pictures: --mean M and --std S, one number each"
     )
 
 
@@ -730,7 +730,7 @@ def test_an_argument_that_timm_does_not_know_is_refused():
 
 
 def test_whether_timm_loads_weights_is_not_for_model_arg():
-    with pytest.raises(RequestError, match="--model-arg cannot set 'pretrained'"):
+    with pytest.raises(RequestError, match="`arguments` cannot set 'pretrained'"):
         load(f"timm:{SMALL}", "random", arguments=(("pretrained", "True"),))
 
 

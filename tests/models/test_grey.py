@@ -42,9 +42,7 @@ def test_the_page_shows_the_brightness(run):
 def test_without_the_two_numbers_the_hint_names_them(run):
     ended = run("inspect", "net.py:make", *WORDS)
     assert ended.code == 4
-    assert ended.err.endswith(
-        "a model of grey pictures: hookcli inspect --mean M --std S, one number each\n"
-    )
+    assert ended.err.endswith("a model of grey pictures: --mean M and --std S, one number each\n")
 
 
 def test_a_model_of_the_zoo_takes_colours(run):

@@ -116,7 +116,7 @@ def test_a_model_argument_that_the_builder_does_not_know_is_refused():
     error = refusal(RequestError, SMALL, "random", colour="red")
     assert error.exit_code == 2
     assert error.message.startswith("squeezenet1_1 cannot be built with colour=red: ")
-    assert error.hint == "--model-arg KEY=VALUE goes to the builder of the model"
+    assert error.hint == "`arguments` goes to the builder of the model"
 
 
 def test_a_model_argument_of_the_wrong_type_is_refused():
@@ -503,7 +503,7 @@ def test_pretrained_is_an_error_where_the_server_has_none(server, publish):
     assert error.message == (
         "cannot get the weights pretrained of squeezenet1_1: HTTP Error 404: Not Found"
     )
-    assert error.hint == "use --weights random, or a file: --weights FILE"
+    assert error.hint == "use `weights='random'`, or a file: `weights=FILE`"
 
 
 @pytest.fixture

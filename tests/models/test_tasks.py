@@ -764,4 +764,4 @@ def test_the_library_refuses_such_a_side_too():
         model = ModelRequest("resnet18", **{option: 8193})  # type: ignore[arg-type]
         with pytest.raises(RequestError) as caught:
             plan_run(inspect_config(model, "photo.png"))
-        assert caught.value.message == f"--{option} must be at most 8192, not 8193"
+        assert caught.value.message == f"`run.model.{option}` must be at most 8192, not 8193"

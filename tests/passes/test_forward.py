@@ -272,7 +272,7 @@ def test_the_models_own_error_is_the_cause():
 def test_out_of_memory_is_told_with_what_to_try():
     error = failure(toys.RaisesInside(MemoryError()), pixel(1.0))
     assert error.message == "the model failed in broken (Raise): MemoryError"
-    assert error.hint == "it was given x 1x1x1x1; try --batch-size 1, or a smaller --size"
+    assert error.hint == "it was given x 1x1x1x1; try `batch_size=1`, or a smaller `size`"
 
 
 def test_out_of_memory_while_an_output_is_observed_is_told_like_the_models():
@@ -286,7 +286,7 @@ def test_out_of_memory_while_an_output_is_observed_is_told_like_the_models():
     assert "allocate memory" in error.message
     assert error.hint == (
         "it was given x 1x1x1x1; the last observed layers were 0; "
-        "try --batch-size 1, or a smaller --size"
+        "try `batch_size=1`, or a smaller `size`"
     )
     assert error.exit_code == 4
     assert not any(module._forward_hooks for module in model.modules())

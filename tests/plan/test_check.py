@@ -65,5 +65,5 @@ def test_every_way_into_a_run_checks_each_value_of_its_request_once(way, monkeyp
     with pytest.raises(NoImageError):
         way(side)
     assert side.asked == 1
-    with pytest.raises(RequestError, match="--size must be at least 1, not 0"):
+    with pytest.raises(RequestError, match=r"`.*size` must be at least 1, not 0"):
         way(0)

@@ -335,9 +335,7 @@ def test_a_score_that_fails_on_an_image_is_the_images_too(run):
     words = ("--score", "large.py:of")
     ended = run("gradients", "net.py:Net", images(6), *PLAIN, *SKIP, *words, "-o", "out")
     assert ended.code == 6, ended.err
-    failed = (
-        "'--score large.py:of raised AssertionError: large"  # which a spreadsheet takes for text
-    )
+    failed = "`score='large.py:of'` raised AssertionError: large"
     assert skipped() == [("many/05.npy", failed)]  # 2 * 2 * 3 * 5 is 60
 
 

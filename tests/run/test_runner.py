@@ -82,7 +82,7 @@ def test_what_needs_modules_is_refused_in_one_sentence(tmp_path, monkeypatch):
     sentence = "--save-weights needs the modules of a model, and doubled runs without them"
     assert refused.value.message == sentence
     config, model = prepare(edits=("sum:zero",))
-    with pytest.raises(RequestError, match=r"^--edit needs the modules of a model"):
+    with pytest.raises(RequestError, match=r"^`edits` needs the modules of a model"):
         settle_run(config, model)
     config, model = prepare()
     machine = replace(config.machine, cluster=ClusterRequest("auto"))

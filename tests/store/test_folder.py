@@ -208,15 +208,15 @@ def test_a_place_that_cannot_be_written_is_refused():
     with pytest.raises(OutputError) as caught, open_folder("file/run"):
         pass
     assert caught.value.message == "cannot write 'file/run': Not a directory"
-    assert caught.value.hint == "choose another folder with -o"
+    assert caught.value.hint == "choose another folder with `out`"
 
 
 def test_a_disk_that_is_full_leads_to_resume_in_a_run_and_to_room_elsewhere():
     full = OSError(errno.ENOSPC, "No space left on device")
-    assert cannot_write(Path("a"), full).hint == "make room, or choose another folder with -o"
+    assert cannot_write(Path("a"), full).hint == "make room, or choose another folder with `out`"
     with pytest.raises(OutputError) as caught, open_folder():
         raise cannot_write(Path("run/a"), full) from full
-    hint = "make room and continue with --resume, or choose another folder with -o"
+    hint = "make room and continue with `resume=True`, or choose another folder with `out`"
     assert (caught.value.message, caught.value.hint) == (
         "cannot write 'run/a': No space left on device",
         hint,

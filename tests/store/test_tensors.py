@@ -558,7 +558,7 @@ def test_only_the_shards_that_hold_the_call_are_opened():
     assert run.tensor("conv", "b").tolist() == [1, 2]
     message, hint = refusal(lambda: run["conv"])
     assert message.startswith("cannot read 'run/tensors/shard-000001.safetensors': ")
-    assert hint == "run hookcli inspect again"
+    assert hint == "run `InspectConfig` again"
 
 
 def test_a_dtype_that_numpy_lacks_is_refused():
@@ -915,7 +915,7 @@ def test_what_an_export_wrote_is_replaced_when_asked_for():
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"))
     assert caught.value.message == "'out/conv.npy' already exists"
-    assert caught.value.hint == "replace it with --overwrite, or choose another -o"
+    assert caught.value.hint == "replace it with `overwrite=True`, or choose another `out`"
     Path("out/conv.npy").write_bytes(b"old")
     Path("out/notes.txt").write_text("mine")
     export(home, "npy", Path("out"), overwrite=True)

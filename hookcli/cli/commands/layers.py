@@ -55,7 +55,7 @@ def layers(
     model: ModelName,
     layers: Layers = ("all",),
     exclude: Exclude = (),
-    ops: Annotated[
+    operations: Annotated[
         bool,
         Flag("--ops", "Also list operations between modules, such as additions.", panel="Layers"),
     ] = False,
@@ -84,7 +84,7 @@ def layers(
 
     request = ModelRequest(model, size=size, arguments=model_arg)
     with console.no_data():
-        found, input_shape = survey_layers(request, layers, exclude, operations=ops)
+        found, input_shape = survey_layers(request, layers, exclude, operations=operations)
     save_model_names()
     rows = _sort(found, sort)
     document = LayersDocument(model=model, input_shape=input_shape, total=found.total, layers=rows)

@@ -9,11 +9,26 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hookcli.cli.wording import to_words
 from hookcli.errors import OutputError
 from hookcli.outside import escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_is_used = False  # whether data were written to stdout
+
+
+def begin_data() -> None:
+    """Begin with a stdout on which there is nothing."""
+    global _is_used
+    _is_used = False
+
+
+def is_unused() -> bool:
+    """Return whether nothing was written to stdout, not even the beginning of a document."""
+    return not _is_used
 
 
 def print_data(text: str) -> None:
@@ -22,6 +37,8 @@ def print_data(text: str) -> None:
     Raises:
         OutputError: stdout cannot be written.
     """
+    global _is_used
+    _is_used = True
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -68,7 +85,7 @@ def say(text: str, *, quiet: bool = False) -> None:
 
 def warn(text: str) -> None:
     """Print a warning on stderr, with ``--quiet`` too."""
-    _print_on_stderr(f"warning: {escape.for_terminal(text)}", colour="yellow", bold=True)
+    _print_on_stderr(f"warning: {escape.for_terminal(to_words(text))}", colour="yellow", bold=True)
 
 
 def print_error(message: str, hint: str = "") -> None:

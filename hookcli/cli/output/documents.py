@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from hookcli.distance.comparison import ChangedFact, DiffRow
 from hookcli.distance.tolerance import Tolerance
-from hookcli.outside.documents import LEFT_OUT, Axes, Document
+from hookcli.outside.documents import LEFT_OUT, Axes, Document, said
 from hookcli.records.attention import AttentionRow
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, ModelTotal, SurveyRow
 from hookcli.records.shared_fields import (
@@ -152,6 +153,32 @@ class PageDocument(ExportDocument):
 
     complete: bool
     missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandError:
+    """The error that ended a command.
+
+    Attributes:
+        code: the exit code of the command.
+        message: what is wrong, in one line.
+        hint: what to do or to type instead; may be empty.
+    """
+
+    code: Annotated[int, said(minimum=1)]
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorDocument(Document):
+    """What a command prints with ``--format json`` or ``jsonl`` if an error ends it.
+
+    Attributes:
+        error: the error, which is on stderr too.
+    """
+
+    error: CommandError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

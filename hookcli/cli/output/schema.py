@@ -45,6 +45,7 @@ _FILES: dict[str, type[Document]] = {
 _KINDS: dict[str, type[DataclassInstance]] = {
     **{name: document for name, (document, _) in _PRINTED.items()},
     **{name + _LINE: row for name, (_, row) in _PRINTED.items()},
+    "error": printed.ErrorDocument,
     **_FILES,
 }
 _SIDES = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hookcli.cli.output import console
+from hookcli.cli.output.documents import CommandError, ErrorDocument
 from hookcli.outside import escape, json_text, tables
 from hookcli.records.text import and_more
 
@@ -83,6 +84,13 @@ def print_listing(
     else:
         _print_table(look, rows)
         print_wrapped(map(escape.for_terminal, caption))
+
+
+def print_error_document(code: int, message: str, hint: str, output_format: str) -> None:
+    """Print an error that ended a command, as ``json`` or as a line of ``jsonl``."""
+    document = ErrorDocument(error=CommandError(code=code, message=message, hint=hint))
+    render = tables.render_line if output_format == "jsonl" else tables.render_json
+    console.print_data(render(document))
 
 
 def print_lines(rows: Iterable[DataclassInstance]) -> None:

@@ -97,7 +97,7 @@ class Directory(Folder):
             if error.errno in _NOT_THERE:
                 return None
             what = f"cannot read {str(self.path / name)!r}: {error.strerror or error}"
-            raise OutputError(what, "choose another folder with -o") from error
+            raise OutputError(what, "choose another folder with `out`") from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
         with open(self._open(name, os.O_RDONLY), "rb") as stream:  # noqa: PTH123
@@ -216,7 +216,7 @@ class Directory(Folder):
             if is_link or (error.errno == errno.ENOTDIR and self._is_through_link(name)):
                 raise OutputError(
                     f"{what}: a folder in its name is a link, which is never followed",
-                    "choose another folder with -o",
+                    "choose another folder with `out`",
                 ) from error
             if error.errno == errno.ENOENT and not self.is_in_place():
                 raise OutputError(

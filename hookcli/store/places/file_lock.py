@@ -126,5 +126,5 @@ def _take_lock(lock: int, path: Path, kind: int = fcntl.LOCK_EX) -> None:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OutputError(
-            f"another run is writing into {str(path)!r}", "wait for it, or choose another -o"
+            f"another run is writing into {str(path)!r}", "wait for it, or choose another `out`"
         ) from error

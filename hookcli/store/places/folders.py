@@ -49,4 +49,4 @@ def find_folder(place: Place) -> Folder | None:
 
 def file_in_the_way_error(path: Place) -> OutputError:
     """Return the error for a file where a folder is expected."""
-    return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with -o")
+    return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with `out`")

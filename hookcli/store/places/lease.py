@@ -80,7 +80,7 @@ class Lease(Lock):
         if loss:
             raise OutputError(
                 f"the lock of {str(self._path)!r} was lost: {loss}",
-                "go on with --resume when no other run writes there",
+                "go on with `resume=True` when no other run writes there",
             )
 
     def close(self) -> None:
@@ -123,7 +123,8 @@ class Lease(Lock):
         raise OutputError(
             f"two runs could write into {str(self._path)!r} at once: its storage has no "
             f"conditional writes ({reason})",
-            "choose a folder on S3, Google Cloud Storage, Azure, or that all nodes share with -o",
+            "choose a folder on S3, Google Cloud Storage, Azure, or that all nodes share "
+            "with `out`",
         )
 
     def _keep(self) -> None:
@@ -177,7 +178,7 @@ def refuse_locked(path: Url) -> int:
     if holder and left > 0:
         raise OutputError(
             f"another run is writing into {str(path)!r}: {holder.owner}",
-            "wait for it, or choose another -o; "
+            "wait for it, or choose another `out`; "
             f"if it was killed, its lock expires in {left:.0f} s",
         )
     return newest

@@ -1,0 +1,106 @@
+"""The words of the command line for what messages of the core name in the words of Python.
+
+Such a name stands in backticks: a field of a request, with as much of its path as tells it from
+others and perhaps with a value (`` `weights='random'` ``), a class of requests, or a function
+(`` `survey_layers(MODEL)` ``).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from dataclasses import MISSING
+from functools import cache
+from importlib import import_module
+from inspect import unwrap
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from hookcli.config import CompareConfig
+from hookcli.outside.flags import list_fields, read_field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hookcli.outside.flags import Field, Flag
+
+# The command that does what a request asks for, or what a function does.
+COMMANDS = {
+    "AblationConfig": "ablate",
+    "CompareConfig": "compare",
+    "GradientsConfig": "gradients",
+    "InspectConfig": "inspect",
+    "diff_runs": "diff",
+    "list_catalog": "models",
+    "make_golden": "golden",
+    "survey_layers": "layers",
+}
+# A quote before the backtick is that of a file or a name, which is shown as it is.
+REFERENCE = re.compile(r"(?<![\w'\"])`([A-Za-z_][\w.]*)(?:=([^`]+)|\(([^`]*)\))?`")
+
+
+def to_words(text: str) -> str:
+    """Return a message of the core in the words of the command line."""
+    return REFERENCE.sub(lambda found: find_words(*found.groups()) or found[0], text)
+
+
+def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
+    """Return the words for a field, perhaps with a value, or for a function; empty if unknown."""
+    if name in COMMANDS:
+        given = (each.partition("=") for each in (arguments or "").split(", ") if each)
+        words = (find_words(word, text) if sign else word for word, sign, text in given)
+        return " ".join(["hookcli", COMMANDS[name], *words])
+    flag = _find_flag(name)
+    if flag is None:
+        return ""
+    if value is not None:
+        return shlex.join(flag.list_words(_read_value(value, flag))[flag.is_argument :])
+    return " ".join(flag.list_words(True)) if flag.word else flag.names[0]
+
+
+def _read_value(text: str, flag: Flag) -> Any:
+    """Return a value, or the only one that makes a request; a word such as FILE stays as it is."""
+    request = re.fullmatch(r"\w+\((.+)\)", text)
+    try:
+        return ast.literal_eval(request[1] if request else text)
+    except (SyntaxError, ValueError):
+        return (text,) if flag.many else text
+
+
+@cache
+def _find_flag(name: str) -> Flag | None:
+    """Return the option of the field whose path ends in a name; the shortest path is meant."""
+    found = [(path.count("."), flag) for path, flag in _list_options() if path.endswith(f".{name}")]
+    nearest = min((depth for depth, _ in found), default=0)
+    flags = {flag.names: flag for depth, flag in found if depth == nearest}
+    return next(iter(flags.values())) if len(flags) == 1 else None
+
+
+@cache
+def _list_options() -> list[tuple[str, Flag]]:
+    """Return the path of each field that has an option, and the option.
+
+    The commands print messages, so their modules are only imported here.
+    """
+    found = list(_list_paths(list_fields(CompareConfig)))  # the command makes it by itself
+    for name in COMMANDS.values():
+        function = unwrap(getattr(import_module(f"hookcli.cli.commands.{name}"), name))
+        hints = get_type_hints(function, include_extras=True)
+        hints.pop("return")
+        found += _list_paths(read_field(name, hint, MISSING) for name, hint in hints.items())
+    return found
+
+
+def _list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
+    """Yield the path and the option of each field, and of those inside it.
+
+    A request that may be left out has the option without which it is not made.
+    """
+    for field in fields:
+        parts = () if field.request is None else list_fields(field.request)
+        required = (each.flag for each in parts if each.is_required and field.kind != field.request)
+        flag = field.flag or next(required, None)
+        place = f"{path}.{field.name}"
+        if flag is not None:
+            yield place, flag
+        yield from _list_paths(parts, place)

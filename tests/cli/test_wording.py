@@ -1,0 +1,42 @@
+"""From names of Python in messages to the words of the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from hookcli.cli.wording import to_words
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("`seed` must be at least 0", "--seed must be at least 0"),
+        ("`run.model.size`", "--size"),
+        ("`other.run.model.size`", "--size"),  # of the second variant of a comparison
+        ("another `out`", "another -o"),
+        ("`resume=True`", "--resume"),
+        ("`weights='random'` or `weights=FILE`", "--weights random or --weights FILE"),
+        ("`weights='my net.pth'`", "--weights 'my net.pth'"),
+        ("`layers=('conv', 'fc')`", "--layers conv --layers fc"),
+        ("`fail_on=('nan', 'inf')`", "--fail-on nan,inf"),
+        ("`workers`, `cluster.workers`", "--workers, --cluster-workers"),
+        ("`model.dtype`, `save.dtype`", "--dtype, --tensor-dtype"),
+        ("`tensors.save` and `tensors.attention`", "--save tensors and --save attention"),
+        ("`attention`", "--attention"),
+        ("`cluster=ClusterRequest('auto')`", "--cluster auto"),
+        ("`attention=AttentionRequest(('all',))`", "--attention all"),
+        ("`InspectConfig` with `sketch=True`", "hookcli inspect with --sketch"),
+        ("`survey_layers(MODEL, operations=True)`", "hookcli layers MODEL --ops"),
+        ("`diff_runs(match='order')`", "hookcli diff --match order"),
+    ],
+)
+def test_a_name_of_python_becomes_words_of_the_command_line(python, words):
+    assert to_words(python) == words
+
+
+@pytest.mark.parametrize(
+    "text", ["no model is called '`seed`'", "expected `int`", "`mode`", "a ` b", "--seed"]
+)
+def test_what_names_no_field_stays_as_it_is(text):
+    """``mode`` alone could be that of the grids or that of the model."""
+    assert to_words(text) == text
