@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from hookcli.models.without_compiler import call_without_compiler, importing_flop_counter
 
@@ -14,74 +13,46 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 with importing_flop_counter():
-    from torch.utils.flop_counter import flop_registry
+    from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode, flop_registry
 
-_ATEN, _PRIM = torch.ops.aten, torch.ops.prim
-
-# These operators ask a subclass of Tensor for its shape and memory; a mode leaves them to it.
-_ASKED_OF_SUBCLASSES = {
-    _ATEN.dim.default,
-    _ATEN.is_contiguous.default,
-    _ATEN.is_contiguous.memory_format,
-    _ATEN.is_non_overlapping_and_dense.default,
-    _ATEN.is_strides_like_format.default,
-    _ATEN.numel.default,
-    _ATEN.size.default,
-    _ATEN.storage_offset.default,
-    _ATEN.stride.default,
-    _ATEN.sym_numel.default,
-    _ATEN.sym_size.default,
-    _ATEN.sym_storage_offset.default,
-    _ATEN.sym_stride.default,
-    _PRIM.layout.default,
-}
+_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
+_ATTENTION_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
-class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
     """Counts the floating point operations of what runs inside its ``with`` block.
 
-    ``torch.utils.flop_counter.FlopCounterMode`` returns the same count but loads torch's compiler:
-    torch wraps the dispatch function of a mode in one that imports it (1 to 1.5 s), unless the mode
-    declines. What runs inside a higher-order operator (``torch.cond``) is not counted.
+    ``FlopCounterMode`` returns the same count but loads torch's compiler (1 to 1.5 s): torch wraps
+    the dispatch function of a mode in one that imports it, unless the mode declines. It also
+    refuses higher-order operators without a formula, and runs both branches of ``torch.cond``.
+    Here, they run as the model calls them, and what runs inside of them is not counted.
     """
 
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0
+        super().__init__(FlopCounterMode(display=False))
+        formulas = self.counter.flop_registry
+        formulas.setdefault(_ATTENTION_ON_CPU, flop_registry[_ATTENTION])  # torch's: from 2.15 on
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
 
+    @property
+    def total(self) -> int:
+        """The number of operations so far."""
+        return int(self.counter.get_total_flops())
+
     def __torch_dispatch__(
         self,
         func: Callable[..., object],
-        _types: object,
+        types: object,
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        """Run one operator and count it; one without a formula is decomposed if possible."""
+        """Run one operator and count it."""
         kwargs = kwargs or {}
-        if func in _ASKED_OF_SUBCLASSES:
-            return NotImplemented
         if not isinstance(func, torch._ops.OpOverload):
             return func(*args, **kwargs)
-        formula = _find_formula(func._overloadpacket)
-        if formula is None and func is not _PRIM.device.default:
-            with self:
-                parts = func.decompose(*args, **kwargs)
-            if parts is not NotImplemented:
-                return parts
-        result = call_without_compiler(partial(func, *args, **kwargs))
-        if formula is not None:
-            self.total += formula(*args, **kwargs, out_val=result)
-        return result
-
-
-def _find_formula(operator: object) -> Callable[..., int] | None:
-    """Return the formula of an operator; a model's own code may have registered more of them."""
-    if operator is _ATEN._scaled_dot_product_flash_attention_for_cpu:
-        operator = _ATEN._scaled_dot_product_flash_attention  # the CPU's has none before 2.15
-    return flop_registry.get(operator)
+        return call_without_compiler(partial(super().__torch_dispatch__, func, types, args, kwargs))
