@@ -1,4 +1,4 @@
-"""A count of floating point operations by torch's own formulas: two per multiply-add."""
+"""A count of floating-point operations by torch's own formulas: two per multiply-add."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ with importing_flop_counter():
 
 _ATEN, _PRIM = torch.ops.aten, torch.ops.prim
 
-# These operators ask a subclass of Tensor for its shape and memory; a mode leaves them to it.
+# These operators ask a subclass of Tensor for its shape and memory, so a mode must not answer.
 _ASKED_OF_SUBCLASSES = {
     _ATEN.dim.default,
     _ATEN.is_contiguous.default,
@@ -38,11 +38,11 @@ _ASKED_OF_SUBCLASSES = {
 
 
 class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating point operations of what runs inside its ``with`` block.
+    """Counts the floating-point operations that run inside its ``with`` block.
 
-    ``torch.utils.flop_counter.FlopCounterMode`` returns the same count but loads torch's compiler:
-    torch wraps the dispatch function of a mode in one that imports it (1 to 1.5 s), unless the mode
-    declines. What runs inside a higher-order operator (``torch.cond``) is not counted.
+    ``torch.utils.flop_counter.FlopCounterMode`` returns the same count but loads torch's compiler
+    (1 to 1.5 s): torch wraps a mode's dispatch function in one that imports the compiler, unless
+    the mode declines. Operations inside a higher-order operator (``torch.cond``) are not counted.
     """
 
     supports_higher_order_operators = True
@@ -62,7 +62,7 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        """Run one operator and count it; one without a formula is decomposed if possible."""
+        """Run one operator and count it; decompose an operator without a formula if possible."""
         kwargs = kwargs or {}
         if func in _ASKED_OF_SUBCLASSES:
             return NotImplemented
@@ -81,7 +81,7 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _find_formula(operator: object) -> Callable[..., int] | None:
-    """Return the formula of an operator; a model's own code may have registered more of them."""
+    """Return an operator's formula; a model's own code may have registered further formulas."""
     if operator is _ATEN._scaled_dot_product_flash_attention_for_cpu:
-        operator = _ATEN._scaled_dot_product_flash_attention  # the CPU's has none before 2.15
+        operator = _ATEN._scaled_dot_product_flash_attention  # torch has no CPU formula before 2.15
     return flop_registry.get(operator)
