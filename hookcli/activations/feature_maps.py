@@ -136,8 +136,8 @@ def take_tiles(
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
     """Return the Grad-CAM (h, w) from the output (1, …) of a call and its gradient.
 
-    The Grad-CAM is the sum of the channels, each weighted by its mean gradient, without negative
-    values: Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
+    The Grad-CAM is the sum of the channels, each weighted by its mean gradient, with negative
+    values set to 0: Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
     """
     maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
