@@ -47,8 +47,9 @@ class Task:
             a single picture.
         takes_any_size: the model is made for pictures of any size.
         shares_forward: several images may share a forward pass; the leading axis of the model's
-            keeps_pictures: hookcli keeps the pictures until it needs their pixels, because the pixels
-                take more memory.
+            tensors counts them.
+        keeps_pictures: hookcli keeps the pictures until it needs their pixels, since pixels take
+            more memory.
         needs_values: the shapes inside the model depend on the values of its weights.
         is_faster_channels_last: 2-D convolutions of its networks are faster with channels last.
     """
