@@ -1,7 +1,7 @@
 """A result as HTML for a notebook: a table and small pictures, from plain text and PNG files.
 
-The HTML holds no script and no style sheet, takes its colours from the notebook, and embeds its
-pictures, so that it is shown alike in JupyterLab, in VS Code, and in a notebook that was saved.
+The HTML contains no script and no style sheet, takes its colours from the notebook, and embeds its
+pictures, so that it looks the same in JupyterLab, in VS Code, and in a saved notebook.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def render_layers(
         notes: lines below the title.
         rows: the texts of each of the first ``MOST_ROWS`` calls, by the headings of their columns.
         total: the number of all calls.
-        pictures: what each shows, and its PNG file; files that cannot be read are left out.
+        pictures: a caption and a PNG file for each picture; unreadable files are left out.
     """
     lines = "".join(f"<div>{_text(note)}</div>" for note in notes)
     table = "".join(_row([*row.values()], "td") for row in rows)
@@ -60,7 +60,7 @@ def render_layers(
 def read_pictures(
     names: Iterable[str], locate: Callable[[str], Path]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the stems and contents of the first pictures, as far as they can be read."""
+    """Yield the stems and contents of the first pictures, without unreadable ones."""
     for name in islice(names, MOST_PICTURES):
         with suppress(OSError, ValueError):
             yield PurePosixPath(name).stem, read_regular(locate(name), MOST_BYTES)
@@ -80,7 +80,7 @@ def _text(text: str) -> str:
 
 
 def _image(caption: str, data: bytes) -> str:
-    """Return a small copy of a picture; empty if the file is not a PNG that can be read."""
+    """Return a small copy of a picture; empty if the file is not a readable PNG."""
     try:
         picture = decode_png(data)
     except ValueError:

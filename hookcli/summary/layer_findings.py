@@ -1,4 +1,4 @@
-"""Rules about one layer: its values, and its spread next to the block before it."""
+"""Rules about one layer: its values, and its standard deviation against the block before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about NaN and Inf: which module made them, and how many layers hold them."""
+    """Yield findings about NaN and Inf: the module that made them, and how many layers have them."""
     for rule, name in (("nan", "NaN"), ("inf", "Inf")):
         signs = _signs(evidence, rule)
         made = evidence.producers.get(name, "")
@@ -35,7 +35,7 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the first call whose module has no part among the calls. Blocks start first."""
+    """Return the first call without a part of its module among the calls. Blocks start first."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""
@@ -45,7 +45,7 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
 
 
 def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about spreads, compared with the same role in the block before, per image."""
+    """Yield findings about standard deviations, compared per image with the counterpart's."""
     for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, sign in _signs(evidence, rule).items():
@@ -87,7 +87,7 @@ def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
 
 
 def _expected(call: Call, against: Call) -> str:
-    """Return what a spread is compared with, and the place of that: gradients go backwards."""
+    """Describe the call that a standard deviation is compared with; gradients run backwards."""
     side = "before" if against.order < call.order else "after"
     kind = against.layer.module_type
     if role_of(call.layer.module_path).is_in_block:
@@ -102,9 +102,9 @@ def _signs(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
 
 
 def _moment(call: Call) -> tuple[int, str]:
-    """Return a sort key for the moment at which a tensor exists, among those of its kind.
+    """Return a sort key for the time at which a tensor exists, among tensors of its kind.
 
-    Gradients come from the end of the model, and that of an output before that of an input.
+    Gradients come from the end of the model, and an output's gradient comes before an input's.
     """
     if call.side in ("output", "input"):
         return call.order, call.side
