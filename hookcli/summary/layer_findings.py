@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about NaN and Inf: the module that made them, and how many layers have them."""
+    """Yield findings about NaN and Inf: which module made them, and how many layers hold them."""
     for rule, name in (("nan", "NaN"), ("inf", "Inf")):
         signs = _signs(evidence, rule)
         made = evidence.producers.get(name, "")
