@@ -1,4 +1,4 @@
-"""A forward pass of one black image that finds layouts where the layers' types do not show them."""
+"""A forward pass of one black image that finds the layouts which layers' types leave open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of a run over images: the model, the images, and everything that was recorded."""
+"""The result of a run over images: the model, the images, and all records."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 Rule: TypeAlias = Annotated[str, said(enum=list(RULES))]
-UNPREPARED = "none: exact pixels"  # what is done to tensor files before the network sees them
-MOST_IMAGES = 200  # images with feature maps and what the network saw, unless asked for
+UNPREPARED = "none: exact pixels"  # the preprocessing of tensor files
+MOST_IMAGES = 200  # images with feature maps and pictures of the input, unless asked for
 MOST_THUMBNAILS = 2_000  # images on a page
 MOST_NAMED = 200  # images that are named for one rule
 MOST_CHANNELS = 3  # channels per layer that are shown with the images that fire them most
-MOST_RANKED = 50_000  # images that a page names for all channels together; they take 0.25 MB of it
+MOST_RANKED = 50_000  # images that a page names for all channels together; they take 0.25 MB
 MOST_FIRING = 100  # images that a page of more than 200 shows because they fire some channel
 
 
@@ -42,7 +42,7 @@ class ModelInfo:
         task: the task of the model, such as ``classification``.
         weights: the source of the weights: an enum member, a file, or ``random (seed 0)``.
         trained: False when any figure depends on random numbers.
-        warning: what users must know about the weights, such as that they are random; empty for
+        warning: a warning about the weights for users, such as that they are random; empty for
             trained weights.
         sha256: the SHA-256 of the weights file or, for the user's own models without one, of the
             values of the state dict; empty for random weights of other models, and when it cannot
@@ -52,7 +52,7 @@ class ModelInfo:
         preprocessing: the transforms of the weights in words, or that there are none if all images
             are tensor files.
         input_shape: the shape of the pixels of an image of usual size, (1, …), or of the first
-            tensor file for the user's own model; the shape for one image is its ``pixels_shape``.
+            tensor file for the user's own model; an image's own shape is its ``pixels_shape``.
         notes: unrequested changes to the model that affect what it computes, each with the
             alternatives. Random values are reported in ``warning`` instead.
     """
@@ -72,7 +72,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that deserves a look.
+    """Something that deserves a closer look.
 
     Attributes:
         rule: the rule, as ``--fail-on`` and ``--rule`` take it.
@@ -94,7 +94,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Everything that a run found, in the order in which it was found.
+    """The results of a run, in the order in which hookcli found them.
 
     Example:
         >>> result = hookcli.inspect_images(config)
@@ -107,13 +107,13 @@ class RunResult:
         rows: one row per call and output, over all images.
         uncalled: the selected layers that never ran.
         layers: the number of selected layers.
-        findings: what deserves a look, the gravest first.
-        grids: the pictures of feature maps, and what they show.
+        findings: the findings, the most serious first.
+        grids: the pictures of feature maps, and the content of their tiles.
         attention: one row per attention call, over all images.
         undrawn: the layers for which a Grad-CAM was requested and none was drawn.
-        failed: the rules of ``--fail-on`` for which there is a finding.
+        failed: the rules of ``--fail-on`` with a finding.
         out_dir: the run folder; empty when nothing was written.
-        files: the files that were written, relative to ``out_dir``.
+        files: the written files, relative to ``out_dir``.
         seconds: the duration of each stage, by its name.
     """
 
@@ -140,7 +140,7 @@ class RunResult:
         return errors.SKIPPED if self.skipped else errors.DONE
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the model, what was found, the layers and some grids."""
+        """Return the HTML for a notebook: the model, the findings, the layers and some grids."""
         notes = [*describe_run(self.model.weights, self.findings), *self._list_places()]
         rows = [
             layer_cells(row.call_id, row.module_type, shape_text(row.shape), figures_of(row))
@@ -159,12 +159,12 @@ class RunResult:
 
 
 def run_title(model: str, calls: int, images: int) -> str:
-    """Return the line with which a notebook shows a run."""
+    """Return the title line of a run in a notebook."""
     return f"{model}: {count(calls, 'call')}, {count(images, 'image')}"
 
 
 def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield lines about a run: its weights, and the gravest findings."""
+    """Yield lines about a run: its weights, and the most serious findings."""
     yield f"weights: {weights}"
     for finding in findings[:MOST_NOTES]:
         yield f"{finding.rule}: {finding.sentence}"
@@ -175,7 +175,7 @@ def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
 def choose_pictured(
     images: Sequence[ImageResult], findings: Iterable[Finding]
 ) -> Sequence[ImageResult]:
-    """Return the images with large pictures: all, or of more than 200 those that a finding names.
+    """Return the images with large pictures: all images or, if more than 200, those in findings.
 
     These are at most 200.
     """
