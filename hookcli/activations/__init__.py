@@ -1,1 +1,1 @@
-"""Everything that is taken from a tensor while its hook runs."""
+"""Everything that hookcli takes from a tensor while its hook runs."""

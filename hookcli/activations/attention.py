@@ -1,8 +1,8 @@
-"""The probabilities of an attention, computed aside from what its function was given.
+"""The probabilities of an attention, recomputed from the arguments of its function.
 
-The model computes what it always does: a fused function never makes the probabilities, so they are
-computed once more from the queries and keys, in float32, for one image at a time. For an image of
-1,374 tokens and 16 heads they take 120 MB.
+The model's own computation is unchanged: a fused function never creates the probabilities, so
+hookcli recomputes them from the queries and keys, in float32, for one image at a time. For an image
+of 1,374 tokens and 16 heads they take 120 MB.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def call_probabilities(
 ) -> Tensor:
     """Return the probabilities of a call: the share of each query's attention on each key.
 
-    Dropout is left out. A query that may see no key has zeros, as torch's own function gives it.
+    Dropout is left out. A query that may see no key has zeros, as in torch's own function.
 
     Args:
         function: ``scaled_dot_product_attention``, ``multi_head_attention_forward`` or ``softmax``.
         args: the positional arguments of the call.
         kwargs: its keyword arguments.
-        output: what it returned; only that of a softmax is used.
+        output: its return value; only a softmax needs it.
 
     Returns:
-        Probabilities (…, queries, keys) as float32. Those of a softmax may share the memory of its
-        output, so they must not be written over. ``TokenPlaces.arrange`` orders the leading axes.
+        Probabilities (…, queries, keys) as float32. A softmax's probabilities may share the memory
+        of its output, so do not overwrite them. ``TokenPlaces.arrange`` orders the leading axes.
     """
     with torch.no_grad():
         if function == "softmax":
@@ -57,7 +57,7 @@ def _of_products(
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: FBT001
 ) -> Tensor:
-    """Return the probabilities of ``scaled_dot_product_attention``, whose arguments these are."""
+    """Return the probabilities of ``scaled_dot_product_attention`` for these arguments."""
     queries, keys = query.float(), key.float()
     if enable_gqa:
         keys = keys.repeat_interleave(queries.shape[-3] // keys.shape[-3], -3)
@@ -69,9 +69,10 @@ def _of_products(
 
 
 def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Return the softmax of scores (…, queries, keys), with zeros where no key may be seen.
+    """Return the softmax of scores (…, queries, keys), with zeros for queries that see no key.
 
-    The scores are written over. A mask is True where a key may be seen, or is added to them.
+    It overwrites the scores. A mask either is True where a query may see a key, or is added to the
+    scores.
     """
     for mask in masks:
         if mask is not None and mask.dtype == torch.bool:
@@ -87,9 +88,9 @@ def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
 def _of_modules(given: Mapping[str, Any]) -> Tensor:
     """Return the probabilities of ``multi_head_attention_forward``, (N, heads, queries, keys).
 
-    N is the number of sequences: the windows of an image, or 1. Only queries and keys are
-    projected again, half of what the function does. The rare forms with further keys, which are not
-    computed from the image, are left to torch.
+    N is the number of sequences: the windows of an image, or 1. This projects only queries and
+    keys again, half of the function's own work. torch itself handles the rare forms with further
+    keys that are not computed from the image.
     """
     if given["bias_k"] is not None or given.get("static_k") is not None or given["add_zero_attn"]:
         asked = {"need_weights": True, "average_attn_weights": False, "training": False}

@@ -25,7 +25,7 @@ def measure_attention(
 ) -> AttentionRow:
     """Return the row of an attention call with probabilities (windows, heads, queries, keys).
 
-    Takes memory for one more copy of the probabilities, or two if some are not finite.
+    This takes memory for one more copy of the probabilities, or two if some are not finite.
     """
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
@@ -34,7 +34,7 @@ def measure_attention(
     counted = real & sums.isfinite()
     broken = real.sum() - counted.sum()
     values = probabilities.masked_fill(~counted[..., None], 0) if broken else probabilities
-    least = torch.finfo(values.dtype).tiny  # 0 times its logarithm is 0; entr takes longer
+    least = torch.finfo(values.dtype).tiny  # so that 0 log 0 is 0; entr takes longer
     entropy = -values.clamp_min(least).log_().mul_(values).sum(-1)
     on_prefix = (values @ (keys == NO_PLACE).float()[:, None, :, None])[..., 0]
     on_image = ((queries >= 0)[..., None] & (keys >= 0)[:, None]).float()
@@ -72,17 +72,17 @@ def measure_attention(
 
 
 def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor | None:
-    """Return what one query sees of the image, for every head: (heads, rows, columns).
+    """Return one query's attention to the image, for every head: (heads, rows, columns).
 
-    What a head gives to keys that are not on the image is missing from the map. Where several
-    queries stand at a cell, it is their mean.
+    The map leaves out a head's attention to keys that are not on the image. If several queries
+    share a cell, the map is their mean.
 
     The probabilities are (windows, heads, queries, keys); a rollout has one window and one head.
     The cells of the grid of the queries are counted row by row; ``CLASS_TOKEN`` is the first query
-    that stands for no part of the image.
+    that covers no part of the image.
 
     Returns:
-        The map, or None if there is no such query, or keys have no places. For a clip it is
+        The map, or None if there is no such query or the keys have no places. For a clip it is
         (heads, frames, rows, columns).
     """
     if not places.key_grid:
@@ -101,9 +101,9 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the cell of the grid of the queries, or of its first frame, that holds a point.
+    """Return the cell in the grid of the queries, or in its first frame, that holds a point.
 
-    The point is given from the left and from the top, as shares of what the network sees.
+    The point is given from the left and from the top, as shares of the network's input.
     """
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
@@ -122,7 +122,7 @@ def _distances(places: TokenPlaces) -> Tensor:
     queries, keys = places.queries.clamp(min=0), places.keys.clamp(min=0)
     for many, few in zip(reversed(places.query_grid), reversed(places.key_grid), strict=False):
         at = (queries % many).float()
-        to = (keys % few + 0.5) * (many / few) - 0.5  # a key may stand for several patches
+        to = (keys % few + 0.5) * (many / few) - 0.5  # a key may cover several patches
         squares = squares + (at[..., None] - to[:, None]) ** 2
         queries, keys = queries // many, keys // few
     return squares.sqrt()

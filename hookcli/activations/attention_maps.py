@@ -1,4 +1,4 @@
-"""Attention maps made small enough for a page, and attention rolled out over depth."""
+"""Attention maps reduced to fit on a page, and attention rollout over depth."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _LEVELS = 255
 def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
     """Return why attention cannot be rolled out over these calls, in their order; empty if it can.
 
-    Rollout multiplies the attention of one call with that of the next, so all of them must be of
-    the same tokens, and each token must be able to see all others.
+    Rollout multiplies each call's attention with the next call's, so all calls must have the same
+    tokens, and each token must be able to see all others.
     """
     if not calls:
         return "no attention is visible"
@@ -44,9 +44,9 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
     """Return the rollout up to and including one call, (tokens, tokens).
 
-    As Abnar and Zuidema define it (https://arxiv.org/abs/2005.00928): the mean over the heads, half
-    of it replaced by the identity for the residual connection, times what came ``before``. The
-    probabilities are (1, heads, tokens, tokens).
+    By the definition of Abnar and Zuidema (https://arxiv.org/abs/2005.00928), it is the mean over
+    the heads, averaged with the identity for the residual connection, times the rollout ``before``.
+    The probabilities are (1, heads, tokens, tokens).
     """
     mean = probabilities[0].mean(0)
     mean.diagonal().add_(1)
@@ -55,13 +55,13 @@ def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
 
 
 def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit: int) -> int | None:
-    """Return the side of the grid to which maps are thinned, None if they need not be.
+    """Return the side of the grid to which maps are reduced; None if they fit as they are.
 
-    It is 14, or the largest that fits if 14 does not.
+    The side is 14, or the largest one that fits if 14 does not.
 
     Args:
         maps: for each call of each image its heads, its query grid and its key grid.
-        limit: the bytes for all maps, one for each head, query and key.
+        limit: the size of all maps in bytes; a map is one byte for each head, query and key.
     """
     if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
         return None
@@ -76,8 +76,8 @@ def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit:
 def thin_map(values: Tensor, side: int | None) -> Tensor:
     """Return maps (heads, rows, columns) as levels in uint8; 255 is the largest value of a head.
 
-    The maps are not negative, and NaN becomes 0. Rows and columns are averaged down to ``side``
-    where there are more; None keeps all.
+    The maps must not be negative, and NaN becomes 0. Maps with more than ``side`` rows or columns
+    are averaged down to ``side``; None keeps all.
     """
     values = values.nan_to_num(0)
     if side is not None:
@@ -91,7 +91,7 @@ def thin_map(values: Tensor, side: int | None) -> Tensor:
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
     """Return the cells of a grid (rows, columns) whose maps are kept.
 
-    They are all, or with more than ``side`` rows or columns those in the middle of fewer cells.
+    This returns all cells; if there are more than ``side`` rows or columns, evenly spaced ones.
     """
     sizes = [(length, min(length, side or length)) for length in grid]
     rows, columns = (

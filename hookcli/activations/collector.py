@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """A map of one image, to be drawn over what the network saw.
+    """A map of one image, drawn over the network's input.
 
     Attributes:
         kind: ``cam`` or ``saliency``.
@@ -53,10 +53,10 @@ class BatchResult:
         records: one record per image and observed tensor.
         called: the module paths of the observed layers that ran.
         output: the output of the model; None if it raised an exception.
-        kept: the call id, the image and the (1, …) tensor, on the host, of each tensor to be saved.
+        kept: the call id, the image and the (1, …) tensor, on the host, for each tensor to save.
         unedited: the output of the model without edits; None in a run without edits.
-        score: the number from which the backward started; None without a backward.
-        attention: what the attention calls do with the image; None if that was not asked for.
+        score: the number from which the backward pass started; None without a backward pass.
+        attention: what the attention calls do with the image; None if it was not requested.
     """
 
     records: tuple[LayerRecord, ...] = ()
@@ -79,17 +79,17 @@ class LeadingAxisError(Exception):
 
 @dataclass(slots=True)
 class Collector:
-    """The observer of one forward, or of its backward.
+    """The observer of one forward pass, or of its backward pass.
 
     Attributes:
         pixels: the height and width of the network's input.
-        sample: whether some values of each tensor are kept, for histograms.
-        save: which parts of the tensors are saved; None to save none.
+        sample: whether to keep some values of each tensor for histograms.
+        save: which parts of the tensors to save; None saves none.
         unedited: the tensors of the same calls without edits, by call id; None in a run without
             edits.
-        drawn: the sides of which pictures are made.
-        activations: the outputs that gradients are multiplied by in pictures, by call id; None to
-            draw the gradients alone.
+        drawn: the sides that get pictures.
+        activations: the outputs that pictures multiply with gradients, by call id; None draws the
+            gradients alone.
         has_other_leading_axis: whether the leading axis of some tensor was not the batch.
     """
 
@@ -110,7 +110,7 @@ class Collector:
     called: set[str] = field(default_factory=set)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Reduce one tensor, and copy what is kept of it.
+        """Reduce one tensor, and copy the parts to keep.
 
         Raises:
             LeadingAxisError: the tensor cannot be divided into images.
@@ -131,7 +131,7 @@ class Collector:
         return [observed.call.id for observed in self.seen]
 
     def result(self, output: object) -> BatchResult:
-        """Return everything that was observed, as plain numbers on the host."""
+        """Return all observations, as plain numbers on the host."""
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
         records = read_records(self.seen, self.keys)
         on_host = [(call.id, tensor.cpu()) for call, tensor in self.kept if tensor.numel()]
@@ -172,7 +172,7 @@ class Collector:
     def _observe(
         self, call: Call, rows: Tensor, layout: Layout, shape: tuple[int, ...], axis: int | None
     ) -> None:
-        """Reduce rows (rows, …), whose channels are along ``axis``, and note the observation."""
+        """Reduce rows (rows, …) with channels along ``axis``, and add the observation."""
         plain = None if self.unedited is None else self.unedited.get(call.id)
         with_sample = self.sample and rows.numel() and call.side != "param"
         self.seen.append(
@@ -195,20 +195,20 @@ class Collector:
             part = of_image(tensor, index) if len(self.keys) > 1 else tensor
             content = take_tiles(part, layout, self.style, self.focus)
             if isinstance(content, Tiles) and not len(content.channels):
-                continue  # none of the channels that were asked for exists here
+                continue  # none of the requested channels exists here
             self.pictures.append(Picture(key, call, layout, shape=shape, content=content))
 
 
 def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
-    """Copy a tensor into ``kept``, by its call id. A partial of it is an observer."""
+    """Copy a tensor into ``kept``, by its call id. With ``kept`` bound, this is an observer."""
     kept[call.id] = to_dense(tensor).clone()
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
     """Return, as (rows,), the L2 norm of the difference from ``plain`` over the norm of ``plain``.
 
-    It is 0 where both are the same, Inf where only ``plain`` is zero, and NaN if the two differ in
-    the number of values.
+    It is 0 where both are the same, Inf where only ``plain`` is zero, and NaN where the two have
+    different numbers of values.
     """
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)
@@ -219,7 +219,7 @@ def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
 
 
 def of_image(batched: Tensor, index: int) -> Tensor:
-    """Return the part (1, …) of one image of a tensor whose leading axis is N, or 1 if shared."""
+    """Return one image's part (1, …) of a tensor whose leading axis is N, or 1 if shared."""
     row = index if batched.shape[0] > 1 else 0
     return batched[row : row + 1]
 

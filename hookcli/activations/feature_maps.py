@@ -1,7 +1,7 @@
 """Small pictures of an activation, still as tensors on its device.
 
-This runs inside the hook: channels are ranked, the first of them are made small and turned into
-colour levels, and no reference to the activation is kept. Nothing here draws text, reads or writes
+This runs inside the hook. It ranks the channels, scales the first of them down, turns them into
+colour levels, and keeps no reference to the activation. Nothing here draws text, reads or writes
 files.
 """
 
@@ -30,15 +30,15 @@ class Tiles:
         levels: the colour levels of each tile, (K, h, w) in uint8, from 0 to LEVELS - 1, or
             NOT_FINITE; signed levels begin at 1 and have zero at MIDDLE.
         channels: the channel of each tile, (K,), counted from 0.
-        shown: the height and width of a feature map before it was made small.
+        shown: the height and width of a feature map before it was scaled down.
         figures: the smallest value, the largest, the mean and the standard deviation of each tile's
             channel, (4, K); the last two are NaN when the channel is not finite.
-        scores: by how many standard deviations each tile's channel fires more inside the box of
-            ``--focus`` than outside, (K,); None without a box.
+        scores: for each tile's channel, its mean inside the box of ``--focus`` minus its mean
+            outside, in standard deviations, (K,); None without a box.
         maps: the levels of the same channels at the resolution of the layer, (K, H, W) in uint8,
             as ``records.pictures.ChannelMaps`` describes them; None if they are not written.
-        range: the smallest and largest value of the layer, (2,), if that is the range of the
-            levels; None if each channel has its own.
+        range: the smallest and largest value of the layer, (2,), if the levels cover this range;
+            None if each channel has its own range.
     """
 
     levels: Tensor
@@ -59,7 +59,7 @@ class Bars:
         values: the value of each bar, (n,) in float32.
         per_channel: True if there is one bar per channel (the mean of the channel's values);
             otherwise each bar is the mean of ``run`` consecutive values in the order of the axes.
-        run: the number of values of which each bar is the mean.
+        run: the number of values that each bar averages.
     """
 
     values: Tensor
@@ -85,7 +85,7 @@ class Picture:
 
     @property
     def has_maps(self) -> bool:
-        """Whether the channels were also taken at the resolution of the layer."""
+        """Whether this also has the channels at the resolution of the layer."""
         return isinstance(self.content, Tiles) and self.content.maps is not None
 
 
@@ -96,10 +96,10 @@ def take_tiles(
 
     Args:
         activation: the activation of one image, with its leading axis: (1, …).
-        layout: the meaning of its axes; without spatial form it becomes bars.
+        layout: the meaning of its axes; without height and width, it becomes bars.
         style: the channels to show, their order, and the scale.
-        focus: the shares of the network's input inside and outside a box, (2, H, W) from 0 to 1.
-            Channels are then ranked by how much more they fire inside.
+        focus: the shares of each pixel inside and outside a box, (2, H, W) from 0 to 1. Channels
+            are then ranked by how much more they fire inside.
     """
     values = activation.detach()
     values = values.dequantize() if values.is_quantized else values
@@ -134,10 +134,10 @@ def take_tiles(
 
 
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
-    """Return the Grad-CAM (h, w) of the output (1, …) of a call and of its gradient.
+    """Return the Grad-CAM (h, w) from the output (1, …) of a call and its gradient.
 
-    It is the sum of the channels, each weighted by its mean gradient, with negative values cut off:
-    Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
+    The Grad-CAM is the sum of the channels, each weighted by its mean gradient, with negative
+    values set to 0: Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
     """
     maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
@@ -146,9 +146,9 @@ def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
     """Return, as (C,), how much more each channel fires inside a box than outside.
 
-    It is the difference of the means in standard deviations of the channel, and 0 for a constant
-    channel. ``focus`` (2, H, W), the shares of the network's input inside and outside the box, is
-    averaged over the area that each place of a map (C, h, w) stands for.
+    The result is the difference of the two means in standard deviations of the channel, and 0 for a
+    constant channel. ``focus`` (2, H, W) holds the shares of each input pixel inside and outside
+    the box; it is averaged over the area of each position of a map (C, h, w).
     """
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
@@ -174,7 +174,7 @@ def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
 
 
 def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> Tensor:
-    """Return the channels to show, (K,); those with NaN or Inf come first in any ranking."""
+    """Return the channels to show, (K,); any ranking begins with channels that have NaN or Inf."""
     count = len(maps)
     if style.channels is not None:
         inside = [channel for channel in style.channels if channel < count]
@@ -187,7 +187,7 @@ def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> T
 
 
 def _rank_scores(maps: Tensor, rank: str) -> Tensor:
-    """Return the number by which each channel is ranked, (C,); not finite if the channel is not."""
+    """Return the score that ranks each channel, (C,); not finite for channels that are not."""
     means = maps.mean((1, 2))
     if rank == "mean":
         return means
@@ -205,7 +205,7 @@ def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return the smallest and largest finite values over ``axes``, which are kept."""
+    """Return the smallest and largest finite values over ``axes``, with their axes kept."""
     finite = maps.isfinite()
     low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
     high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)
@@ -213,7 +213,7 @@ def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _shrink(maps: Tensor, tile: int) -> Tensor:
-    """Return means over squares, of the smallest whole side that fits a map into ``tile``."""
+    """Average squares, of the smallest integer side with which a map fits into ``tile``."""
     longest = max(maps.shape[1:])
     factor = -(-longest // tile)
     if factor == 1 or len(maps) == 0:
@@ -223,9 +223,9 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Return levels in uint8, 0 to ``count - 1``, or ``count`` for what is not finite.
+    """Return levels in uint8, 0 to ``count - 1``, or ``count`` for values that are not finite.
 
-    Those of a constant channel are all 0.
+    The levels of a constant channel are all 0.
     """
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
@@ -235,8 +235,8 @@ def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
     """Return levels in uint8 for minus to plus the largest magnitude, evenly around zero.
 
-    Exact zero is ``count // 2``, the largest level is ``count - 1``, and ``count`` is the level of
-    what is not finite.
+    Exact zero is ``count // 2``, the largest level is ``count - 1``, and values that are not finite
+    have the level ``count``.
     """
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)

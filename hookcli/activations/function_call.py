@@ -1,4 +1,4 @@
-"""One call of a function of torch, and what the function does with the places of values."""
+"""One call of a torch function, and its effect on the positions of values."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _MOVING = {
 REDUCING = {"amax", "amin", "mean", "sum"}
 _CHOOSING = {"__getitem__", "gather", "index_select", "repeat_interleave", "take_along_dim"}
 REPLACING = {"__setitem__", "copy_", "fill_", "zero_"}
-# Functions that move values, or mix those of all places, in a way that is not followed.
+# Functions that move values, or mix values of all positions, in a way that is not followed.
 _SCATTERING = {
     "argsort", "as_strided", "diag_embed", "diagonal", "grid_sample", "masked_scatter",
     "masked_select", "put", "scatter", "scatter_add", "scatter_reduce", "sort", "take",
     "tril_indices", "index_add", "index_copy", "index_put", "channel_shuffle",
 }  # fmt: skip
-_PAIRING = {"cdist", "inner", "tensordot"}  # products of tokens with tokens, if both are that
-_SPECTRAL = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")  # fft2 too, and so on
-# Other functions that write over a tensor, and not value by value as add_ and relu_ do.
+_PAIRING = {"cdist", "inner", "tensordot"}  # products of tokens with tokens, if both are tokens
+_SPECTRAL = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")  # also fft2 and the like
+# Other functions that write over a tensor, but not elementwise as add_ and relu_ do.
 _WRITING = {
     "addbmm_", "addmm_", "addmv_", "addr_", "as_strided_", "baddbmm_", "index_add_", "index_copy_",
     "index_fill_", "index_put_", "index_reduce_", "masked_scatter_", "put_", "resize_",
@@ -47,14 +47,14 @@ _FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of a function of torch that has returned.
+    """A call of a torch function that has returned.
 
     Attributes:
         function: the function as torch's ``TorchFunctionMode`` names it.
-        name: its name; of a property such as ``T`` the name of the property.
-        args: its positional arguments; the first one is there even if it was given by its name.
+        name: its name; for a property such as ``T``, the name of the property.
+        args: its positional arguments, including the first one if the caller passed it by name.
         kwargs: its other arguments.
-        output: what it returned, None if it raised or returns nothing.
+        output: its return value; None if it raised or returns nothing.
     """
 
     function: Callable[..., Any]
@@ -65,12 +65,12 @@ class FunctionCall:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors that it was given."""
+        """The tensors among its arguments."""
         return list(tensors_in((self.args, self.kwargs)))
 
     @property
     def outputs(self) -> list[Tensor]:
-        """The tensors that it returned, or wrote to."""
+        """The tensors that it returned or wrote to."""
         return list(tensors_in(self.args[:1] if self.name == "__setitem__" else self.output))
 
     @property
@@ -80,16 +80,16 @@ class FunctionCall:
 
     @property
     def moves(self) -> bool:
-        """Whether it moves the values of its first argument, and computes none."""
+        """Whether it only moves the values of its first argument."""
         return self.name in _MOVING
 
     @property
     def samples(self) -> bool:
-        """Whether it computes each value from the neighbours of a place."""
+        """Whether it computes each value from the neighbours of a position."""
         return self.name.endswith(_SAMPLING)
 
     def loses_places(self, given: Sequence[Tensor]) -> bool:
-        """Return whether places are lost in what it returned; ``given`` stand at pixels."""
+        """Return whether the call loses the positions of ``given``, its inputs with positions."""
         name = self.name
         is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
         pairs = name in _PAIRING and len(given) > 1
@@ -100,15 +100,15 @@ class FunctionCall:
 def read_call(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: object
 ) -> FunctionCall:
-    """Return a call as its parts are known inside a ``TorchFunctionMode``."""
+    """Return a call from the facts that a ``TorchFunctionMode`` has."""
     first = next((word for word in ("input", "tensors") if not args and word in kwargs), None)
-    if first is not None:  # it was given by its name
+    if first is not None:  # the caller passed it by name
         args, kwargs = (kwargs[first],), {k: part for k, part in kwargs.items() if k != first}
     return FunctionCall(function, _name_of(function), args, kwargs=kwargs, output=output)
 
 
 def _name_of(function: Callable[..., object]) -> str:
-    """Return the name of a function, and of a property such as ``T`` the name of the property."""
+    """Return the name of a function; for a property such as ``T``, the name of the property."""
     if function is torch.nn.functional.unfold:
         return "im2col"  # unlike Tensor.unfold, it mixes places and channels in one axis
     name = getattr(function, "__name__", "")

@@ -1,4 +1,4 @@
-"""What the attention calls of a forward do with its image."""
+"""What the attention calls of a forward pass do with its image."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class QueryMap:
 
     Attributes:
         values: the map of each head, (heads, h, w).
-        mark: left, top, width and height of the patch of the query, as shares of what the network
-            saw; None for a class token.
+        mark: left, top, width and height of the query's patch, as shares of the network's input;
+            None for a class token.
     """
 
     values: Tensor
@@ -31,11 +31,11 @@ class QueryMaps:
     """What all queries of a call attend to.
 
     Attributes:
-        levels: the maps as one picture, (rows * heads * h, columns * w) in 256 levels: a block for
-            each query where it stands on the image, and in a block the maps of its heads one below
-            the other. A class token adds a row of blocks, of which it has the first.
-        is_thinned: these are fewer than those that the model computed.
-        has_class_token: the last row of blocks begins with that of the class token.
+        levels: the maps as one picture, (rows * heads * h, columns * w) in 256 levels. Each query
+            has a block at its position on the image, with its heads' maps one below the other. A
+            class token adds a row of blocks and is the first of them.
+        is_thinned: the model computed more maps than these.
+        has_class_token: the last row of blocks begins with the class token's block.
     """
 
     levels: Tensor
@@ -50,7 +50,7 @@ class CallAttention:
     """What one attention call does with an image.
 
     Attributes:
-        query: the map of the query that is drawn; None if there is no such query, or no pictures.
+        query: the map of the drawn query; None if there is no such query, or no pictures.
         maps: the maps of all queries for the page; None if there are none.
         kept: the probabilities (1, windows, heads, queries, keys); None unless they are saved.
     """
@@ -64,12 +64,12 @@ class CallAttention:
 
 @dataclass(frozen=True, slots=True)
 class ImageAttention:
-    """What the attention calls of a forward do with its image.
+    """What the attention calls of a forward pass do with its image.
 
     Attributes:
-        calls: the calls whose attention is visible, in running order.
-        hidden: the rows of the calls whose attention is not visible.
-        rollout: the attention of a query rolled out over all calls; None if that was not asked for.
+        calls: the calls with visible attention, in running order.
+        hidden: the rows of the calls without visible attention.
+        rollout: a query's attention, rolled out over all calls; None if it was not requested.
     """
 
     image: str

@@ -1,4 +1,4 @@
-"""Observations made inside hooks, and the records of plain numbers that are read from them."""
+"""Observations from inside hooks, and the records of plain numbers that hookcli makes of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAMPLE, _BINS = 4096, 24
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One tensor as it was observed inside a hook.
+    """The observation of one tensor inside a hook.
 
     Attributes:
         shape: the shape of one image's part, ``(1, …)``, or of the whole tensor if it cannot be
@@ -51,7 +51,7 @@ class Observation:
 
 
 def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[LayerRecord, ...]:
-    """Return the records, image by image; all figures come to the host in one transfer."""
+    """Return the records, image by image; one transfer brings all figures to the host."""
     figures = _to_host(seen)
     return tuple(
         _read_record(observed, image, index if len(rows) > 1 else 0, rows)
@@ -79,7 +79,7 @@ def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
 
 
 def _transfer(tensors: Sequence[Tensor]) -> Iterator[list[array[float]]]:
-    """Yield the rows of each of ``tensors``, (rows, n), brought to the host in one transfer."""
+    """Bring all ``tensors``, (rows, n), to the host in one transfer, and yield each one's rows."""
     if not tensors:
         return
     together = torch.cat([tensor.flatten().double() for tensor in tensors]).cpu()
@@ -112,7 +112,7 @@ def _read_record(
 
 
 def _read_stats(observed: Observation, figures: Mapping[str, float]) -> TensorStats:
-    """Return the statistics of one row, with None for those that no value has a part in."""
+    """Return the statistics of one row; a statistic over no values is None."""
     numel = math.prod(observed.shape)
     sizes = {"numel": numel, "finite": numel - figures["nan_count"] - figures["inf_count"]}
     known: dict[str, Any] = {

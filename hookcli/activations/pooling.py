@@ -1,7 +1,7 @@
-"""The part of an activation that is saved: some channels, pooled over its pixels, in another dtype.
+"""The saved part of an activation: some channels, pooled over their pixels, in another dtype.
 
-This runs inside the hook. The result shares no memory with the activation, which the model may
-write over right after.
+This runs inside the hook. The result shares no memory with the activation, since the model may
+overwrite the activation right after.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    """Return a contiguous copy of what ``style`` keeps of a tensor (rows, …), on the same device.
+    """Return a contiguous copy of the parts of a tensor (rows, …) to save, on the same device.
 
-    Pooling by ``mean`` and ``max`` returns (rows, C): the frames of a clip and the tokens of an
-    image are pooled too, without those that have no place on it. Pooling to N returns (rows, C, N,
-    N), for a clip (rows, C, D, N, N), and for a sequence (rows, C, N). Channels come first,
-    whatever the layout, and a map smaller than N x N repeats its values. A tensor without height
-    and width is not pooled, one without a channel axis keeps everything, and channels that do not
+    Pooling by ``mean`` and ``max`` returns (rows, C). It also pools the frames of a clip and the
+    tokens of an image, except tokens without a place on the image. Pooling to N returns
+    (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence (rows, C, N). Channels come
+    first in every layout, and a map smaller than N x N repeats its values. A tensor without height
+    and width is not pooled. A tensor without a channel axis keeps everything. Channels that do not
     exist are left out.
 
-    Means are computed in float32 or wider. Without ``style.dtype`` a floating tensor keeps its
-    dtype, and the mean of integers is float32. The dtype is for real numbers: integers that are not
-    averaged stay integers. Quantized tensors are dequantized; complex ones are kept as complex64,
-    or as magnitudes if they are pooled.
+    Means are computed in float32 or wider. Without ``style.dtype``, a floating-point tensor keeps
+    its dtype, and the mean of integers is float32. The dtype applies to real numbers: integers that
+    are not averaged stay integers. Quantized tensors are dequantized. Complex tensors are saved as
+    complex64, or as magnitudes if they are pooled.
 
     Raises:
         RequestError: the tensor holds no values (meta device), or is nested.
@@ -70,7 +70,7 @@ def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tup
 
 
 def saved_channels(rows: Iterable[LayerRow], style: SaveStyle | None) -> dict[str, list[int]]:
-    """Return the channels that ``style`` keeps of each call, by its id; empty if it keeps all."""
+    """Return the saved channels of each call, by its id; empty if ``style`` saves all channels."""
     chosen = None if style is None else style.channels
     if chosen is None:
         return {}
@@ -117,7 +117,7 @@ def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
 
 
 def _share_memory(one: Tensor, other: Tensor) -> bool:
-    """Return whether writing into one could change the other; only strided tensors share memory."""
+    """Return whether writing to one changes the other; only strided tensors can share memory."""
     if other.layout != torch.strided:
         return False
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

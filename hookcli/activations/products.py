@@ -1,4 +1,4 @@
-"""Products of two tensors: which axes of the factors are summed over, and which the product has."""
+"""Products of two tensors: the axes that are summed over, and the axes of the product."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# The names of both factors of a product, where they are not given by their places.
+# The names of both factors of a product, if the caller passes them by name.
 FACTORS = {
     "addmm": ("mat1", "mat2"), "baddbmm": ("batch1", "batch2"), "bmm": ("input", "mat2"),
     "einsum": ("", ""), "matmul": ("input", "other"), "mm": ("input", "mat2"),
@@ -19,7 +19,7 @@ FACTORS = {
 def letters_of(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
-    """Return both factors of a product and the product itself, with a letter for each axis.
+    """Return one letter for each axis of both factors and of the product, as in ``einsum``.
 
     It is None for products of vectors.
 
@@ -34,7 +34,7 @@ def letters_of(
         tensors = (*factors, output)
         left, right, made = (_letters_in(*pair) for pair in zip(terms, tensors, strict=True))
         return (factors[0], left), (factors[1], right), made
-    first = 1 if name in ("addmm", "baddbmm") else 0  # after what is added
+    first = 1 if name in ("addmm", "baddbmm") else 0  # the first argument is the summand
     left, right = (
         kwargs[word] if word in kwargs else args[place]
         for place, word in enumerate(FACTORS[name], first)
@@ -50,14 +50,14 @@ def letters_of(
 
 
 def _letters_in(term: str, tensor: Tensor) -> list[str]:
-    """Return a letter for each axis of a tensor of ``einsum``; three dots stand for any number."""
+    """Return a letter for each axis of an ``einsum`` tensor; ``...`` covers any number of axes."""
     before, dots, after = term.partition("...")
     count = tensor.dim() - len(before) - len(after)
     return [*before, *(f"{dots}{place}" for place in range(count, 0, -1)), *after]
 
 
 def _output_letters(inside: str) -> str:
-    """Return the letters of the output of an equation without ``->``: those that stand once."""
+    """Return the output letters of an equation without ``->``: the letters that occur once."""
     once = [letter for letter in sorted(set(inside) - set(",.")) if inside.count(letter) == 1]
     dots = "..." if "..." in inside else ""
     return dots + "".join(once)

@@ -1,4 +1,4 @@
-"""What becomes of the probabilities of attention before they weigh the values."""
+"""What a model does to attention probabilities before they weigh the values."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 _ADDING = {"add", "addcmul", "lerp", "sub"}
 _CHANGING = {"div", "mul"}
 _PROJECTING = {"conv1d", "conv2d", "linear"}
-_UNKNOWN = -1  # what a softmax gave that is an attention if it weighs values
+_UNKNOWN = -1  # the result of a softmax that is an attention if it weighs values
 
 
 class Shares:
-    """Follows the probabilities of every attention, counted from 0, until they weigh the values.
+    """Follows each attention's probabilities until they weigh the values; attentions count from 0.
 
     Attributes:
-        added: the attentions whose probabilities are added to others on the way.
-        projected: those whose heads are mixed with each other on the way.
-        changed: those whose probabilities are changed in another way.
-        over_queries: those whose softmax is taken over queries, and not over what is weighed.
-        weighs_unknown: in the last call, what a softmax gave weighed values, of which it is not
-            known whether it was taken over a product.
+        added: the attentions whose probabilities are added to other probabilities on the way.
+        projected: the attentions whose heads are mixed with each other on the way.
+        changed: the attentions whose probabilities are changed in another way.
+        over_queries: the attentions whose softmax runs over queries instead of keys.
+        weighs_unknown: in the last call, the result of a softmax weighed values, but hookcli does
+            not know whether the softmax was taken over a product.
     """
 
     def __init__(self) -> None:
@@ -42,15 +42,15 @@ class Shares:
         self._keys: list[int] = []
 
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
-        """Begin to follow those of one more attention; none if it has weighed the values itself.
+        """Begin to follow another attention's probabilities; none if it weighed the values itself.
 
-        ``keys`` is the part of their trail that the softmax is taken over: 0 own, 1 columns.
+        ``keys`` is the part of their trail that the softmax runs over: 0 for own, 1 for columns.
         """
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
         self._keys.append(keys)
 
     def begin_unknown(self, probabilities: Iterable[Tensor]) -> None:
-        """Begin to follow what a softmax gave that may be an attention."""
+        """Begin to follow the result of a softmax that may be an attention."""
         self._of.update(dict.fromkeys(probabilities, frozenset({_UNKNOWN})))
 
     def follow(
@@ -60,10 +60,10 @@ class Shares:
         outputs: Sequence[Tensor],
         summed: Collection[int],
     ) -> None:
-        """Follow them through one call of a function that does not begin or end an attention.
+        """Follow the probabilities through a call that neither begins nor ends an attention.
 
-        ``summed`` are the parts of their trail that a product sums over; none if it sums over
-        heads.
+        ``summed`` are the parts of their trail that a product sums over; it is empty if the product
+        sums over heads.
         """
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
         weighs = operation in FACTORS and bool(summed)
@@ -78,12 +78,12 @@ class Shares:
         given = {part.shape[-2:] for part in tensors if part in self._of}
         for part in outputs:
             if operation == "mul" and part.shape[-2:] not in given:
-                continue  # each is multiplied with all numbers of a value
+                continue  # the call multiplies each of them with all numbers of a value
             self._of[part] = shares
             self._note_change(operation, tensors, part)
 
     def _note_change(self, operation: str, tensors: Sequence[Tensor], output: Tensor) -> None:
-        """Note what a function did to the probabilities that it was given."""
+        """Record how a function changed the probabilities among its arguments."""
         shares, lengths = self._of[output], output.shape[-2:]
         alike = [each for each in tensors if each.shape[-2:] == lengths]
         if min(lengths, default=0) < 2 or not alike:

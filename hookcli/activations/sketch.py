@@ -1,8 +1,8 @@
 """Sketches taken inside a hook: ``hookcli.distance.sketch`` in torch, on the tensor's own device.
 
-On the CPU a tensor is read once, in the order of its memory, in pieces that stay in the cache;
-nothing of its size is allocated. On other devices everything is summed exactly, and no value is
-looked at, so that nothing waits for the device.
+On the CPU, this reads a tensor once, in the order of its memory, in pieces that stay in the cache,
+and allocates nothing of the tensor's size. On other devices it sums everything exactly and reads no
+value on the host, so that nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _PIECE = 1 << 17  # values that are multiplied at a time: half a MB, which a cor
 _SCRATCH = 2 * PERIOD  # values of scratch memory: 1 MB
 _MOST_TURNED = 1 << 22  # largest number of values for which signs are kept in the order of memory
 _TURNED = 8  # number of shapes for which signs are kept in the order of memory
-# The dtypes that are multiplied with signs as they are; others are converted first.
+# The dtypes that are multiplied with signs without conversion.
 _MULTIPLIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-_KEPT = 24  # blocks of signs that are kept, 3 MB: enough for 64 maps of 224 x 224
+_KEPT = 24  # blocks of signs in the cache, 3 MB: enough for 64 maps of 224 x 224
 
 
 def take_sketches(rows: Tensor) -> Tensor:
     """Return one sketch per row, (rows, 67) in float32 on the device; zeros if rows have no values.
 
-    It runs between the layers of a model, where every call of torch finds the caches cold: few
-    calls matter as much as few values.
+    It runs between the layers of a model, where every call of torch finds the caches cold: the
+    number of calls matters as much as the number of values.
 
     Args:
-        rows: a tensor (rows, …), dense and detached, with one image per row; it may have every
-            dtype that ``sketch_values`` takes.
+        rows: a tensor (rows, …), dense and detached, with one image per row, of any dtype that
+            ``sketch_values`` accepts.
     """
     values = _as_real(rows)
     if values.numel() == 0:
@@ -59,7 +59,7 @@ def _as_real(rows: Tensor) -> Tensor:
 
 
 def _sketch_exactly(values: Tensor) -> Tensor:
-    """Return the sketches, summed in float64 without the values that are not finite."""
+    """Return the sketches, summed in float64, without the values that are not finite."""
     flat = values.flatten(1)
     own = _own_signs(torch.float64, values.device)
     lines = _row_signs(flat.shape[1], torch.float64, values.device)
@@ -78,7 +78,7 @@ def _sketch_exactly(values: Tensor) -> Tensor:
 def _sketch_fast(values: Tensor) -> Tensor:
     """Return the sketches, summed in float32, or in float64 for float64 values.
 
-    They are not finite if a value is not, or if a sum is too large.
+    A sketch is not finite if one of its values is not, or if a sum is too large.
     """
     kind = torch.float64 if values.dtype == torch.float64 else torch.float32
     turned = _find_turn(values)
@@ -105,7 +105,7 @@ def _add_in_order(row: Tensor, sketch: Tensor) -> None:
 def _block_signs(block: int, count: int) -> Tensor:
     """Return the signs of the first ``count`` values of a block, (rows, 67) in int8.
 
-    The last row is filled up with zeros.
+    Zeros fill the rest of the last row.
     """
     lines = -(-count // BUCKETS)
     with torch.inference_mode(mode=False):
@@ -115,9 +115,9 @@ def _block_signs(block: int, count: int) -> Tensor:
 
 
 def _find_turn(values: Tensor) -> tuple[int, int] | None:
-    """Return (a, b) if each row is (a, b) by its axes and (b, a) in memory, as with channels last.
+    """Return (a, b) if each row is (a, b) by its axes and (b, a) in memory, like channels last.
 
-    Otherwise, or if the tensor is too large for its signs to be kept in that order, return None.
+    Return None otherwise, or if the tensor is too large to keep its signs in that order.
     """
     if values.is_contiguous() or values[0].numel() > _MOST_TURNED:
         return None
@@ -129,11 +129,11 @@ def _find_turn(values: Tensor) -> tuple[int, int] | None:
 
 
 def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) -> Tensor:
-    """Return the sketches (rows, 67) of values whose value (a, b) is at (b, a) in memory.
+    """Return the sketches (rows, 67) of values that are stored with (a, b) at (b, a).
 
-    a has ``outer`` values and b ``inner``. The bucket of (a, b) is (a * inner + b) mod 67. First
-    everything with the same b mod 67 is added up, then those sums with the same a mod 67, and at
-    last the 67 x 67 sums are added to their buckets.
+    a has ``outer`` values and b has ``inner``. The bucket of (a, b) is (a * inner + b) mod 67. This
+    first adds up all values with the same b mod 67, then those sums with the same a mod 67, and
+    finally adds the 67 x 67 sums to their buckets.
     """
     memory = values.as_strided((len(values), inner, outer), (values.stride(0), outer, 1))
     tables = _fold_signed(memory, _turned_signs(outer, inner), kind)
@@ -153,7 +153,7 @@ def _places(step: int) -> Tensor:
 
 
 def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
-    """Multiply (rows, inner, outer) by its signs and add up along ``inner`` what is equal mod 67.
+    """Multiply (rows, inner, outer) by its signs, and add up indices of ``inner`` equal mod 67.
 
     The sums are (rows, at most 67, outer).
     """
@@ -172,7 +172,7 @@ def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
 
 
 def _fold(values: Tensor) -> Tensor:
-    """Add up along ``length`` of (rows, length, width) what is equal mod 67.
+    """Add up values (rows, length, width) whose indices along ``length`` are equal mod 67.
 
     The sums are (rows, at most 67, width).
     """
@@ -196,13 +196,13 @@ def _make_signs(first: int, end: int) -> Tensor:
 
 @functools.cache
 def _own_signs(kind: torch.dtype, device: torch.device) -> Tensor:
-    """Return the signs that repeat, (136,613,)."""
+    """Return one period of the signs, (136,613,)."""
     with torch.inference_mode(mode=False):
         return torch.from_numpy(make_own_signs().reshape(-1)).to(device, kind)
 
 
 def _row_signs(count: int, kind: torch.dtype, device: torch.device) -> Tensor:
-    """Return the signs of at least as many rows of 67 as ``count`` values fill."""
+    """Return the signs of enough rows of 67 for ``count`` values."""
     blocks = max(1, -(-count // PERIOD))
     return _rows_of_blocks(1 << (blocks - 1).bit_length(), kind, device)
 
@@ -223,7 +223,7 @@ def _turned_signs(outer: int, inner: int) -> Tensor:
 
 
 class _Scratch(threading.local):
-    """Scratch memory that is reused, since new pages would cost more than the sums.
+    """Reusable scratch memory, since allocating new pages would cost more than the sums.
 
     Each thread has its own, since a model may run its branches in threads.
     """
@@ -233,8 +233,8 @@ class _Scratch(threading.local):
         self.lay = functools.lru_cache(maxsize=64)(self._lay)
 
     def take(self, count: int, kind: torch.dtype) -> Tensor:
-        """Return memory for ``count`` values, which are not initialized."""
-        with torch.inference_mode(mode=False):  # it is written to during backwards too
+        """Return uninitialized memory for ``count`` values."""
+        with torch.inference_mode(mode=False):  # backward passes write to it too
             if count > _SCRATCH:
                 return torch.empty(count, dtype=kind)
             if kind not in self._whole:
@@ -242,7 +242,7 @@ class _Scratch(threading.local):
             return self._whole[kind][:count]
 
     def _lay(self, count: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return memory for ``count`` values twice: as rows of 67, and as the values alone."""
+        """Return memory for ``count`` values in two views: rows of 67, and the values alone."""
         lines = -(-count // BUCKETS)
         with torch.inference_mode(mode=False):
             table = self.take(lines * BUCKETS, kind)

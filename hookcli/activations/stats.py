@@ -1,9 +1,9 @@
 """Reductions of one activation, computed on its device and finished before the hook returns.
 
-There are two algorithms for the same figures. On the CPU a fast one reads the tensor five times in
-place, checks that its float32 sums could hold the answer, and falls back to the exact one when they
-could not. On other devices the exact one runs at once: it never looks at a value, so nothing waits
-for the device, and all figures come to the host in one transfer when the forward has ended.
+Two algorithms compute the same figures. On the CPU, a fast one reads the tensor five times in
+place, checks that float32 sums were precise enough, and otherwise falls back to the exact one. On
+other devices the exact one runs at once: it reads no value on the host, so nothing waits for the
+device, and one transfer brings all figures to the host when the forward pass has ended.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from hookcli.records.statistics import STATISTICS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The longest run that is summed in one float32 accumulator per lane, which is off by 5e-7; runs of
-# 1e6 values would be off by 1e-5.
+# The longest run that is summed in one float32 accumulator per lane, with an error of 5e-7; runs
+# of 1e6 values would have an error of 1e-5.
 _RUN = 1 << 14
 # Magnitudes whose squares can be summed in float32 without underflow or overflow.
 _SAFE = (1e-15, 1e15)
@@ -33,9 +33,9 @@ class RowStats:
     """The figures of one tensor.
 
     Attributes:
-        table: for each row the statistics in the order of ``STATISTICS``, of which those of finite
-            values mean nothing if no value is finite; if it is a tensor, it is still on the device,
-            as (rows, statistics) float64.
+        table: for each row the statistics in the order of ``STATISTICS``. Statistics of finite
+            values mean nothing if no value is finite. A tensor is still on the device, as
+            (rows, statistics) in float64.
         low: the smallest value of each channel, (rows, C); None without a channel axis.
         high: the largest value of each channel, (rows, C); None without a channel axis.
     """
@@ -50,8 +50,7 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
 
     Args:
         rows: a tensor (rows, …) with one image per row. Half precision is reduced in float32,
-            quantized tensors are dequantized, and the figures of complex values are those of their
-            magnitudes.
+            quantized tensors are dequantized, and complex values count by their magnitudes.
         channel_axis: the axis that holds channels, 1 or more; None for no channels.
     """
     values = _as_float(rows)
@@ -88,7 +87,7 @@ def _as_float(rows: Tensor) -> Tensor:
 
 
 def magnitudes(values: Tensor) -> Tensor:
-    """Return the magnitudes of complex values; NaN if one of the two parts is NaN."""
+    """Return the magnitudes of complex values; NaN if the real or the imaginary part is NaN."""
     wide = values.to(torch.complex64) if values.dtype == torch.complex32 else values
     return wide.abs().masked_fill(wide.isnan(), math.nan)
 
@@ -113,11 +112,11 @@ def _reduce_fast(
 ) -> dict[str, list[float]] | None:
     """Return every statistic of all rows by name, in any order.
 
-    Return None if float32 sums cannot hold them, and they have to be computed exactly.
+    Return None if float32 sums cannot hold the statistics, so that they need the exact algorithm.
     """
     for low, high in zip(lows, highs, strict=True):
         largest = max(-low, high)
-        if not (largest == 0 or _SAFE[0] < largest < _SAFE[1]):  # NaN ends here too
+        if not (largest == 0 or _SAFE[0] < largest < _SAFE[1]):  # this also catches NaN
             return None
     means, variances = _moments(values)
     zeros = _count_zeros(values, all_positive=min(lows) >= 0)
@@ -137,8 +136,8 @@ def _reduce_fast(
 def _moments(values: Tensor) -> tuple[list[float], list[float]]:
     """Return the mean and the population variance of each row, from float32 sums.
 
-    The mean of the squares minus the square of the mean loses its digits when the mean is large
-    compared with the spread. The means are then subtracted, and the sums are made again.
+    The mean of the squares minus the square of the mean loses digits when the mean is large
+    compared with the standard deviation. In that case this subtracts the means and sums again.
     """
     numel = values.shape[1:].numel()
     axes = list(range(1, values.dim()))
@@ -158,8 +157,8 @@ def _moments(values: Tensor) -> tuple[list[float], list[float]]:
 def _norms(values: Tensor) -> Tensor:
     """Return the Euclidean norms, (rows,), computed from the norms of short runs.
 
-    ``vector_norm`` adds up in one float32 accumulator per lane: over 1e8 values it is off by 1 %.
-    Runs follow the order in memory, so that channels-last tensors are read straight through.
+    ``vector_norm`` uses one float32 accumulator per lane, with an error of 1 % over 1e8 values.
+    Runs follow the order in memory, so that channels-last tensors are read sequentially.
     """
     axes = _run_axes(values.shape, values.stride())
     nearest = axes[0]

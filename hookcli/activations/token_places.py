@@ -1,4 +1,4 @@
-"""The places of the tokens of an attention on the image: cells of a grid that is laid over it."""
+"""The places of attention tokens on the image, as cells of a grid over the image."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ NO_PLACE, PADDING = -1, -2
 _NOT_FOLLOWED = "the places of its tokens could not be followed from the pixels on"
 _BROKEN = "its tokens stand for a part of the image that is no whole number of them"
 _NOWHERE = "its tokens stand for no parts of the image, as far as they could be followed"
-_ROUNDED, _UNEVEN = 0.5, 0.25  # of a token: what rounding may add, and where a crop may end
+_ROUNDED, _UNEVEN = 0.5, 0.25  # in tokens: the most that rounding adds; the offset of a crop's edge
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPlaces:
     """The places of the queries and of the keys of one attention call, for one image.
 
-    A place is a cell of a grid laid over the image, counted row by row from 0; ``NO_PLACE`` for a
-    token that stands for no part of the image, such as a class token; ``PADDING`` for a cell beside
-    the image that fills up a window.
+    A place is a cell of a grid over the image, counted row by row from 0. A token that covers no
+    part of the image, such as a class token, has ``NO_PLACE``. A cell outside the image that fills
+    up a window is ``PADDING``.
 
     Attributes:
         shape: the leading axes of one image's probabilities, all but queries and keys; axes that
             mix windows and heads are split in two.
-        window_axes: those of the axes of ``shape`` that count windows. The others count heads.
+        window_axes: the axes of ``shape`` that count windows. The other axes count heads.
         queries: the place of each query, (windows, queries).
         keys: the place of each key, (windows, keys).
-        query_grid: the rows and columns of the grid of the queries, for a clip the frames before
-            them; empty if the queries have no places.
-        key_grid: the same of the keys, which are fewer where a model pools them.
-        unknown: why the places of queries and keys are not known, or that none has one; then
-            ``NO_PLACE`` stands for all. Empty if any has a place.
+        query_grid: the rows and columns of the grid of the queries, for a clip after the number of
+            frames; empty if the queries have no places.
+        key_grid: the same for the keys, which are fewer if the model pools them.
+        unknown: why the places are unknown, or why no token has one; all places are then
+            ``NO_PLACE``. Empty if any token has a place.
         is_turned: the model has the probabilities as (…, keys, queries).
     """
 
@@ -84,7 +84,7 @@ class TokenPlaces:
         )
 
     def arrange(self, probabilities: Tensor) -> Tensor:
-        """Return one image's probabilities, as ``turn`` does, (windows, heads, queries, keys)."""
+        """Return one image's probabilities as (windows, heads, queries, keys), turned if needed."""
         *_, queries, keys = probabilities.shape
         split = probabilities.reshape(*self.shape, queries, keys)
         heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
@@ -98,8 +98,8 @@ def find_places(
 ) -> TokenPlaces:
     """Return the places of queries and keys on an image, or a clip, of these sizes.
 
-    The trails (…, L) of queries and (…, M) of keys have the same leading axes; ``collapsed`` are
-    the axes of the image along which the model has reduced it to a single line.
+    The trails (…, L) of queries and (…, M) of keys have the same leading axes. ``collapsed`` are
+    the axes of the image that the model has reduced to a single line.
     """
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
@@ -138,8 +138,9 @@ def _cells(
 ) -> tuple[Tensor | None, tuple[int, ...]]:
     """Return the cells of these pixels in a grid over the image, and the size of the grid.
 
-    The cells are None if no grid over the whole image has them. A single line has the grid of the
-    others, if it is one of theirs: some attention is computed for a few queries at a time.
+    The cells are None if the pixels fit no grid over the whole image. A single line takes the grid
+    of ``others`` if it is one of their lines, because some models compute attention for a few
+    queries at a time.
     """
     cells = torch.full(pixels.shape, PADDING)
     cells[pixels == LEARNED] = NO_PLACE
@@ -167,27 +168,28 @@ def _cells(
 def _cells_of_lines_or_others(
     lines: Tensor, others: Tensor, size: int
 ) -> tuple[Tensor | None, int]:
-    """Return the cell of each line, and the number of all cells, with the help of other lines."""
+    """Return the cell of each line and the number of all cells; a single line needs ``others``."""
     if len(lines) == 1 < len(others) and bool((others == lines).any()):
         of_others, count = _cells_of_lines_or_others(others, others, size)
         return (None if of_others is None else of_others[others == lines]), count
     of_lines, count = _cells_of_lines(lines, size)
-    if of_lines is None:  # an image that the model turns round stands at its last pixels
+    if of_lines is None:  # in an image that the model flips, tokens are at their last pixels
         of_lines, count = _cells_of_lines((size - 1 - lines).flip(0), size)
         of_lines = None if of_lines is None else count - 1 - of_lines.flip(0)
     return of_lines, count
 
 
 def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
-    """Return the cell of each line of pixels that tokens stand at, and the number of all cells.
+    """Return the cell of each line of pixels with tokens, and the number of all cells.
 
-    The first pixel of a token stands for it, so tokens that divide the image stand at 0, step,
-    2 step, and so on, but for rounding, and for padding behind the image. If lines are missing, as
-    of an image that the model crops, cells are counted from the edge of the image. In a mirror
-    image the last pixel stands for a token: of an image beside it, a cell has both its first and
-    its last line. The cells are None if the edge of the part that is left is not that of a cell, or
-    if lines stand unevenly.
-    Lines are in ascending order, and ``size`` is the number of those of the image.
+    A token's position is its first pixel, so tokens that divide the image are at 0, step, 2 step,
+    and so on, apart from rounding, and from padding after the image. If lines are missing, for
+    example because the model crops the image, this counts cells from the image's edge. In a mirror
+    image a token's position is its last pixel: if the model uses the image and its mirror image, a
+    cell has both its first and its last line. The cells are None if the edge of a crop is not the
+    edge of a cell, or if the lines are spaced unevenly.
+
+    ``lines`` are in ascending order, and ``size`` is the number of lines of the image.
     """
     count, first = len(lines), int(lines[0])
     if count == 1:
@@ -208,9 +210,9 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return how many neighbours along an axis have the same places: heads inside windows.
+    """Return the number of neighbours along an axis with the same places: heads inside windows.
 
-    It is 1 unless the axis is made of runs of the same length.
+    It is 1 unless the axis consists of runs of the same length.
     """
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]

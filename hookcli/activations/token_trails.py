@@ -1,15 +1,15 @@
-"""Where the tokens of an attention lie on the image, found by following them from the pixels on.
+"""The position of attention tokens on the image, found by following values from the pixels on.
 
 Models cut images into windows, shift them, pool keys, and put class tokens in front, each in its
-own way. So no model is known by name here. Beside each tensor that is computed from the pixels goes
-a *trail*: for every value, the pixel that it stands at. A function that moves values (``reshape``,
-``roll``, ``cat``) is called once more with the trail, which moves it the same way. A function that
-computes values keeps their places. The product of two tensors, such as queries and keys, has two
-trails, that of its rows and that of its columns; a softmax over such a product is an attention, and
-no other softmax is.
+own way. hookcli therefore knows no model by name here. Each tensor that is computed from the pixels
+gets a *trail*: the pixel of origin of every value. If a function moves values (``reshape``,
+``roll``, ``cat``), hookcli calls it again with the trail, which moves the trail in the same way. A
+function that computes values keeps their positions. The product of two tensors, such as queries and
+keys, has two trails, one for its rows and one for its columns. A softmax over such a product is an
+attention, and no other softmax is.
 
-What is computed from parameters and buffers alone was learned, and stands for no part of the image.
-What comes from code that shows no function of torch, such as a scripted one, could not be followed.
+Tensors that are computed from parameters and buffers alone are learned, and cover no part of the
+image. hookcli cannot follow code that calls no visible torch function, such as scripted code.
 
 Nothing here changes a tensor of the model.
 """
@@ -60,9 +60,9 @@ class TokenTrails:
     """The trails of the tensors of one forward of one image.
 
     Attributes:
-        shares: what becomes of the probabilities of each attention that ``follow`` returned.
+        shares: what the model does to the probabilities of each attention that ``follow`` returned.
         saw_product: the last function multiplied tokens with tokens.
-        saw_softmax: it weighed values with a softmax over what could not be followed.
+        saw_softmax: the last function weighed values with a softmax over unfollowed tensors.
 
     Example:
         >>> trails = TokenTrails(pixels, [vars(module) for module in model.modules()])
@@ -71,10 +71,10 @@ class TokenTrails:
     """
 
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
-        """Begin a forward.
+        """Begin a forward pass.
 
         Args:
-            pixels: the tensor that the model is given, (1, C, H, W) or (1, C, T, H, W).
+            pixels: the input tensor of the model, (1, C, H, W) or (1, C, T, H, W).
             learned: tensors that are not computed from the pixels, such as parameters and buffers,
                 also in lists and dictionaries.
         """
@@ -88,7 +88,7 @@ class TokenTrails:
         self.shares = Shares()
         self.saw_product = False
         self.saw_softmax = False
-        self._summed, self._keys = {0, 1}, 1  # in the last call: parts of trails, see below
+        self._summed, self._keys = {0, 1}, 1  # parts of trails in the last call: see _parts_summed
         self._trails[pixels] = Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
 
     def follow(
@@ -98,9 +98,9 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Follow the tokens through one call, whose parts are those of a ``FunctionCall``.
+        """Follow the tokens through one call, given as the parts of a ``FunctionCall``.
 
-        Return the places of queries and keys if it is an attention, or the softmax of one.
+        Return the places of queries and keys if the call is an attention or its softmax.
         """
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
@@ -116,7 +116,7 @@ class TokenTrails:
         return places
 
     def _has_lost(self, tensors: Sequence[Tensor]) -> bool:
-        """Return whether the places of any value of tensors could not be followed."""
+        """Return whether hookcli could not follow some value of the tensors."""
         return any(bool((self._own(part) == LOST).any()) for part in tensors)
 
     def _follow(self, call: FunctionCall) -> TokenPlaces | None:
@@ -129,7 +129,7 @@ class TokenTrails:
         given = [part for part in tensors if part in self._trails]
         try:
             trails = self._trails_of(call, given)
-        except (IndexError, RuntimeError, TypeError, ValueError):  # it takes no integers, and so on
+        except (IndexError, RuntimeError, TypeError, ValueError):  # such as for integers
             trails = [Trail(everywhere(LOST, part)) for part in outputs]
         for part, trail in zip(outputs, trails, strict=True):
             if any(part is each for each in tensors):
@@ -138,7 +138,7 @@ class TokenTrails:
         return self._find_softmax(call) if call.name == "softmax" else None
 
     def _write(self, target: Tensor, trail: Trail) -> None:
-        """Forget the places of all that shares the memory of a tensor that gets other places."""
+        """Give a tensor a new trail, and forget the trails of all tensors that share its memory."""
         if torch.equal(self._own(target), trail.own):
             return
         memory = target.untyped_storage()._cdata
@@ -153,7 +153,7 @@ class TokenTrails:
         mixed = output[0] if isinstance(output, tuple) else output
         if not isinstance(mixed, Tensor):
             return None
-        if varies(self._own(query), -1):  # its channels stand at pixels: it mixes channels
+        if varies(self._own(query), -1):  # channels have different pixels: this attends to channels
             self._trails[mixed] = self._keep([query], mixed)
             return None
         queries, keys = self._own(query)[..., 0], self._own(key)[..., 0]
@@ -166,11 +166,11 @@ class TokenTrails:
             return self._places(*(part.expand(-1, heads, -1) for part in (queries, keys)))
         if kwargs.get("enable_gqa"):  # groups of heads share their keys
             keys = keys[..., :1, :]
-        shape = (queries[..., 0] + keys[..., 0]).shape  # one of them may serve all windows
+        shape = (queries[..., 0] + keys[..., 0]).shape  # all windows may share one of them
         return self._places(*(part.expand(*shape, part.shape[-1]) for part in (queries, keys)))
 
     def _find_softmax(self, call: FunctionCall) -> TokenPlaces | None:
-        """Return the places of a softmax, if it is taken over the product of two tensors."""
+        """Return the places of a softmax over the product of two tensors; None for any other."""
         own, columns = self._trails.get(call.args[0], Trail(self._own(call.args[0])))
         axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
         if columns is None or axis is None or axis % own.dim() < own.dim() - 2:
@@ -179,7 +179,7 @@ class TokenTrails:
             own, columns = columns, own
             self._keys = 0
         if own.dim() == 2 and not (varies(own, 0) and varies(columns, 1)):
-            return None  # scores of classes
+            return None  # these are scores of classes
         rows, columns = own[..., 0], columns[..., 0, :]
         if axis % own.dim() == own.dim() - 1:
             return self._places(rows, columns)
@@ -190,7 +190,7 @@ class TokenTrails:
         return find_places(queries, keys, self._sizes, self._collapsed)
 
     def _note_collapsed(self, before: Tensor, after: Tensor) -> None:
-        """Note along which axes a function has made a single line of the whole image."""
+        """Remember along which axes a function has reduced the whole image to a single line."""
         for axis, size in enumerate(self._sizes):
             stride = math.prod(self._sizes[axis + 1 :])
             first, last = _ends_of(after, stride, size)
@@ -200,7 +200,7 @@ class TokenTrails:
                     self._collapsed.add(axis)
 
     def _trails_of(self, call: FunctionCall, given: Sequence[Tensor]) -> list[Trail]:
-        """Return the trails of the tensors that a function returned; ``given`` stand at pixels."""
+        """Return the trails of the tensors that a function returned; ``given`` have positions."""
         if call.name in REPLACING:
             return [self._replace(call.name, *call.args, *call.kwargs.values())]
         if call.loses_places(given):
@@ -213,7 +213,7 @@ class TokenTrails:
         return [Trail(everywhere(LOST, part)) for part in call.outputs]
 
     def _trail_of(self, call: FunctionCall, given: Sequence[Tensor], output: Tensor) -> Trail:
-        """Return the trail of the one tensor that a function returned."""
+        """Return the trail of a function's only output tensor."""
         if call.name in JOINING:
             parts = [self._own(part) for part in call.args[0]]
             return Trail(torch.as_tensor(call.function(parts, *call.args[1:], **call.kwargs)))
@@ -223,7 +223,7 @@ class TokenTrails:
             trail = self._trails[given[0]]
             changed = _change(trail, call, output)
             if changed is not None:
-                if call.samples:  # all channels stand alike
+                if call.samples:  # all channels have the same positions
                     self._note_collapsed(trail.own[:, :1], changed.own[:, :1])
                 elif call.name in REDUCING:
                     self._note_collapsed(trail.own, changed.own)
@@ -235,14 +235,14 @@ class TokenTrails:
         return self._keep(given, output)
 
     def _replace(self, name: str, target: Tensor, *options: Any) -> Trail:
-        """Return the trail of a tensor of which a part, or all for ``copy_``, was replaced."""
+        """Return the trail of a tensor that was replaced in part, or for ``copy_`` as a whole."""
         index, value = options if name == "__setitem__" else (..., (*options, 0)[0])
         own, columns = self._trails.get(target, Trail(self._own(target)))
         given = self._trails.get(value) if isinstance(value, Tensor) else None
         is_learned = self._are_learned(tensors_in(value))
         is_mask = isinstance(index, Tensor) and index.shape == own.shape
         if is_learned and (columns is not None or is_mask):
-            return Trail(own, columns)  # a token stays where it is if some of its values are set
+            return Trail(own, columns)  # a token keeps its position if some of its values are set
         if any(part in self._trails for part in tensors_in(index)) or not (is_learned or given):
             return Trail(everywhere(LOST, own))
         if given is None:
@@ -260,7 +260,7 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply(self, call: FunctionCall, output: Tensor) -> Trail | None:
-        """Return the trail of a product of two tensors, None for one with learned weights."""
+        """Return the trail of a product of two tensors; None for a product with learned weights."""
         letters = letters_of(call.name, call.args, call.kwargs, output)
         if letters is None:
             return None
@@ -273,7 +273,7 @@ class TokenTrails:
         )
         if left_trail is not None and left_trail.columns is not None:
             self._summed = _parts_summed(left_trail, in_left, summed)
-            return Trail(own)  # probabilities times values stand where the queries do
+            return Trail(own)  # probabilities times values have the positions of the queries
         if right_trail is not None and right_trail.columns is not None:
             self._summed = _parts_summed(right_trail, in_right, summed)
             return Trail(columns)
@@ -291,10 +291,10 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of each value of one tensor times each value of another, (…, L, M, D).
+        """Return the trail of the products of each two values of two tensors, (…, L, M, D).
 
-        It is None for other products. A product of matrices may be written so, with a sum over the
-        last axis behind it.
+        It is None for other products. A model may write a product of matrices this way, and then
+        sum over the last axis.
         """
         if len(given) != 2 or output.dim() < 3:
             return None
@@ -308,7 +308,7 @@ class TokenTrails:
         return Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
-        """Return the trail of what was computed value by value, or from the channels of tokens."""
+        """Return the trail of an elementwise result, or of a result from the channels of tokens."""
         trails = [self._trails[tensor] for tensor in given]
         trails = [trail for trail in trails if not is_weights(trail)] or trails
         same = [trail for trail in trails if trail.own.shape == output.shape]
@@ -318,7 +318,7 @@ class TokenTrails:
             if trail.own.shape[:-1] == output.shape[:-1]:
                 axes = range(trail.own.dim())
                 if [axis for axis in axes if varies(trail.own, axis)] == [axes[-1]]:
-                    return Trail(everywhere(LOST, output))  # each value is made of all tokens
+                    return Trail(everywhere(LOST, output))  # each value depends on all tokens
                 return each_part(trail, lambda part: part[..., :1].expand(output.shape))
         for trail in trails:
             if spreads_to(trail.own.shape, output.shape):
@@ -326,24 +326,24 @@ class TokenTrails:
         return Trail(everywhere(LOST, output))
 
     def _are_learned(self, tensors: Iterable[Tensor]) -> bool:
-        """Return whether all tensors, if any, were seen to be computed without the pixels."""
+        """Return whether all tensors, if any, are known to be computed without the pixels."""
         return all(part in self._learned and part not in self._trails for part in tensors)
 
     def _own(self, tensor: Tensor) -> Tensor:
-        """Return where a tensor stands; it is lost if no function was seen to make it."""
+        """Return a tensor's own trail; it is lost if no observed function created the tensor."""
         if tensor in self._trails:
             return self._trails[tensor].own
         return everywhere(LEARNED if tensor in self._learned else LOST, tensor)
 
 
 def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
-    """Return the trail that a function makes of that of its first argument.
+    """Return the trail of a function's output, made from the trail of its first argument.
 
-    It is None for a function that keeps the places of what it is given.
+    It is None for a function that keeps the positions of its inputs.
     """
     options = call.args[1:]
     if call.moves:
-        move = Tensor.reshape if call.name == "view" else call.function  # a trail lies otherwise
+        move = Tensor.reshape if call.name == "view" else call.function  # trails have other strides
         return each_part(trail, lambda part: move(part, *options, **call.kwargs))
     if call.name == "pad":
         sides = options[0] if options else call.kwargs["pad"]
@@ -352,16 +352,17 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
         return each_part(trail, lambda part: sample(part, output.shape))
     if call.name in REDUCING and output.dim() > 1:
         reduced = each_part(trail, lambda part: reduce(part, *options[:1], **call.kwargs))
-        # a sum over the keys, say, is no product any more
+        # for example, a sum over the keys is no product any more
         return reduced if is_product(reduced) else Trail(reduced.own)
     return None
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return over which parts of a trail a product sums: 0 for its own places, 1 for columns.
+    """Return the parts of a trail that a product sums over: 0 for its own places, 1 for columns.
 
-    It sums over neither if it sums over heads. Of what is lost, both are said. ``inside`` has a
-    letter for each axis of the factor, ``summed`` those of the axes that are summed over.
+    The set is empty if the product sums over heads, and has both parts if a trail is lost.
+    ``inside`` has a letter for each axis of the factor, and ``summed`` has the letters of the axes
+    that are summed over.
     """
     parts = [part for part in trail if part is not None]
     axes = [inside.index(letter) for letter in summed]
@@ -374,7 +375,7 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
     """Return the first and the last line of a trail along an axis of ``size`` lines.
 
-    ``stride`` pixels lie between two neighbours along the axis.
+    Two neighbours along the axis are ``stride`` pixels apart.
     """
     lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
     return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

@@ -1,4 +1,4 @@
-"""Trails: at which pixel each value of a tensor stands, and how functions move the places."""
+"""Trails: the pixel of origin of each value of a tensor, and how functions move these positions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-# What a trail holds, for each value of a tensor: the index of a pixel counted from 1, or one of
-# these: cells that ``pad`` put beside the image, tokens that are not computed from one part of it,
-# tensors whose places could not be followed, and weights by which channels are mixed.
+# A trail holds, for each value of a tensor, the index of a pixel counted from 1, or one of these:
+# OUTSIDE for cells that ``pad`` added beside the image, LEARNED for tokens that are not computed
+# from one part of it, LOST for tensors that hookcli could not follow, and WEIGHTS for weights that
+# mix channels.
 OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """The pixels at which the values of a tensor stand, each of the shape of the tensor.
+    """The pixels of origin of a tensor's values, each part in the shape of the tensor.
 
-    ``columns`` is None but for products of two tensors that stand at pixels, and what was made of
-    them: then ``own`` is where the queries (rows) stand, and ``columns`` where the keys do.
+    ``columns`` is None except for products of two tensors with positions, and for tensors made from
+    such products: ``own`` then has the pixels of the queries (rows), and ``columns`` the pixels of
+    the keys.
     """
 
     own: Tensor
@@ -28,22 +30,22 @@ class Trail(NamedTuple):
 
 
 def each_part(trail: Trail, change: Callable[[Tensor], Tensor]) -> Trail:
-    """Return a trail with its rows, and its columns if it has some, changed alike."""
+    """Apply a change to a trail's own part and, if it has columns, to the columns."""
     return Trail(change(trail.own), None if trail.columns is None else change(trail.columns))
 
 
 def everywhere(value: int, tensor: Tensor) -> Tensor:
-    """Return a trail of one value for a tensor, which takes the memory of that value alone."""
+    """Return a trail of one value for a whole tensor; it takes the memory of a single value."""
     return torch.tensor(value, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
 
 
 def varies(trail: Tensor, axis: int) -> bool:
-    """Return whether values at different indices of an axis stand at different pixels."""
+    """Return whether values at different indices of an axis have different pixels."""
     return trail.numel() > 0 and bool((trail != trail.narrow(axis, 0, 1)).any())
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the trail of what a convolution or a pooling made, (N, C, …), of (N, C, …)."""
+    """Return the trail (N, C, …) of the output of a convolution or pooling, given its input's."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -52,9 +54,9 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Return the trail of a mean or a maximum over axes: the first pixel of all those taken.
+    """Return the trail of a mean or maximum over axes: the first pixel among the reduced values.
 
-    What is taken over the whole image stands at no pixel.
+    A reduction over the whole image has no pixel.
     """
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
@@ -63,7 +65,7 @@ def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
 
 
 def is_product(trail: Trail) -> bool:
-    """Return whether the last two axes of a trail are those of queries and keys."""
+    """Return whether the last two axes of a trail are queries and keys."""
     own, columns = trail
     if columns is None or own.dim() < 2:
         return False
@@ -71,16 +73,17 @@ def is_product(trail: Trail) -> bool:
 
 
 def is_weights(trail: Trail) -> bool:
-    """Return whether the tensor holds weights by which channels are mixed."""
+    """Return whether the tensor holds weights that mix channels."""
     return trail.own.numel() > 0 and int(trail.own.reshape(-1)[0]) == WEIGHTS
 
 
 def spread(
     trail: Tensor, inside: Sequence[str], in_output: Sequence[str], shape: Sequence[int]
 ) -> Tensor:
-    """Return the trail of a factor of a product for the product, which has this shape.
+    """Expand the trail of a product's factor to the shape of the product.
 
-    Each axis has a letter inside the factor, and in the output; the others are summed over.
+    Each axis has a letter, both inside the factor and in the output. The product sums over letters
+    that the output does not have.
     """
     summed = tuple(slice(None) if letter in in_output else 0 for letter in inside)
     kept = [letter for letter in inside if letter in in_output]
@@ -90,7 +93,7 @@ def spread(
 
 
 def has_places(trail: Tensor) -> bool:
-    """Return whether any value stands at a pixel of the image."""
+    """Return whether any value has a pixel of the image."""
     return bool((trail > OUTSIDE).any())
 
 

@@ -1,1 +1,1 @@
-"""How far two tensors are apart, and whether that is tolerated."""
+"""The distance between two tensors, and whether it is tolerated."""

@@ -19,11 +19,11 @@ Fact: TypeAlias = Annotated[object, keywords(type=["string", "integer", "array",
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """The distance of a call of B from the same call of A, for one image or for the worst of all.
+    """The distance of a call of B from the same call of A, for one image or for the worst image.
 
-    Figures are null when they are not known. From sketches ``max_abs`` and ``mean_abs`` are not
-    known, and the others are estimates. From figures ``rel_l2`` and ``max_abs`` are lower bounds,
-    and the others are not known.
+    Unknown figures are null. From sketches, ``max_abs`` and ``mean_abs`` are unknown, and the other
+    figures are estimates. From figures, ``rel_l2`` and ``max_abs`` are lower bounds, and the others
+    are unknown.
 
     Attributes:
         rank: the rank from 1, the worst call first.
@@ -33,12 +33,13 @@ class DiffRow:
         other_call_id: the id of the call in B, a different one if calls are matched by their order;
             empty if B does not have the call.
         module_type: the class name of the module.
-        holds: whether the image is within the tolerance; in a row for all images, whether each is.
-        reason: why the call does not hold, if it is not for its distance; empty otherwise.
+        holds: whether the image is within the tolerance; in a row for all images, whether every
+            image is.
+        reason: why the call fails, if not because of its distance; empty otherwise.
         metric: the distance that decides.
         tolerance: the largest tolerated value of the figure that decides, in its own unit (for
             ``cosine``, its distance from 1); null when nothing was measured.
-        rel_l2: the L2 norm of the difference over that of A; Inf if only A is zero.
+        rel_l2: the L2 norm of the difference over A's norm; Inf if only A is zero.
         max_abs: the largest magnitude of the difference, in the unit of the activations.
         mean_abs: the mean magnitude of the difference.
         cosine: the cosine of the angle between the two, -1 to 1.
@@ -48,9 +49,9 @@ class DiffRow:
         other_dtype: the dtype in B.
         source: ``tensors`` (followed by how they were saved, if not whole and unchanged),
             ``sketches`` or ``figures``; empty when nothing was measured.
-        image: the key of the image; in a row for all images, of the worst.
+        image: the key of the image; in a row for all images, the worst image's key.
         images: the number of images for which the call was compared.
-        failed_images: the number of them that are not within the tolerance.
+        failed_images: the number of these images that are not within the tolerance.
     """
 
     rank: AtLeastOne
@@ -85,12 +86,12 @@ class DiffRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFact:
-    """Something that a run depends on and that differs between the two runs.
+    """A fact that a run depends on and that differs between the two runs.
 
     Attributes:
-        name: the name of what differs.
-        a: its value in A; null where it has none.
-        b: its value in B; null where it has none.
+        name: the name of the fact.
+        a: its value in A; null if A does not have it.
+        b: its value in B; null if B does not have it.
     """
 
     name: str
@@ -107,10 +108,10 @@ class Comparison:
         b: the user's name of the second run.
         rows: one row per call, with the figures of its worst image; the worst first.
         changed: the other differences between the runs.
-        images: the keys of the images that were compared.
+        images: the keys of the compared images.
         only_in_a: the keys of the images that B does not have.
         only_in_b: the keys of the images that A does not have.
-        uncalled: the chosen layers that ran in neither; known only if both models ran just now.
+        uncalled: the chosen layers that ran in neither; known only if both models have just run.
         notes: unrequested changes to either model that affect what it computes.
         image_rows: one row per call and image, in the order of ``rows`` and then of the images;
             empty if they were not kept.
@@ -136,7 +137,7 @@ class Comparison:
 
     @property
     def failed(self) -> tuple[DiffRow, ...]:
-        """The calls that do not hold, the worst first."""
+        """The calls that fail, the worst first."""
         return tuple(row for row in self.rows if not row.holds)
 
     @property

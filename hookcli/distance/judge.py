@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Metric, Tolerance
 
 
-_OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # the same in the row of each
+_OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # the same in every image's row
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class CallPair:
     Attributes:
         a: the call in A; None if only B has it.
         b: the call in B; None if only A has it.
-        distance: the distance between the two; None if there are not two tensors of one shape.
+        distance: the distance between the two; None without two tensors of the same shape.
     """
 
     image: str
@@ -57,13 +57,13 @@ class CallPair:
 
     @property
     def present(self) -> tuple[CallTensor, ...]:
-        """The call in A and in B, or in the one that has it."""
+        """The call in A and in B, or in the only run that has it."""
         return tuple(each for each in (self.a, self.b) if each is not None)
 
 
 @dataclass(slots=True)
 class _JudgedRow:
-    """A row, and the distance of its image over what is tolerated: up to 1 holds."""
+    """A row, and its image's distance divided by the tolerance: up to 1 is tolerated."""
 
     row: DiffRow
     excess: float
@@ -75,9 +75,9 @@ class Judge:
 
     Attributes:
         dtypes: the dtypes of the models of both runs.
-        keeps_images: whether the row of every image is kept, and not only that of the worst.
+        keeps_images: whether to keep the row of every image, or only the worst image's row.
         measured: the number of pairs whose values were compared.
-        missing: why the figure that decides was not known for the first other pair.
+        missing: why the figure that decides was unknown for the first pair without it.
     """
 
     tolerance: Tolerance
@@ -111,7 +111,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def rows(self) -> tuple[DiffRow, ...]:
-        """Return one row per call, the worst first; of equal ones the one that completes first."""
+        """Return one row per call, the worst first; in a tie, the call that completes first."""
         return tuple(row for row, _ in self._rank())
 
     def image_rows(self) -> Iterator[DiffRow]:
@@ -119,7 +119,7 @@ class Judge:
         for row, key in self._rank():
             kept = self._of_images.get(key, [])
             shared = {name: getattr(row, name) for name in _OF_ALL_IMAGES}
-            # In place: the rows of all images are not held twice.
+            # In place, so that the rows of all images are not in memory twice.
             kept[:] = [replace(each, **shared) for each in kept]
             yield from kept
 
@@ -131,12 +131,12 @@ class Judge:
             yield replace(judged.row, rank=rank, order=order), key
 
     def _share(self, pair: CallPair) -> CallPair:
-        """Return the pair with descriptions that all images share, so that its row takes less."""
+        """Return the pair with descriptions that all images share, which saves memory."""
         a, b = (each and self._seen.setdefault(each, each) for each in (pair.a, pair.b))
         return replace(pair, a=a, b=b)
 
     def _place_of(self, image: str) -> int:
-        """Return the place of a call that is new: after the previous call of the same image."""
+        """Return the place of a new call: right after the previous call of the same image."""
         if self._before is None or self._before[0] != image:
             return 0
         return self._order.index(self._before[1]) + 1
@@ -168,7 +168,7 @@ class Judge:
         return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)
 
     def _explain(self, pair: CallPair) -> str:
-        """Return why a pair differs whatever the distance is; empty if the distance decides."""
+        """Return why a pair differs regardless of the distance; empty if the distance decides."""
         a, b, distance = pair.a, pair.b, pair.distance
         if a is None or b is None:
             return "only in B" if a is None else "only in A"

@@ -1,7 +1,7 @@
 """The distance between two tensors, in numpy and float64.
 
-It is exact from the tensors themselves, an estimate from their sketches, and a lower bound from
-their figures.
+The distance is exact from the tensors themselves, an estimate from their sketches, and a lower
+bound from their figures.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Metric
     from hookcli.records.statistics import TotalStats
 
-_ROUNDING = 5e-7  # of the rms: how far sums of equal values in float32, in another order, are apart
+_ROUNDING = 5e-7  # of the rms: the difference between float32 sums in different orders
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of the finite values of a tensor: figures of their magnitudes, if known."""
+    """The size of a tensor's finite values: figures of their magnitudes, where known."""
 
     rms: float  # the root of the mean square
     largest: float | None
     mean: float | None
-    values: int  # how many are finite
+    values: int  # the number of finite values
 
     def figure(self, metric: Metric) -> float | None:
         """Return the figure that a metric compares; ``cosine`` has none."""
@@ -41,12 +41,10 @@ class Distance:
     """The distance of B from A.
 
     Attributes:
-        difference: the size of B - A, over the places where both are finite, like those of
-            A and B.
+        difference: the size of B - A, over the places where A, B and B - A are all finite.
         cosine: the cosine of the angle between them; None if one is zero.
-        misplaced: the number of places where one of the two is not finite and the other is not the
-            same.
-        nans: the number of places where both are NaN; from sketches and figures the number of NaN
+        misplaced: the number of places where A or B is not finite and the two are not the same.
+        nans: the number of places where both are NaN; from sketches and figures, the number of NaN
             and Inf that both have, at any places.
         source: ``tensors``, ``sketches`` or ``figures``.
     """
@@ -61,12 +59,12 @@ class Distance:
 
     @property
     def has_angle(self) -> bool:
-        """Whether both are not zero everywhere, so that there is an angle, known or not."""
+        """Whether neither A nor B is zero everywhere, so that there is an angle, known or not."""
         return bool(self.a.rms and self.b.rms)
 
     @property
     def rel_l2(self) -> float:
-        """The L2 norm of the difference over that of A; 0 if both are zero, Inf if only A is."""
+        """The L2 norm of the difference over A's norm; 0 if both are zero, Inf if only A is."""
         if self.difference.rms == 0:
             return 0.0
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
@@ -97,7 +95,7 @@ class Distance:
 def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
     """Return the exact distance of two arrays of one shape.
 
-    The figures of complex values are those of magnitudes: of A, of B and of B - A.
+    The figures of complex values are figures of magnitudes: of A, of B and of B - A.
     """
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact above 2**53 too.
@@ -123,11 +121,11 @@ def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
 
 
 def measure_figures(a: TotalStats, b: TotalStats) -> Distance:
-    """Return the least distance that the recorded figures of two tensors prove.
+    """Return the smallest distance that is consistent with the figures of two tensors.
 
-    The root of the mean square of B - A is at least the change of the mean and that of the standard
-    deviation, squared and added up; one value of B - A is at least the change of the smallest or
-    the largest value.
+    The root of the mean square of B - A is at least the root of the sum of two squares: the change
+    of the mean and the change of the standard deviation. The largest magnitude of B - A is at least
+    the change of the smallest or of the largest value.
     """
     finite = min(a.finite, b.finite)
     mean, std, low, high = (
@@ -160,10 +158,10 @@ def measure_sketches(
     sketches: tuple[NDArray[np.float32], NDArray[np.float32]],
     figures: tuple[TotalStats, TotalStats],
 ) -> Distance:
-    """Return the distance of two tensors as it is estimated from their sketches.
+    """Return an estimate of the distance of two tensors from their sketches.
 
-    The norm of the difference of the sketches estimates that of the difference of the tensors. It
-    is at least what the figures prove.
+    The norm of the difference of the sketches estimates the norm of the difference of the tensors.
+    The result is at least the lower bound from the figures.
     """
     proven = measure_figures(*figures)
     one, two = (sketch.astype(np.float64) for sketch in sketches)
@@ -180,7 +178,7 @@ def _over(distance: float, tolerated: float) -> float:
 
 
 def _widen(values: NDArray[np.generic]) -> NDArray[Any]:
-    """Return values in a row, as float64 or complex128."""
+    """Return flattened values as float64 or complex128."""
     with np.errstate(invalid="ignore"):  # numpy would warn about a signaling NaN
         return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64).ravel()
 
@@ -196,7 +194,7 @@ def _size(values: NDArray[Any]) -> Size:
 
 
 def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
-    """Return the cosine of two rows of values, in which a complex value is a pair of real ones."""
+    """Return the cosine of two flat arrays; a complex value counts as a pair of real ones."""
     norms = [float(np.abs(values).max(initial=0.0)) for values in (one, two)]
     if not all(norms):
         return None
@@ -208,6 +206,6 @@ def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
 def _dot(one: NDArray[Any], two: NDArray[Any]) -> float:
     """Return the real part of the dot product.
 
-    It is computed without ``@``, whose BLAS threads cost 40 ms per call on busy cores.
+    It avoids ``@``, whose BLAS threads cost 40 ms per call on busy cores.
     """
     return float((one * two.conj()).sum().real)

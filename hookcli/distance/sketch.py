@@ -1,19 +1,19 @@
-"""Sketches, which tell two tensors apart in 268 bytes each: their definition, in numpy.
+"""Sketches, which show the difference of two tensors in 268 bytes each: their definition, in numpy.
 
 A sketch is a random projection on 67 axes, drawn once for all runs. The norm of the difference of
 two sketches estimates the norm of the difference of the tensors, so two runs can be compared
-without their tensors. Element i of a tensor, counted in the order of its axes and not of its memory
-(NCHW for a convolution), is added to bucket i mod 67 with the sign
+without their tensors. Element i of a tensor is counted in the order of the axes (NCHW for a
+convolution), not of the memory. It is added to bucket i mod 67 with the sign
 
     sign(i) = own(i mod 136,613) * row(i div 67)        136,613 = 67 * 2,039
 
 where own and row are two fixed streams of signs: bit 63 of the outputs of splitmix64
 (https://prng.di.unimi.it/splitmix64.c), started with the seeds below. The number of buckets is a
-prime, so that the values at a stride of a usual width, number of channels or number of tokens do
-not all fall into one bucket. The number of rows after which ``own`` repeats is another prime, for
-the same reason. ``row`` never repeats, so that no two stretches of a tensor have the same signs,
-and a shift of all values is measured as well as noise. ``own`` alone would measure it badly, since
-every 136,613 values would add the same again.
+prime. Values at a regular stride, such as a usual width or number of channels or tokens, therefore
+do not all fall into one bucket. The number of rows after which ``own`` repeats is another prime,
+for the same reason. ``row`` never repeats, so no two stretches of a tensor have the same signs, and
+a sketch measures a shift of all values as well as it measures noise. ``own`` alone would measure a
+shift badly, since every 136,613 values would add the same again.
 
 Any change here that changes a sketch must increase VERSION: sketches of different versions cannot
 be compared.
@@ -40,15 +40,15 @@ PERIOD = BUCKETS * ROWS
 PRECISION = math.sqrt(2 / BUCKETS) / 2
 """The standard deviation of an estimated norm over the true one: 0.086.
 
-With independent signs the square of the sketch's norm has the square of the tensor's norm n as its
-mean, and the variance 2 * (the sum of the squares of the buckets' energies, minus the sum of the
-values' fourth powers). If the energy is spread evenly over the buckets, that is at most
-2 * n**4 / 67; a norm has half the relative spread of its square. So two estimates in three are
-within 9 % and 19 in 20 within 17 %. The estimate is better if few values make up the difference,
-and exact for one value, or for values in different buckets. It is worse if several values in one
-bucket hold most of the energy: two equal values in one bucket give 0 or 1.41 times their norm.
-Nothing that networks compute does that, but a tensor whose rows are a multiple of 67 wide, and that
-is changed in one column, does.
+With independent signs, the square of the sketch's norm has n**2 as its mean, where n is the
+tensor's norm. Its variance is 2 * (the sum of the squares of the buckets' energies, minus the sum
+of the values' fourth powers). If the energy is spread evenly over the buckets, the variance is at
+most 2 * n**4 / 67; a norm has half the relative standard deviation of its square. So two estimates
+in three are within 9 % and 19 in 20 within 17 %. The estimate is better if few values make up the
+difference, and exact for one value, or for values in different buckets. It is worse if several
+values in one bucket hold most of the energy: two equal values in one bucket give 0 or 1.41 times
+their norm. No usual layer produces such a difference, but a change in one column of a tensor whose
+rows are a multiple of 67 wide does.
 
 A sketch is kept in float32: differences below about 1e-7 of the norm are rounding.
 """
@@ -59,7 +59,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def make_own_signs() -> NDArray[np.int8]:
-    """Return the signs that repeat, 1 and -1, as (2,039, 67)."""
+    """Return the repeating signs, 1 and -1, as (2,039, 67)."""
     return _draw_signs(_OWN_SEED, PERIOD).reshape(ROWS, BUCKETS)
 
 
@@ -71,8 +71,8 @@ def make_row_signs(count: int) -> NDArray[np.int8]:
 def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
     """Return the sketch, (67,), of one tensor; zeros if it has no values.
 
-    Values that are not finite count as 0. Integers and booleans are taken as numbers, complex
-    values as pairs of real ones. A sum that float32 cannot hold becomes its largest number.
+    Values that are not finite count as 0. Integers and booleans count as numbers, and complex
+    values as pairs of real ones. A sum that is too large for float32 becomes its largest number.
     """
     flat = np.ascontiguousarray(values).reshape(-1)
     if np.iscomplexobj(flat):
@@ -97,10 +97,10 @@ def to_bytes(sketch: NDArray[np.float32]) -> bytes:
 
 
 def from_bytes(data: bytes) -> NDArray[np.float32]:
-    """Return the sketch, (67,), that ``to_bytes`` made into bytes.
+    """Return the sketch, (67,), from the bytes of ``to_bytes``.
 
     Raises:
-        ValueError: the bytes are no sketch.
+        ValueError: the bytes are not a sketch.
     """
     if len(data) != 4 * BUCKETS:
         raise ValueError(f"a sketch has {4 * BUCKETS} bytes, not {len(data)}")
@@ -113,10 +113,10 @@ def to_text(data: bytes) -> str:
 
 
 def from_text(text: str) -> NDArray[np.float32]:
-    """Return the sketch, (67,), that a text holds in base64.
+    """Return the sketch, (67,), from a text in base64.
 
     Raises:
-        ValueError: the text is no sketch in base64.
+        ValueError: the text is not a sketch in base64.
     """
     try:
         return from_bytes(base64.b64decode(text, validate=True))

@@ -20,22 +20,22 @@ Match: TypeAlias = Literal["id", "order"]
 
 RTOL = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 5e-2}
 RTOL |= {"complex128": RTOL["float64"], "complex64": RTOL["float32"], "complex32": RTOL["float16"]}
-"""The default tolerance by dtype. Tensors of other dtypes, all of integers, must be equal.
+"""The default tolerance by dtype. Tensors of other dtypes, including integers, must be equal.
 
-It was measured on all 80 classifiers of torchvision, 27,268 calls, with random weights and a photo:
-the largest relative L2 of any call.
+It was measured on all 80 classifiers of torchvision, 27,268 calls, with random weights and a photo.
+These are the largest relative L2 distances of any call:
 
     the same again                    0
     one thread against two            2.1e-6    inception_v3; 1.7e-6 in all others
     two images at once against one    2.1e-6    inception_v3; 1.7e-6 in all others
     channels last against contiguous  4.7e-6    inception_v3; 2.9e-6 in all others
     bfloat16 against float32          4.2e-2    efficientnet_v2_l; 3.6e-2 in all others
-    float16 against float32           1.9e-3    in the 48 whose values it can hold
+    float16 against float32           1.9e-3    in the 48 models whose values fit into float16
 
-In the other 32, values underflow or overflow in float16, and the distance is larger, up to NaN;
-this should be reported.
+In the other 32 models, values underflow or overflow in float16, and the distance is larger, up to
+NaN; this should be reported.
 """
-SKETCHED = 1e-6  # the least tolerance with sketches, which are float32
+SKETCHED = 1e-6  # the smallest tolerance with sketches, which are float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Tolerance:
 def matches(glob: str, call_id: str) -> bool:
     """Return whether a glob of ``*`` and ``?`` matches a call.
 
-    It may match the call id with or without its side, index and output key.
+    The glob may match the call id with or without its side, index and output key.
     """
     pattern = glob.replace("[", "[[]")  # brackets hold an output key, not a set of characters
     bare = call_id.partition(":")[2] if ":" in call_id else call_id

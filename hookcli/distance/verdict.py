@@ -65,7 +65,7 @@ def _distance(row: DiffRow) -> str:
 
 
 def list_notes(comparison: Comparison) -> Iterator[str]:
-    """Yield a line for whatever else must be known about the images and the figures."""
+    """Yield a line for every other fact that matters about the images and the figures."""
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if keys:
             yield f"images only in {name}: {', '.join(keys[:3])}{and_more(len(keys) - 3)}"
@@ -92,7 +92,7 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _figures_text(rows: Sequence[DiffRow]) -> str:
-    """Return that only figures of the calls, or of some of them, were compared."""
+    """Return a sentence if some or all calls were compared by their figures alone."""
     measured = [row for row in rows if row.source]
     of_figures = [row for row in measured if row.source == "figures"]
     which = f" of {len(of_figures)} of {len(measured)} calls"
@@ -104,7 +104,7 @@ def _figures_text(rows: Sequence[DiffRow]) -> str:
 
 
 def changed_text(changed: ChangedFact) -> str:
-    """Return a fact that is not the same: ``changed: torch: 2.11.0, now 2.12.0``."""
+    """Return a fact that differs, as text: ``changed: torch: 2.11.0, now 2.12.0``."""
     return f"changed: {changed.name}: {_value(changed.a)}, now {_value(changed.b)}"
 
 
@@ -114,7 +114,7 @@ def _value(value: object) -> str:
 
 
 def describe_difference(comparison: Comparison) -> str:
-    """Return the verdict, the first call that differs, and what else is not as it was."""
+    """Return the verdict, the first call that differs, and the other changes."""
     lines = [verdict_text(comparison)]
     first = comparison.first
     if first is not None:

@@ -1,1 +1,1 @@
-"""What ``--edit`` and ``--prune`` ask for, and how it is done."""
+"""Edits and pruning: reading ``--edit`` and ``--prune``, and changing the model accordingly."""

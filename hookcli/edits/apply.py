@@ -1,8 +1,8 @@
 """Edits applied to tensors.
 
-The given tensor is never written over: autograd may need it, and the model may share it. The new
-tensor has the same dtype and memory format, and gradients pass through it, since it is made by
-torch's own operations.
+The given tensor is never overwritten: autograd may need it, and the model may share it. The new
+tensor has the same dtype and memory format. Gradients pass through it, since torch's own operations
+create it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def apply_edit(
 ) -> Tensor:
     """Return a new tensor: ``values`` changed by ``edit``.
 
-    An edit that names channels changes and uses only these: ``clip-norm`` limits the norm of all of
-    them together. ``mean`` replaces each channel by its mean, or all values by their mean if
-    ``channel_axis`` is None. Means and norms are computed in float64 (float32 on MPS). NaN stays
-    NaN, except where ``zero`` and ``set`` write; one NaN makes its mean and its clipped row NaN,
-    and an infinity leaves NaN among zeros, as in ``torch.nn.utils.clip_grad_norm_``. A number
-    beyond the dtype's range becomes infinite.
+    An edit that names channels reads and changes only these: ``clip-norm`` limits their joint norm.
+    ``mean`` replaces each channel by its mean, or all values by their mean if ``channel_axis`` is
+    None. Means and norms are computed in float64 (float32 on MPS). NaN stays NaN, except where
+    ``zero`` and ``set`` write; one NaN makes its mean and its clipped row NaN, and an infinity
+    leaves NaN among zeros, as in ``torch.nn.utils.clip_grad_norm_``. A number beyond the dtype's
+    range becomes infinite.
 
     Args:
         edit: the change to make; its side and layers are ignored.
         values: any tensor of floating-point numbers.
         channel_axis: the axis of the channels, from 0; None if unknown.
-        per_image: the leading axis is that of the images, and each has its own mean and norm.
-        where: what has the values, for errors.
+        per_image: the leading axis counts the images, and each image has its own mean and norm.
+        where: the name of the place of the values, for errors.
 
     Raises:
         RequestError: the values are not floating-point numbers, or the edit names channels that do
@@ -65,10 +65,10 @@ def apply_edit(
 
 
 def check_channels(edit: Edit, count: int, where: str) -> None:
-    """Check that ``where``, which has ``count`` channels, has those that the edit names.
+    """Check that the channels of an edit exist in ``where``, which has ``count`` channels.
 
     Raises:
-        RequestError: it does not have one of them.
+        RequestError: one of the channels does not exist.
     """
     missing = [channel for channel in edit.channels or () if channel >= count]
     if missing:
@@ -119,5 +119,5 @@ def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
 
 
 def _widen(values: Tensor) -> Tensor:
-    """Return float64, where squares of float32 neither vanish nor overflow; float32 on MPS."""
+    """Return float64, in which squares of float32 neither vanish nor overflow; float32 on MPS."""
     return values.float() if values.device.type == "mps" else values.double()

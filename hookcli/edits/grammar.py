@@ -1,9 +1,9 @@
 """The languages of ``--edit``, ``[SIDE:]LAYERS[{CHANNELS}]:WHAT``, and of ``--prune``.
 
-Forms of the filter language and regular expressions may hold colons, and so may values
-(``clamp=0:``). WHAT therefore begins after the last colon that a verb follows, SIDE is a leading
-keyword, and LAYERS is everything between them. A prune is ``LAYERS=AMOUNT[:METHOD]``. Whether a
-model has such layers is not checked here.
+Forms of the filter language and regular expressions may contain colons, and so may values
+(``clamp=0:``). WHAT therefore begins after the last colon with a verb right after it, SIDE is a
+leading keyword, and LAYERS is everything in between. A prune is ``LAYERS=AMOUNT[:METHOD]``. This
+module does not check whether a model has such layers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WHAT = re.compile(rf":({'|'.join(_USAGE)})(?![\w-])")
 _WORD_AFTER_COLON = re.compile(r":([A-Za-z][\w-]*)")
 _INDEX = re.compile(r"\[[^\]]*\]")  # conv[1:4]
 _WITH_CHANNELS = re.compile(r"([^{}]*)(?:\{([^{}]*)\})?")
-_CHANNEL_RANGE = re.compile(r" *(\d{1,6}) *(?:- *(\d{1,6}))? *")  # no layer has a million
+_CHANNEL_RANGE = re.compile(r" *(\d{1,6}) *(?:- *(\d{1,6}))? *")  # no layer has a million channels
 _CHANNELS_AFTER_REGEX = re.compile(
     r"(\$\{|\{(?!\d*,?\d*\}))[\d, -]+\}$"  # but {2,3} is a repetition
 )
@@ -74,7 +74,7 @@ class Edit:
 def read_edit(text: str, default_side: Side) -> Edit:
     """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``.
 
-    ``default_side`` is the side if the text names none.
+    ``default_side`` is the side for a text without one.
 
     Raises:
         EditSyntaxError: the text is not an edit.
@@ -98,7 +98,7 @@ def read_edit(text: str, default_side: Side) -> Edit:
 
 
 def _refuse_without_verb(text: str) -> NoReturn:
-    """Raise an error that names the word in the place of the verb, if there is one."""
+    """Raise an error that names the word in place of the verb, if there is one."""
     words = list(_WORD_AFTER_COLON.finditer(text))
     if not words:
         what = "it does not say what to do" if text.strip() else "it is empty"
@@ -142,7 +142,7 @@ def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
 
 
 def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
-    """Return a finite number; for ``set`` any number, because NaN and infinities may be set too."""
+    """Return a finite number; for ``set`` any number, because NaN and infinities are allowed."""
     word = text[start:end]
     try:
         number = float(word)
@@ -238,12 +238,12 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """The layers to prune, and how.
+    """The layers to prune, and the method.
 
     Attributes:
         layers: a form of the filter language.
-        amount: the share of the weights that is pruned, or with ``ln`` of the output channels,
-            above 0 and up to 1.
+        amount: the share of the weights to prune, or with ``ln`` of the output channels, above 0
+            and up to 1.
         method: ``l1`` (the smallest weights), ``random``, or ``ln`` (the channels with the smallest
             L2 norm).
         text: the request as the user wrote it.

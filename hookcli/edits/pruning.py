@@ -1,4 +1,4 @@
-"""Pruning: weights of a model set to zero during a run, by ``torch.nn.utils.prune``."""
+"""Pruning: ``torch.nn.utils.prune`` sets weights of a model to zero during a run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.Conv
 
 @dataclass(slots=True)
 class Pruning:
-    """The modules of a model whose weights are pruned, and how to undo it.
+    """The modules with pruned weights, and how to undo the pruning.
 
-    Its truth value is whether there are any.
+    Its truth value says whether there are any.
 
     Attributes:
         modules: the pruned modules by their paths.
@@ -54,7 +54,7 @@ class Pruning:
 
     @contextmanager
     def without_pruning(self) -> Iterator[None]:
-        """Give the model its unpruned weights while the block lasts."""
+        """Restore the model's unpruned weights while the block lasts."""
         masks = [(module, _mask(module)) for module in self.modules.values()]
         try:
             for module, mask in masks:
@@ -67,15 +67,15 @@ class Pruning:
     def recompute_weights(self) -> None:
         """Compute the pruned weights from the masks again.
 
-        torch does so when a module is called, so the weight of a module that is never called would
-        be out of date.
+        torch does this when a module is called, so the weight of a module that is never called
+        would be out of date.
         """
         for module in self.modules.values():
             module.weight = module.get_parameter(f"weight{PRUNED}") * _mask(module)
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """Give the modules their own weights back if the block ends with an error."""
+        """Restore the modules' own weights if the block ends with an error."""
         is_done = False
         try:
             yield
@@ -85,7 +85,7 @@ class Pruning:
                 self.undo()
 
     def undo(self) -> None:
-        """Give the modules their unpruned weights back."""
+        """Restore the modules' unpruned weights."""
         for module in self.modules.values():
             hooks = module._forward_pre_hooks
             for key in [
@@ -112,10 +112,9 @@ class Pruning:
 
 
 def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Pruning:
-    """Prune the weights that each ``--prune`` asks for, at once and in order.
+    """Prune the weights for each ``--prune``, at once and in order.
 
-    The model stays changed until ``Pruning.undo``. ``seed`` is for the method
-    ``random``.
+    The model stays changed until ``Pruning.undo``. The method ``random`` needs ``seed``.
 
     Raises:
         RequestError: a text is not a request, or matches no layer with a weight.
@@ -128,7 +127,7 @@ def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Prunin
 
 
 def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
-    """Check that each ``--prune`` names layers of the model; the weights are not read.
+    """Check that each ``--prune`` names layers of the model, without reading the weights.
 
     Raises:
         RequestError: a text is not a request, or matches no layer.

@@ -1,4 +1,4 @@
-"""Edits: what ``--edit`` asks for, turned into changes that hooks make while a model runs."""
+"""Edits from ``--edit``, turned into changes that hooks make while a model runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ResolvedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a run, in their order; their truth value is whether there are any."""
+    """The edits of a run, in their order; their truth value says whether there are any."""
 
     resolved: tuple[ResolvedEdit, ...] = ()
 
@@ -52,7 +52,7 @@ class Edits:
 
     @property
     def has_operations(self) -> bool:
-        """Whether any edit changes what a functional operation returns."""
+        """Whether any edit changes the output of a functional operation."""
         return any(layer.is_operation for each in self.resolved for layer in each.layers)
 
     def changes(
@@ -63,9 +63,9 @@ class Edits:
     ) -> tuple[Change, ...]:
         """Return the edits as changes for ``hooks.change.change``.
 
-        What they do is noted in ``effects``. The height and width of what the layers see, ``size``,
-        tell the axis of channels from the axes of places. ``images`` is the number of images in the
-        batch; None if the leading axis is always that of the images.
+        The changes add their effects to ``effects``. ``size``, the height and width of the layers'
+        input, helps to find the channel axis. ``images`` is the number of images in the batch; None
+        if the leading axis is always the batch.
         """
         return tuple(
             Change(
@@ -78,7 +78,7 @@ class Edits:
         )
 
     def check_used(self, used: Collection[str]) -> None:
-        """Check that the texts of the edits that changed something are those of all edits.
+        """Check that every edit has changed something; ``used`` has the texts of those that have.
 
         Raises:
             RequestError: an edit has changed nothing: none of its layers ran or got a gradient.
@@ -91,7 +91,7 @@ class Edits:
 
 
 def list_edited_forms(texts: Sequence[str]) -> list[str]:
-    """Return the form of the filter language in each of the edits.
+    """Return the form of the filter language in each edit.
 
     Raises:
         EditSyntaxError: a text is not an edit.
@@ -108,7 +108,8 @@ def resolve_edits(
 ) -> Edits:
     """Return the edits, with the layers and parameters of the model that they change.
 
-    The model's values are not read. Its operations are needed only if an edit changes any.
+    This does not read the model's values. It needs the model's operations only if an edit changes
+    any.
 
     Raises:
         RequestError: a text is not an edit, matches nothing, or names channels that do not exist.
@@ -156,7 +157,7 @@ def _apply(
     size: tuple[int, int] | None,
     images: int | None,
 ) -> Tensor:
-    """Return the values as the edit changes them, and note what it did."""
+    """Return the values after the edit, and record its effect."""
     effects.used.add(edit.text)
     if call is None:
         changed = apply_edit(edit, values, None, per_image=False)

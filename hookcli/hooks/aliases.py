@@ -1,4 +1,4 @@
-"""Aliases of tensors: the same memory, with a gradient that is one module's alone."""
+"""Aliases of tensors: the same memory, but a gradient that belongs to one module alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Return a tensor with the same memory and write counter, which is no view to autograd."""
+    """Return a tensor with the same memory and write counter that autograd takes for no view."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ class _Alias(torch.autograd.Function):
 
 
 class _Rewrite(torch.autograd.Function):
-    """Give a tensor that was written over through its alias the alias's place in the graph."""
+    """Move a tensor that was overwritten through its alias to the alias's place in the graph."""
 
     @staticmethod
     def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class _Rewrite(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
-        # None for a view would drop the gradient of the whole tensor that it is a view of
+        # for a view, None would drop the gradient of its whole base tensor
         return torch.zeros_like(gradient) if context.is_view else None, gradient
 
 
@@ -55,7 +55,7 @@ class _AliasedInput:
 
 @dataclass(slots=True)
 class Aliases:
-    """The aliases that running calls were given in place of their inputs."""
+    """The aliases that replace the inputs of running calls."""
 
     _running: dict[str, list[_AliasedInput]] = field(default_factory=dict)
 
@@ -68,8 +68,9 @@ class Aliases:
     ) -> object:
         """Return ``inputs`` with an alias in place of each tensor that needs one.
 
-        A tensor that is given twice has the same alias both times. ``needs_one`` is called once per
-        tensor, with its key, and ``follow`` with each alias and the key of its tensor.
+        If a call takes the same tensor twice, it gets the same alias twice. hookcli calls
+        ``needs_one`` once per tensor, with its key, and ``follow`` with each alias and the key of
+        its tensor.
         """
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
@@ -87,11 +88,11 @@ class Aliases:
         return map_tensors(inputs, alias)
 
     def end(self, call: Call, output: object) -> object:
-        """Return ``output`` with the tensors themselves in place of their aliases.
+        """Return ``output`` with the original tensors in place of their aliases.
 
-        Autograd is told of inputs that were written over while the call ran. An input that is
-        returned again is the alias from now on, under both its names: a later write under one of
-        them must be known under the other. Its gradient is then that of all later uses.
+        If the call wrote over an input, autograd is informed. If the call returns an input, the
+        original tensor takes the alias's place in the graph: a later write to either of them must
+        be known to both. The gradient of the alias then covers all later uses of the tensor.
         """
         tensors = {}
         for given in self._running.pop(call.id):

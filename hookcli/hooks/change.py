@@ -1,4 +1,4 @@
-"""Changing tensors on their way through a model, in the forward and in the backward."""
+"""Changing tensors on their way through a model, in the forward and the backward pass."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Change:
             a parameter).
         layers: the layers whose tensors are changed; empty for ``param``.
         parameters: the full names of the parameters, for ``param``.
-        apply: returns the new value of one floating tensor and must not write into the old one; its
-            call is None for a parameter.
+        apply: returns the new value of one floating-point tensor and must not write into the old
+            one; its call is None for a parameter.
     """
 
     side: str
@@ -45,10 +45,10 @@ class Change:
 
 @contextmanager
 def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Make ``changes`` while the block lasts, in their order; integers are not changed.
+    """Make ``changes`` in their order while the block lasts; integer tensors are not changed.
 
-    An observer inside the block sees the changed tensors. Gradients of inputs are changed by
-    :func:`change_input_gradients`, which is entered after the observers.
+    An observer inside the block sees the changed tensors. :func:`change_input_gradients`, which
+    you enter after the observers, changes the gradients of inputs.
 
     Raises:
         RequestError: no parameter of a change has a gradient.
@@ -76,7 +76,7 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
 
 @contextmanager
 def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Make those of ``changes`` whose side is ``grad_input``, while the block lasts.
+    """Make only those of ``changes`` whose side is ``grad_input``, while the block lasts.
 
     Enter it after the observers of gradients: the gradient of an input passes through its aliases
     in the reverse of the order in which they were made.
@@ -102,7 +102,7 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
 
 
 def _change_value(each: Change, hooks: ExitStack, call: Call, value: object) -> object:
-    """Return ``value`` changed, or with hooks that will change its gradient."""
+    """Return the changed ``value``, or put hooks on it that will change its gradient."""
 
     def apply(key: str, tensor: Tensor) -> Tensor:
         place = replace(call, side=each.side, output_key=key)

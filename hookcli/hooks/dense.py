@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def to_dense(tensor: Tensor) -> Tensor:
-    """Return the tensor detached and dense; sparse and other layouts are filled in.
+    """Return the tensor detached and dense; sparse and other layouts become dense arrays.
 
     Raises:
         RequestError: the tensor holds no values (meta device), or is nested.
@@ -31,9 +31,9 @@ def to_dense(tensor: Tensor) -> Tensor:
 
 
 def list_not_finite(nested: object) -> frozenset[str]:
-    """Return which of ``NaN`` and ``Inf`` the tensors in a nested value hold.
+    """Return which of ``NaN`` and ``Inf`` occur in the tensors of a nested value.
 
-    Tensors that hold no values of their own count as finite.
+    Tensors without values of their own count as finite.
     """
     found = set[str]()
     for _, tensor in named_tensors(nested):

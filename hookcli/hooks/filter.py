@@ -1,8 +1,8 @@
 """The filter language that chooses among a model's layers.
 
-The forms are tried in this order: ``re:``, ``@``, ``path:``, alias, class name, module path (or
-call id), glob. A form with ``op:`` chooses functional operations (``hooks.operation_filter``), and
-no other form does.
+hookcli tries the forms in this order: ``re:``, ``@``, ``path:``, alias, class name, module path (or
+call id), glob. Only a form with ``op:`` chooses functional operations
+(``hooks.operation_filter``).
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def select_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers that ``forms`` name without those that ``exclude`` names.
+    """Return the layers that match ``forms``, without those that match ``exclude``.
 
-    Modules come in model order, and after them operations in running order. The model's values are
-    not read. Its operations are needed only if ``name_operations(forms)``.
+    Modules come in model order, followed by operations in running order. The function does not read
+    the model's values. It needs the model's operations only if ``name_operations(forms)``.
 
     Raises:
         FilterSyntaxError: a form cannot be read.
@@ -95,9 +95,9 @@ def name_operations(*options: Sequence[str]) -> bool:
 def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield one form at a time, without blanks and comments.
 
-    Options are split at commas, and ``@files`` are read. A comma inside brackets or braces does not
+    Options are split at commas, and ``@files`` are read. Commas inside brackets or braces do not
     split, and ``re:`` takes the whole option. ``inside`` names the files that are being read, each
-    named by the one before.
+    named in the one before it.
 
     Raises:
         FilterSyntaxError: an ``@file`` cannot be read or names itself, or an option is empty.
@@ -119,7 +119,7 @@ def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterato
 
 
 def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
-    """Return the lines of a file that hold forms."""
+    """Return those lines of a file that hold forms."""
     if file in inside:
         raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:

@@ -1,11 +1,12 @@
 """Gradients of the inputs and outputs of modules, and of parameters.
 
-``register_full_backward_hook`` raises on models that work in place, torchvision's resnet and vgg
-among them. So hooks are put on tensors during the forward: on the output, and on an alias of each
-input, whose gradient is this module's alone and not the sum over all that use the tensor. A hook
-that a tensor had before it was written over stays with the old value
+``register_full_backward_hook`` raises on models that work in place, for example torchvision's
+resnet and vgg. hookcli therefore puts hooks on tensors during the forward pass: on the output, and
+on an alias of each input. The alias's gradient belongs to this module alone; the input's own
+gradient is the sum over all modules that use it. When a tensor is overwritten, an earlier hook
+stays with the old value
 (https://docs.pytorch.org/docs/stable/notes/autograd.html, "Behavior of Tensor hooks when Tensor is
-modified in-place"); that does not hold for views, so autograd must not take the alias for a view.
+modified in-place"). Views are an exception, so autograd must not treat the alias as a view.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ NO_NUMBERS = "integers have no gradient"
 
 @dataclass(frozen=True, slots=True)
 class MissingGradient:
-    """The call and the tensor whose gradient was not computed, and the reason."""
+    """A call and a tensor whose gradient was not computed, and the reason."""
 
     call: Call
     shape: tuple[int, ...]
@@ -54,13 +55,13 @@ class MissingGradient:
 
 @dataclass(slots=True)
 class Gradients:
-    """The gradients of forwards and of the backwards through them.
+    """The gradients of forward passes and of the backward passes through them.
 
     Attributes:
         observer: called with every gradient inside a hook; it must reduce or copy the gradient.
         called: the module paths of the layers that ran.
-        handles: the handles of tensor hooks, removed at the end so that a graph that is kept alive
-            no longer calls the observer.
+        handles: the handles of tensor hooks. They are removed at the end, so that a graph that
+            lives longer no longer calls the observer.
     """
 
     observer: Observer
@@ -83,7 +84,7 @@ class Gradients:
         self.called.add(call.layer.module_path)
         self._first.setdefault(call.layer.module_path, call.order)
         if call.layer.is_operation:
-            return None  # the gradient of its inputs would need other tensors in their place
+            return None  # the gradients of its inputs would need an alias in place of each input
 
         def needs_one(key: str, tensor: Tensor) -> bool:
             named = replace(call, side="grad_input", output_key=key)
@@ -114,7 +115,7 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor, otherwise: str) -> bool:
-        """Return whether the tensor can have a gradient, and note a reason in case none comes."""
+        """Return whether the tensor can have a gradient, and store a reason in case none comes."""
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -134,8 +135,8 @@ class Gradients:
         return expected
 
     def _follow(self, call: Call, tensor: Tensor) -> None:
-        # A view that was written over gets a new node when its grad_fn is read. torch 2.14 crashes
-        # if that happens inside register_hook, which has put the hooks in place by then.
+        # Reading grad_fn gives a view that was written over a new node. torch 2.14 crashes if that
+        # happens inside register_hook, which has already put its hooks in place by then.
         _ = tensor.grad_fn
         self.handles.append(hook_gradient(tensor, partial(self._receive, call)))
 
@@ -145,7 +146,7 @@ class Gradients:
             self.observer(self._placed(call), gradient)
 
     def _placed(self, call: Call) -> Call:
-        """Return the call with its order; that of a parameter is the first call of its layer."""
+        """Return the call with its order; a parameter has the order of its layer's first call."""
         if call.side != "param":
             return call
         return replace(call, order=self._first.get(call.layer.module_path, 0))
@@ -159,10 +160,10 @@ def observe_gradients(
 
     ``call.side`` is ``grad_output`` or ``grad_input`` (d(score)/d(output) and d(score)/d(input) of
     this call alone), or ``param``, with the parameter's name as the output key. Both the forward
-    and the backward must be inside the block. The parameters of a layer are its own; a
-    ``MultiheadAttention`` has those of its children too, which it uses without calling them. The
-    model is neither compiled nor scripted. The observer is called inside the hook, and must reduce
-    or copy the gradient before it returns.
+    and the backward pass must run inside the block. A layer's parameters are its own ones; a
+    ``MultiheadAttention`` also has its children's parameters, because it uses them without calling
+    the children. The model must be neither compiled nor scripted. The observer runs inside the
+    hook, and must reduce or copy the gradient before it returns.
     """
     gradients = Gradients(observer)
     modules = dict(model.named_modules())
@@ -182,9 +183,9 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """Let every parameter need a gradient while the block lasts, and keep none in ``.grad``.
+    """Make every parameter require a gradient while the block lasts, and keep none in ``.grad``.
 
-    Afterwards ``requires_grad`` and ``.grad`` are what they were.
+    Afterwards ``requires_grad`` and ``.grad`` have their earlier values again.
     """
     known = [
         (parameter, parameter.requires_grad, parameter.grad)

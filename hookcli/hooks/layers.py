@@ -45,7 +45,7 @@ _FAMILY_TYPES = {
 NOT_CALLED = "the model did not call it for this input"
 FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 
-_WINDOWS = ("SwapAxes", "WindowPartition")  # put windows and tokens where rows and columns were
+_WINDOWS = ("SwapAxes", "WindowPartition")  # their outputs have windows and tokens as axes 1 and 2
 _MAXVIT = "torchvision.models.maxvit"
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
 
@@ -99,7 +99,7 @@ def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
-    """Return why a selected layer did not run, as far as the structure of the model tells."""
+    """Return why a selected layer did not run, as far as the model's structure shows it."""
     path = layer.module_path
     if layer.is_operation:
         return NOT_CALLED
@@ -124,7 +124,7 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
 
 
 def family_of(base: type) -> str:
-    """Return the family of a class, by the module that defines it; empty if it has none."""
+    """Return the family of a class, from the module that defines it; empty if it has none."""
     name = base.__name__
     if name in _FAMILY_TYPES:
         return _FAMILY_TYPES[name]
@@ -134,9 +134,9 @@ def family_of(base: type) -> str:
 
 
 def _channels_of(module: nn.Module) -> Channels:
-    """Return where this type puts channels.
+    """Return on which axis a module of this type has its channels.
 
-    What ``torchvision.ops`` cuts out of feature maps is (boxes, C, H, W).
+    Regions that ``torchvision.ops`` crops from feature maps are (boxes, C, H, W).
     """
     families = {family_of(base) for base in type(module).__mro__}
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
@@ -157,6 +157,6 @@ def _channels_of(module: nn.Module) -> Channels:
 
 
 def _follows_neighbour(module: nn.Module) -> bool:
-    """Return whether this module works value by value, and so keeps the layout of its input."""
+    """Return whether this module works elementwise, and so keeps the layout of its input."""
     families = {family_of(base) for base in type(module).__mro__}
     return bool(families & {"act", "dropout"}) or isinstance(module, nn.Identity)

@@ -1,6 +1,6 @@
-"""Layouts that neither the type of a module nor the shape tells, found by following one forward.
+"""Layouts that follow neither from a module's type nor from a shape: one forward pass shows them.
 
-Only weak references to tensors are kept, so the memory of the forward does not grow.
+The watcher keeps only weak references to tensors, so the forward pass needs no more memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     _Shape = tuple[int, ...]
 
-# These work value by value, so that their output has the layout of their first input.
+# Elementwise operations: the output has the layout of the first input.
 _ELEMENTWISE = frozenset(
     {"add", "sub", "mul", "div", "neg", "abs", "exp", "sqrt", "pow", "clamp", "dropout"}
     | {"relu", "relu6", "gelu", "silu", "mish", "elu", "leaky_relu", "sigmoid", "tanh"}
     | {"hardswish", "hardsigmoid", "hardtanh", "softplus", "where", "masked_fill"}
 )
-# These keep the axes in their order: an output with as many axes as the input has the same ones.
+# Operations that keep the order of the axes: inputs and outputs with as many axes share a layout.
 _KEEP_AXES = frozenset(
     {"cat", "chunk", "split", "narrow", "getitem", "pad", "roll", "flip", "softmax", "normalize"}
     | {"mean", "sum", "amax", "amin", "var", "std", "layer_norm", "rms_norm"}
@@ -39,7 +39,7 @@ _FIRST = frozenset(
 
 
 def channels_of_operation(name: str) -> Channels:
-    """Return where the functional operation of this name puts channels."""
+    """Return on which axis the functional operation of this name has its channels."""
     if name in _FIRST or name.startswith("conv") or "pool" in name:
         return Channels.FIRST
     if name in ("linear", "embedding"):
@@ -47,13 +47,13 @@ def channels_of_operation(name: str) -> Channels:
     if name in _ELEMENTWISE:
         return Channels.BY_VALUE
     if name == "scaled_dot_product_attention":
-        return Channels.BY_NOTHING  # its heads stand where maps have rows
+        return Channels.BY_NOTHING  # its heads are on the axis where maps have rows
     return Channels.BY_AXES if name in _KEEP_AXES else Channels.BY_SHAPE
 
 
 @dataclass(slots=True)
 class _Evidence:
-    """The layouts, by shape, of tensors that went into a running call or came out of its parts."""
+    """The layouts, by shape, of tensors that a running call took or that its parts returned."""
 
     inputs: dict[_Shape, set[str]] = field(default_factory=dict)
     parts: dict[_Shape, set[str]] = field(default_factory=dict)
@@ -61,24 +61,25 @@ class _Evidence:
 
 @dataclass(slots=True)
 class LayoutWatcher:
-    """Follows one forward through the starts and ends of all calls (``hooks.watch``).
+    """Follows one forward pass through the starts and ends of all calls (``hooks.watch``).
 
-    A tensor that a call returns has the layout that it had when it came out of another call, if it
-    is the same tensor. Otherwise it has the layout of the tensors of the same shape that came out
-    of the parts of the call or, if there are none, that went into it. If a module works value by
-    value and the layout of its input is not known, that of its neighbours before it counts. All of
-    them must agree. For a module that may transpose, no other axis may be as long as that of the
-    channels, since the transposed tensor would have the same shape.
+    A call may return a tensor that another call returned before: the tensor keeps its layout.
+    Otherwise the tensor gets the layout of tensors of the same shape that the call's parts returned
+    or, if there are none, that the call took. If a module works elementwise and its input has no
+    known layout, its neighbours before it decide. All of these layouts must agree. If a module may
+    transpose, no other axis may be as long as the channel axis, since the transposed tensor would
+    have the same shape.
 
-    Operations are followed in the same way, with two more rules. One that keeps the axes in their
-    order, such as ``cat``, has the layout of inputs with as many axes. And an output of two axes is
-    NC if it has, for each image, all the values or one for each channel of an input.
+    Two more rules hold for operations. An operation that keeps the order of the axes, such as
+    ``cat``, has the layout of inputs with as many axes. An output of two axes is NC if, for each
+    image, it has all values of an input or one value for each channel of it.
 
     Attributes:
-        size: the height and width of what the layers see.
+        size: the height and width of the images that the layers see.
         inferred: the names of the layouts that were inferred for a layer, by its module path.
-        own_names: the names of those that its type or the shapes of its tensors give; of an
-            operation also a question mark for each axis of an output of which nothing is known.
+        own_names: the names of the layouts that follow from a layer's type or the shapes of its
+            tensors; an operation also has a question mark for each axis of an output of unknown
+            layout.
     """
 
     size: tuple[int, int]
@@ -88,7 +89,7 @@ class LayoutWatcher:
     _running: list[_Evidence] = field(default_factory=list)
 
     def started(self, _call: Call, inputs: object) -> None:
-        """Note the inputs of a call whose layout is known."""
+        """Store the layouts of a call's inputs, where they are known."""
         evidence = _Evidence()
         for _, tensor in named_tensors(inputs):
             if name := self._recall(tensor):
@@ -96,7 +97,7 @@ class LayoutWatcher:
         self._running.append(evidence)
 
     def finished(self, call: Call, output: object) -> None:
-        """Note the layouts of what a call returned."""
+        """Store the layouts of the tensors that a call returned."""
         evidence = self._running.pop()
         for _, tensor in named_tensors(output):
             if tensor.is_nested:
@@ -111,14 +112,14 @@ class LayoutWatcher:
                 parts.setdefault(tuple(tensor.shape), set()).add(name)
 
     def infer(self, layer: LayerInfo) -> LayerInfo:
-        """Return a layer with the layout inferred for it, if no call of it has another."""
+        """Return a layer with its inferred layout, unless its calls have different layouts."""
         inferred = self.inferred.get(layer.module_path, set())
         own_names = self.own_names.get(layer.module_path, set())
         names = inferred - {name for name in inferred if _has_other(name, inferred | own_names)}
         return replace(layer, inferred=next(iter(names))) if len(names) == 1 else layer
 
     def _name(self, layer: LayerInfo, tensor: Tensor, evidence: _Evidence) -> str:
-        """Return the name of the layout of an output; empty if it is not known."""
+        """Return the name of an output's layout; empty if it is unknown."""
         shape = tuple(tensor.shape)
         layout = layer.layout_of(shape, self.size)
         own = "" if layout.channel_axis is None else layout.name
@@ -145,19 +146,19 @@ class LayoutWatcher:
         return name or own
 
     def _recall(self, tensor: Tensor) -> str:
-        """Return the name of the layout in which a tensor came out of a call; empty if none did."""
+        """Return the layout that a tensor had when a call returned it; empty if none did."""
         reference, name = self._known.get(id(tensor), (None, ""))
         is_same = reference is not None and reference() is tensor
         return name if is_same and len(name) == tensor.dim() else ""  # unsqueeze_ adds an axis
 
 
 def _has_other(name: str, names: set[str]) -> bool:
-    """Return whether one of the names is of a different layout of as many axes."""
+    """Return whether any name is a different layout with as many axes."""
     return any(len(other) == len(name) and other != name for other in names)
 
 
 def _single_name(names: set[str], shape: _Shape, *, transposes: bool) -> str:
-    """Return the only one of the names; empty if there are several, or it may be transposed."""
+    """Return the only name; empty if there are several, or if the tensor may be transposed."""
     if len(names) != 1:
         return ""
     (name,) = names
@@ -165,16 +166,16 @@ def _single_name(names: set[str], shape: _Shape, *, transposes: bool) -> str:
 
 
 def _is_alike(name: str, shape: _Shape) -> bool:
-    """Return whether another axis besides the first is as long as that of the channels."""
+    """Return whether another axis, apart from the first, is as long as the channel axis."""
     axis = name.index("C")
     return shape[axis] in (*shape[1:axis], *shape[axis + 1 :])
 
 
 def _derive_layout(inputs: dict[_Shape, set[str]], shape: _Shape, *, keeps_axes: bool) -> str:
-    """Return the layout of an operation's output whose shape is none of its inputs'.
+    """Return the layout of an operation's output whose shape differs from all its inputs' shapes.
 
     ``inputs`` has the layouts of the inputs by shape. With ``keeps_axes``, the operation keeps the
-    axes in their order.
+    order of the axes.
     """
     if keeps_axes:
         names = {n for given, found in inputs.items() if len(given) == len(shape) for n in found}

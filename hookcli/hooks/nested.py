@@ -17,15 +17,15 @@ def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
     """Yield the output key and the tensor of every tensor in a nested value, in order.
 
     The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples and mappings, and
-    ``tensors`` in an ``ImageList`` of torchvision's detectors; levels are joined with dots. A value
-    that is one tensor has the key "". A container inside itself is walked once. Values of any depth
-    can be walked: no function calls itself here.
+    ``tensors`` in an ``ImageList`` of torchvision's detectors; dots join the levels. A value that
+    is itself a tensor has the key "". A container inside itself is walked once. The depth of the
+    nesting is not limited, because the walk is not recursive.
     """
     inside = set[int]()
     waiting: list[tuple[str | None, object]] = [("", value)]
     while waiting:
         key, part = waiting.pop()
-        if key is None:  # a container ends; kept until now so that none has its id
+        if key is None:  # a container ends; it was kept until now so that no other gets its id
             inside.remove(id(part))
         elif isinstance(part, Tensor):
             yield key, part
@@ -43,8 +43,8 @@ def map_tensors(
 ) -> object:
     """Return ``value`` with ``change(output key, tensor)`` in place of every tensor.
 
-    Containers are never changed. If a tensor changed, they are copied; otherwise the value itself
-    is returned.
+    Containers are never changed. If a tensor changed, they are copied; otherwise the function
+    returns the value itself.
     """
     if isinstance(value, Tensor):
         return change(key, value)
@@ -70,7 +70,7 @@ def map_tensors(
 
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
-    """Return the items of a container with their names; none if it is foreign code that raises."""
+    """Return a container's items and their names; none if the container's own code raises."""
     with Forgiveness():
         if isinstance(value, dict):
             return list(value.items())

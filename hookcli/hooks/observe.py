@@ -35,17 +35,17 @@ def observe(
     """Call ``observer(call, tensor)`` for every tensor of ``layers``, while the block lasts.
 
     The observer runs inside the hook and must reduce or copy the tensor before it returns:
-    torchvision's ``ReLU(inplace=True)`` and ``out += identity`` write over it right after. The
-    hooks are removed when the block ends, whether or not it raises. Calls are counted from the
-    beginning of the block.
+    torchvision's ``ReLU(inplace=True)`` and ``out += identity`` write over it right after. When the
+    block ends, even with an error, the hooks are removed. Calls are counted from the start of the
+    block.
 
     Args:
         model: a model that is neither compiled nor scripted; see :func:`refuse_unhookable`.
         layers: the modules of this model to observe.
         observer: called with every tensor of a nested output, each with its output key.
         at: ``output``, ``input`` (keyword arguments too) or ``both``.
-        called: the module path of every layer that ran is added to it, even if no tensor came out;
-            if any operation is observed, those of operations that are not are added too.
+        called: a set that receives the module path of every layer that ran, even if it returned no
+            tensor; if any operation is observed, also the paths of operations that are not.
 
     Raises:
         RequestError: ``at`` is none of the three.

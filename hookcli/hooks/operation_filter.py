@@ -2,7 +2,7 @@
 
 A form is ``[INSIDE/]op:NAME[#CALL][[INDEX]]``: ``op:add`` chooses every addition, ``op:*`` every
 operation that computes new values, ``op:add[3]`` the third addition in running order,
-``layer1.*/op:relu`` those inside the modules that the glob matches, and ``layer1.0/op:add#1`` one
+``layer1.*/op:relu`` each ReLU inside the modules that match the glob, and ``layer1.0/op:add#1`` one
 call by its id.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import LayerInfo
 
 ChosenCall: TypeAlias = tuple[str, int | None]
-"""The path of a layer and one of its calls, counted from 0; None for all calls of a module."""
+"""A layer's path and one of its calls, counted from 0; None stands for all calls of a module."""
 
 _FORM = re.compile(
     r"(?:(?:input|output):)?(?:(?P<inside>.*)/)?op:(?P<name>[\w*?]+)(?:#(?P<call>\d{1,9}))?"
@@ -33,12 +33,12 @@ _FORM = re.compile(
 
 
 def is_operation_form(form: str) -> bool:
-    """Return whether a form chooses operations, and not modules."""
+    """Return whether a form chooses operations instead of modules."""
     return re.search(rf"(^|[^\w]){OPERATION}", form) is not None
 
 
 def match_operations(operations: Sequence[FoundOperation], form: str) -> list[ChosenCall]:
-    """Return the calls that a form names, in running order.
+    """Return the calls that match a form, in running order.
 
     Raises:
         FilterSyntaxError: the form cannot be read.
@@ -55,7 +55,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
             "for example op:add, op:add[3], op:*, or layer1.*/op:relu",
         )
     inside, name = read["inside"], read["name"]
-    any_kind = not re.search(r"[*?]", name)  # views are chosen only by their full name
+    any_kind = not re.search(r"[*?]", name)  # only its full name chooses a view
     found = [
         each
         for each in operations
@@ -78,7 +78,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
 def keep_calls(
     operations: Sequence[FoundOperation], chosen: Collection[ChosenCall]
 ) -> Iterator[LayerInfo]:
-    """Yield the operations of which any call is chosen, each with its chosen calls."""
+    """Yield the operations that have a chosen call, each with its chosen calls."""
     for each in operations:
         layer = each.layer
         every = range(len(each.moments))
@@ -90,7 +90,7 @@ def keep_calls(
 def add_operations(
     layers: Sequence[LayerInfo], operations: Sequence[FoundOperation]
 ) -> tuple[LayerInfo, ...]:
-    """Return layers with all operations that run inside any of the modules among them."""
+    """Return layers, and all operations that run inside any module among them."""
     known = {layer.module_path for layer in layers}
     paths = [layer.module_path for layer in layers if not layer.is_operation]
     inside = (
@@ -103,7 +103,7 @@ def add_operations(
 
 
 def is_inside(path: str, other: str) -> bool:
-    """Return whether a module is another one or inside it."""
+    """Return whether a module is the other one or inside it."""
     return not other or path == other or path.startswith(f"{other}.")
 
 
@@ -117,7 +117,7 @@ def _matches(inside: str | None, module_path: str) -> bool:
 def _in_order(
     found: Sequence[FoundOperation], form: str, operations: Sequence[FoundOperation]
 ) -> list[ChosenCall]:
-    """Return all calls of the operations that were found, in running order."""
+    """Return all calls of the found operations, in running order."""
     if not found:
         paths = [each.layer.module_path for each in operations]
         kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}

@@ -1,9 +1,9 @@
 """Functional operations: what a model computes between its modules.
 
-``out += identity``, ``torch.cat`` and ``F.relu`` are no modules, so no hook fires on them. A
-``TorchFunctionMode`` sees every function of torch that a model calls
-(https://docs.pytorch.org/docs/stable/torch.overrides.html), and hooks on all modules tell inside
-which of them it is called.
+``out += identity``, ``torch.cat`` and ``F.relu`` are not modules, so no hook fires on them. A
+``TorchFunctionMode`` sees every torch function that a model calls
+(https://docs.pytorch.org/docs/stable/torch.overrides.html), and hooks on all modules show which
+module calls it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPERATORS = frozenset(
     {"add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "matmul"}
     | {"and", "or", "xor", "lshift", "rshift"}
 )
-# These return values that exist already, as views or as copies, depending on their inputs.
+# These may return existing values, as views or as copies, depending on their inputs.
 _COPIES = frozenset(
     {"clone", "contiguous", "flatten", "getitem", "reshape", "reshape_as", "to", "type", "type_as"}
     | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
@@ -79,13 +79,13 @@ _SAME = {
 
 @dataclass(frozen=True, slots=True)
 class FoundOperation:
-    """An operation that a forward was seen to call.
+    """An operation that a forward pass called.
 
     Attributes:
         layer: the operation as a layer.
         moments: the position of each of its calls among all calls of operations.
-        computes: it computed new values from tensors. Otherwise it returned views or copies, such
-            as ``flatten`` does, or made tensors from nothing, such as ``zeros`` does.
+        computes: it computed new values from tensors. Otherwise it returned views or copies, as
+            ``flatten`` does, or created tensors without any input, as ``zeros`` does.
     """
 
     layer: LayerInfo
@@ -93,17 +93,17 @@ class FoundOperation:
     computes: bool
 
     def is_view_of(self, paths: Collection[str]) -> bool:
-        """Return whether it is among these layers, and returns values that exist already."""
+        """Return whether this operation is among ``paths`` and returns existing values."""
         return not self.computes and self.layer.module_path in paths
 
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """A call of a function of torch that begins.
+    """A call of a torch function that is about to run.
 
     Attributes:
-        path: the module inside which it is called, and its name: ``layer1.0/op:add``.
-        in_torch: a leaf module of torch itself calls it, such as ``Conv2d`` calls ``conv2d``.
+        path: the module that calls it, and its name: ``layer1.0/op:add``.
+        in_torch: a leaf module of torch itself calls it, as ``Conv2d`` calls ``conv2d``.
     """
 
     path: str
@@ -114,15 +114,15 @@ class OperationCall:
 
 
 class Listener(Protocol):
-    """What is called around each operation."""
+    """A pair of functions that hookcli calls around each operation."""
 
     def begin(self, operation: OperationCall) -> object:
-        """Note that an operation is called; return what ``end`` is called with, or None."""
+        """Receive an operation that is about to run; return a value for ``end``, or None."""
 
     def end(self, call: object, output: object) -> object:
-        """Note that the operation has returned (None if it raised); return a replacement or None.
+        """Receive the output of an operation (None if it raised); return a replacement or None.
 
-        It is called only if ``begin`` did not return None.
+        hookcli calls it only if ``begin`` did not return None.
         """
 
 
@@ -130,13 +130,13 @@ class Listener(Protocol):
 def listen_to_operations(
     model: nn.Module, watchable: Iterable[LayerInfo], listener: Listener
 ) -> Iterator[None]:
-    """Call ``listener`` around each function of torch that the model calls while the block lasts.
+    """Call ``listener`` around each torch function that the model calls while the block lasts.
 
-    ``nn.MultiheadAttention`` does not take its fast path in the block, because torch never takes it
-    while functions are watched. A forward without listeners that is to be compared with this one
-    must run ``without_fast_path``. ``listener`` is called for what this thread calls, but not for
-    what hooks of hookcli call. A mode of torch sees nothing of other threads. ``watchable`` are the
-    modules on which hooks fire.
+    In the block, ``nn.MultiheadAttention`` does not take its fast path, because torch never takes
+    it while functions are watched. To compare another forward pass with this one, run it
+    ``without_fast_path``. The listener receives the calls of this thread, except those that hooks
+    of hookcli make; a mode of torch does not see other threads. ``watchable`` are the modules on
+    which hooks fire.
 
     Raises:
         ForwardError: the block ended without an error, but the model has removed a hook.
@@ -161,9 +161,9 @@ def listen_to_operations(
 def without_fast_path(*, unless: bool = False) -> Iterator[None]:
     """Keep ``nn.MultiheadAttention`` from its fast path in evaluation while the block lasts.
 
-    The fast path computes the whole attention in one step that shows nothing of it, and its results
-    differ in the last digits. The setting belongs to the process; it is restored at the end. With
-    ``unless``, nothing is changed.
+    The fast path computes the whole attention in one step that hides all intermediate tensors, and
+    its results differ in the last digits. The setting belongs to the process; it is restored at the
+    end. With ``unless``, nothing is changed.
     """
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)
@@ -174,10 +174,10 @@ def without_fast_path(*, unless: bool = False) -> Iterator[None]:
 
 
 def is_torch_leaf(module: nn.Module) -> bool:
-    """Return whether a module is a leaf whose forward is torch's own code, as that of ``Conv2d``.
+    """Return whether a module is a leaf with a forward of torch's own, as ``Conv2d`` is.
 
-    What it calls is a part of it. Parametrizations, such as a weight norm, do not count as modules
-    inside it.
+    The functions that it calls are part of it. Parametrizations, such as weight norm, do not count
+    as its submodules.
     """
     if isinstance(module, torch.jit.ScriptModule):
         return False
@@ -187,10 +187,10 @@ def is_torch_leaf(module: nn.Module) -> bool:
 
 
 def name_operation(function: Callable[..., object]) -> str:
-    """Return the name of a function of torch, the same for all its spellings.
+    """Return the name of a torch function, the same for all its spellings.
 
-    ``torch.add``, ``Tensor.add``, ``+``, ``add_`` and ``+=`` are all ``add``. A property has its
-    own name: that of ``Tensor.T`` is ``T``.
+    ``torch.add``, ``Tensor.add``, ``+``, ``add_`` and ``+=`` are all ``add``. A property keeps its
+    own name: ``Tensor.T`` is ``T``.
     """
     name: str = getattr(function, "__name__", "")
     if name == "__get__":
@@ -206,7 +206,7 @@ def name_operation(function: Callable[..., object]) -> str:
 
 
 class _Own(threading.local):
-    """Whether code of hookcli runs inside the forward of a model, whose operations do not count."""
+    """Whether hookcli's own code runs inside a model's forward; its operations do not count."""
 
     runs = False
 
@@ -215,7 +215,7 @@ _OWN = _Own()
 
 
 def hidden(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function of hookcli whose own calls of torch no listener takes for the model's."""
+    """Wrap a function so that listeners ignore the torch functions that it calls."""
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         before, _OWN.runs = _OWN.runs, True
@@ -236,7 +236,7 @@ class _Place:
 
 
 class _Mode(TorchFunctionMode):
-    """Tells a listener of every function of torch that is called while a module runs."""
+    """Passes every torch function that is called while a module runs to a listener."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ class _Mode(TorchFunctionMode):
         self._thread = threading.get_ident()
 
     def entered(self, place: _Place) -> Callable[..., None]:
-        """Return a hook that notes that a module is called."""
+        """Return a hook that marks a module as running."""
 
         def hook(_module: nn.Module, _args: object, _kwargs: object) -> None:
             if threading.get_ident() == self._thread:
@@ -254,7 +254,7 @@ class _Mode(TorchFunctionMode):
         return hook
 
     def left(self, _module: nn.Module, _args: object, _output: object) -> None:
-        """Note that the innermost module has returned or raised."""
+        """Remove the innermost running module, which has returned or raised."""
         if self._running and threading.get_ident() == self._thread:
             self._running.pop()
 
@@ -267,7 +267,7 @@ class _Mode(TorchFunctionMode):
     ) -> object:
         kwargs = kwargs or {}
         call = None
-        # inside torch.vmap and the like, tensors stand for many others and have no values
+        # inside torch.vmap and the like, a tensor represents many tensors and has no values
         is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
         if self._running and not (_OWN.runs or is_transformed):
             place = self._running[-1]
@@ -285,7 +285,7 @@ class _Mode(TorchFunctionMode):
         if changed is None or changed is output:
             return output
         if isinstance(output, Tensor) and writes_in_place(func, args, kwargs):
-            # The model may go on with the tensor that it passed, and not with what is returned.
+            # The model may go on using the tensor that it passed, and not the returned one.
             return hidden(output.copy_)(cast("Tensor", changed))
         return changed
 
@@ -296,7 +296,7 @@ def operation_path(module_path: str, name: str) -> str:
 
 
 def depth_of(module_path: str) -> int:
-    """Return the depth of an operation that is called inside this module."""
+    """Return the depth of an operation that this module calls."""
     return module_path.count(".") + 2 if module_path else 1
 
 
@@ -309,7 +309,7 @@ def split_path(path: str) -> tuple[str, str]:
 def writes_in_place(
     function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> bool:
-    """Return whether a call of a function of torch writes its result over one of its inputs."""
+    """Return whether a call of a torch function writes its result over one of its inputs."""
     name: str = getattr(function, "__name__", "")
     if "out" in kwargs or kwargs.get("inplace"):
         return True
@@ -319,7 +319,7 @@ def writes_in_place(
 
 
 def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bool:
-    """Return whether ``inplace`` is true among positional arguments, as in ``F.relu(x, True)``."""
+    """Return whether ``inplace`` is set by position, as in ``F.relu(x, True)``."""
     code = getattr(function, "__code__", None)
     names = () if code is None else code.co_varnames[: code.co_argcount]
     return "inplace" in names and args[names.index("inplace") :][:1] == (True,)
@@ -327,13 +327,13 @@ def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class OpenOperation:
-    """A call of an operation that has not returned.
+    """A call of an operation that has not returned, with the state of its inputs at its start.
 
     Attributes:
-        path: the operation, as ``OperationCall`` has it.
-        writes: how often its inputs had been written by then.
-        in_place: its name or an argument says that it writes to them, which tensors of an inference
-            mode do not count.
+        path: the operation, as in ``OperationCall``.
+        writes: how often its inputs had been written.
+        in_place: its name or an argument says that it writes to its inputs. Tensors of inference
+            mode do not count their writes.
     """
 
     path: str
@@ -342,7 +342,7 @@ class OpenOperation:
     in_place: bool
 
     def computes(self, output: object) -> bool:
-        """Return whether it computed values of its inputs: it wrote to them, or made a tensor."""
+        """Return whether the call computed values: it wrote to its inputs or created a tensor."""
         tensors = [tensor for _, tensor in named_tensors(output)]
         if not (tensors and self.inputs):
             return False
@@ -352,29 +352,29 @@ class OpenOperation:
 
 
 def begin_operation(operation: OperationCall) -> OpenOperation:
-    """Return what must be known of a call before it runs."""
+    """Return the state of a call's inputs before it runs."""
     inputs = tuple(tensor for _, tensor in named_tensors((operation.args, operation.kwargs)))
     in_place = writes_in_place(operation.function, operation.args, operation.kwargs)
     return OpenOperation(operation.path, inputs, _count_writes(inputs), in_place)
 
 
 def may_compute(name: str) -> bool:
-    """Return whether an operation of this name may compute new values of tensors.
+    """Return whether an operation of this name may compute new values from tensors.
 
-    Others return views and copies of values, or make tensors of nothing.
+    All others return views or copies of values, or create tensors without any input.
     """
     return not (name in _COPIES or name.startswith("new_") or name.endswith("_like"))
 
 
 def _count_writes(tensors: Iterable[Tensor]) -> int:
-    """Return how often the tensors have been written; those of an inference mode do not count."""
+    """Return how often the tensors were written; tensors of inference mode do not count this."""
     return sum(tensor._version for tensor in tensors if not tensor.is_inference())
 
 
 def _memory(tensor: Tensor) -> int:
     """Return the identity of the memory that a tensor shares with its views.
 
-    A sparse tensor, and one inside ``torch.vmap``, has no memory of its own to be told by.
+    A sparse tensor, or one inside ``torch.vmap``, has no memory that identifies it.
     """
     try:
         return int(tensor.untyped_storage()._cdata)

@@ -1,8 +1,8 @@
-"""Finding the module that writes over a tensor in place after another module returned it.
+"""Finding the module that overwrites a tensor in place after another module returned it.
 
-A tensor has a counter that goes up with every write; it is read at the start and end of every
-module. Only weak references are kept, so the memory of the forward does not grow. Under
-``torch.inference_mode`` tensors have no counter, so the forward runs under ``torch.no_grad``.
+Every write to a tensor increments a counter, which hookcli reads at the start and end of every
+module. It keeps only weak references, so the forward pass needs no more memory. Under
+``torch.inference_mode`` tensors have no counter, so the forward pass runs under ``torch.no_grad``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class _Output:
 
 @dataclass(slots=True)
 class WriteWatcher:
-    """Follows one forward through the starts and ends of all modules (``hooks.watch``).
+    """Follows one forward pass through the starts and ends of all modules (``hooks.watch``).
 
     Attributes:
-        written: the module that wrote over the output of a call, by call id: ``by relu (ReLU)``, or
+        written: the module that overwrote the output of a call, by call id: ``by relu (ReLU)``, or
             ``inside layer1.0 (BasicBlock)`` when an operation between modules did it.
     """
 
@@ -42,22 +42,22 @@ class WriteWatcher:
     _running: list[Call] = field(default_factory=list)
 
     def started(self, call: Call, _inputs: object) -> None:
-        """Note that a module is called."""
+        """Attribute the writes so far, and mark a module as running."""
         self._blame()
         self._running.append(call)
 
     def finished(self, call: Call, output: object) -> None:
-        """Note that a module has returned."""
+        """Attribute the writes so far, and store the write counters of a module's outputs."""
         self._blame()
         self._running.pop()
         self._intact += [
             _Output(replace(call, output_key=key).id, weakref.ref(tensor), tensor._version)
             for key, tensor in named_tensors(output)
-            if not tensor.is_inference()  # made under the model's own inference mode: no counter
+            if not tensor.is_inference()  # created in the model's own inference mode: no counter
         ]
 
     def _blame(self) -> None:
-        """Attribute all writes since the last start or end to the module that is running."""
+        """Attribute all writes since the last start or end to the running module."""
         intact = []
         for returned in self._intact:
             tensor = returned.tensor()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedHook:
-    """A hook that was put on a module, and the dictionary of the module in which torch keeps it."""
+    """A hook on a module, and the module's dictionary in which torch keeps it."""
 
     label: str
     module: nn.Module
@@ -29,9 +29,9 @@ class _PlacedHook:
 
 @dataclass(slots=True)
 class PlacedHooks:
-    """The hooks that were put on the modules of a model together.
+    """All hooks that one caller has put on the modules of a model.
 
-    torch's own methods are called as functions of ``nn.Module``, because a module may override
+    The class calls torch's own methods as functions of ``nn.Module``, because a module may override
     them.
     """
 
@@ -53,14 +53,14 @@ class PlacedHooks:
     ) -> None:
         """Put ``hook(module, args, output)`` after the forward of a module.
 
-        It is called with None as the output if the forward raised and ``always`` is set, and before
-        the hooks that were put there earlier if ``first`` is.
+        With ``always``, the hook also runs if the forward raised, with None as the output. With
+        ``first``, it runs before the hooks that were put there earlier.
         """
         handle = nn.Module.register_forward_hook(module, hook, always_call=always, prepend=first)
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle))
 
     def check(self) -> None:
-        """Check that every hook is still in place; a module without it is not observed.
+        """Check that every hook is still in place; without its hook, a module is not observed.
 
         Raises:
             ForwardError: a hook has been removed.
@@ -85,7 +85,7 @@ def hook_gradient(
 ) -> RemovableHandle:
     """Call ``hook(gradient)`` once the gradient of ``tensor`` is computed.
 
-    What ``hook`` returns, unless it is None, replaces the gradient.
+    A return value other than None replaces the gradient.
     """
     handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's has no types
     return handle

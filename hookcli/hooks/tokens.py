@@ -1,4 +1,4 @@
-"""The tokens of a model's sequences: how large their patches are, and which are no patches."""
+"""The tokens of a model's sequences: the size of their patches, and which are no patches."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MOST_COLOURS = 4  # the channels of an image: grey, RGB, or RGB and depth
 
 
 def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
-    """Return what the model tells about its tokens, by module path.
+    """Return the tokens that the model's modules describe, by module path.
 
-    The patches are those of the only convolution that cuts the image into patches: it takes an
-    image's colours, and its kernel is as large as its stride. For a module this is looked for in
-    the smallest part of the model around it that has such a convolution. How many tokens come
-    before and after those of the patches is what the outermost part around the module says:
+    The size of the patches comes from the only convolution that cuts the image into patches: it
+    takes an image's colours, and its kernel is as large as its stride. hookcli searches the
+    smallest part of the model around a module that has such a convolution. The outermost part
+    around the module says how many tokens come before and after the patches' tokens:
     ``num_prefix_tokens`` of timm, and ``num_detection_tokens`` in a configuration of transformers.
     """
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
@@ -52,7 +52,7 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
 
 
 def _patch_of(module: nn.Module) -> tuple[int, int] | None:
-    """Return the size of the patches that a convolution cuts an image into; None if it does not."""
+    """Return the size of the patches that a convolution cuts; None if it does not cut any."""
     if not isinstance(module, nn.Conv2d) or module.in_channels > _MOST_COLOURS:
         return None
     height, width = module.kernel_size
@@ -61,7 +61,7 @@ def _patch_of(module: nn.Module) -> tuple[int, int] | None:
 
 
 def _list_above(path: str) -> Iterator[str]:
-    """Yield a path and those of all modules that hold it, up to the empty path of the model."""
+    """Yield a path and the paths of all modules around it, up to the empty path of the model."""
     yield path
     while path:
         path = path.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""Watching every call of chosen layers: its inputs at the start and its output at the end."""
+"""Watching every call of chosen layers: the inputs at its start and the output at its end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     _Positional: TypeAlias = tuple[object, ...]
     _Keyword: TypeAlias = dict[str, object]
     Listener: TypeAlias = Callable[[Call, object], object]
-    """Called with a call and its inputs or output; what it returns, unless None, replaces them."""
+    """Called with a call and its inputs or output; a result other than None replaces them."""
 
 
 @contextmanager
@@ -50,14 +50,14 @@ def watch(
 ) -> Iterator[None]:
     """Call ``started(call, inputs)`` and ``finished(call, output)`` around each call of ``layers``.
 
-    What a listener returns, unless it is None, replaces the inputs or the output of the module, or
-    the output of the operation; the inputs of an operation cannot be replaced.
+    A listener's return value, unless it is None, replaces the inputs or the output of the module,
+    or the output of the operation. A listener cannot replace an operation's inputs.
 
     ``call.order`` counts the calls by their start, so that a block comes before its children. The
     inputs are one value that :func:`named_tensors` can walk, with the positional and the keyword
-    arguments. With ``ends_first``, ``finished`` is called before that of all other watchers.
-    If any operation is watched, the paths of those that are not, and compute values, are added to
-    ``others``.
+    arguments. With ``ends_first``, this ``finished`` is called before those of all other watchers.
+    If any operation is watched, ``others`` receives the paths of the unwatched operations that
+    compute values.
 
     Raises:
         ForwardError: the block ended without an error, but the model has removed a hook.
@@ -90,7 +90,7 @@ def watch(
 
 
 def ignore(_call: Call, _value: object) -> None:
-    """Do nothing: the listener where only the other side of a call is watched."""
+    """Do nothing: the listener for the side of a call that nobody watches."""
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
@@ -105,7 +105,7 @@ def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
 
 @dataclass(slots=True)
 class _Watched:
-    """The hooks of one ``watch``, and the calls that are running."""
+    """The hooks of one ``watch``, and the running calls."""
 
     started: Listener | None
     finished: Listener
@@ -121,7 +121,7 @@ class _Watched:
     ) -> tuple[_Positional, _Keyword] | None:
         call = self._begin(layer)
         changed = self.started(call, _arguments(args, kwargs)) if self.started else None
-        self.running.append(call)  # last: a call whose start was not noted does not end either
+        self.running.append(call)  # last: a call that raised before this line does not end either
         return None if changed is None else _as_given(args, kwargs, changed)
 
     def after(
@@ -134,11 +134,11 @@ class _Watched:
     def after_alone(
         self, layer: LayerInfo, _module: nn.Module, _inputs: object, output: object
     ) -> object:
-        # Its call is counted only now: the order holds, since nothing starts inside it.
+        # Its call is counted only now: the order is right, since nothing starts inside it.
         return self.finished(self._begin(layer), output)
 
     def begin(self, operation: OperationCall) -> Call | OpenOperation | None:
-        """Note that an operation is called (see ``operations.Listener``)."""
+        """Receive an operation that is about to run (see ``operations.Listener``)."""
         layer = self.operations.get(operation.path)
         if layer is None:
             return self._begin_other(operation)
@@ -150,7 +150,7 @@ class _Watched:
         return call
 
     def end(self, call: object, output: object) -> object:
-        """Note that an operation has returned."""
+        """Receive the output of an operation."""
         if isinstance(call, OpenOperation):
             if self.others is not None and call.computes(output):
                 self.others.add(call.path)
@@ -158,7 +158,7 @@ class _Watched:
         return self.finished(cast("Call", call), output)
 
     def _begin_other(self, operation: OperationCall) -> OpenOperation | None:
-        """Look once at each operation that is not watched."""
+        """Return the first call of each operation that is not watched."""
         if self.others is None or operation.in_torch or operation.path in self.settled:
             return None
         self.settled.add(operation.path)
@@ -178,7 +178,7 @@ def _arguments(args: _Positional, kwargs: _Keyword) -> object:
 
 
 def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Positional, _Keyword]:
-    """Return the positional and keyword arguments of a value that ``_arguments`` made."""
+    """Return the positional and keyword arguments from a value that ``_arguments`` made."""
     if len(args) == 1 and not kwargs:
         return (changed,), {}
     named = cast("Mapping[str, object]", changed)

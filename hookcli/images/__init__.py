@@ -1,1 +1,1 @@
-"""From the names that the user gave to pixels."""
+"""The way from the user's names of images to pixels."""

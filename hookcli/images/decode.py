@@ -2,7 +2,7 @@
 
 An image object that has raised an exception is never used again: a second try would return partial
 pixels. At most two full-size pictures are in memory at a time, one before a step and one after it;
-the largest that is allowed takes 340 MB. Where Pillow can, the file is read while it is decoded.
+the largest allowed picture takes 340 MB. Where Pillow can, it reads the file while decoding.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ DECODING_ERRORS = (
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
 # Drawings, a film, and weather and science data; Pillow reads no more than their headers.
 _NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
-_JPEG_TOO = ".mpo"  # a separate format to Pillow, which its JPEG reader opens
+_JPEG_TOO = ".mpo"  # Pillow calls it a separate format, but its JPEG reader opens it
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
 _FRAMES = "ffmpeg -i FILE frame-%04d.png"
-_WIDENED = {"L;2": 85, "L;4": 17}  # by Pillow's names, the factor by which it expands them
+_WIDENED = {"L;2": 85, "L;4": 17}  # Pillow's names, and the factor by which Pillow expands them
 _UNREADABLE = re.compile(
     r"^-?\d+$|invalid literal|Invalid argument|decoder error|unpack|b['\"]|0x|<"
 )
 # Warning filters and file descriptor 2 belong to the process: if two threads replaced them at once,
-# each could restore the other's, and stderr would be lost for good.
+# one could restore the other's replacement, and stderr would be lost for good.
 _ALONE = threading.Lock()
 _MOST_ASPECT = 10_000  # resizing a longer picture by its short side could fill the memory
 _TURNS = {
@@ -72,17 +72,17 @@ _TURNS = {
 _BUFFER = 1 << 16  # bytes
 _MOST_READ = 256 << 20  # bytes; a larger compressed TIFF is not read into memory
 
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps its warnings off stderr
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's warnings off stderr
 
 
 class UndecodableError(Exception):
-    """A file is not an image that can be used; the text says why."""
+    """A file is not a usable image; the text says why."""
 
 
 def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image], int]:
     """Return the first picture, or ``frames`` of an animation, and how many the file holds.
 
-    The frames are at even distances. The file is read from its beginning, and stays open.
+    The frames are evenly spaced. The file is read from its beginning, and stays open.
 
     Raises:
         UndecodableError: the file cannot be decoded.
@@ -102,7 +102,7 @@ def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image],
 
 
 def _name_content(file: io.BufferedIOBase) -> str:
-    """Return what a file is that is no image, by its first bytes, and how to make images of it."""
+    """Return what a file without an image is, by its first bytes, and how to make images of it."""
     file.seek(0)
     start = file.read(12)
     if start[4:8] == b"ftyp" and start[8:11] in (b"hei", b"hev", b"mif", b"msf"):
@@ -116,7 +116,7 @@ def _name_content(file: io.BufferedIOBase) -> str:
 
 
 def _to_stored_rgb(image: Image.Image) -> tuple[Image.Image, int]:
-    """Return the picture as RGB, turned as it is stored, and its orientation, 1 for upright."""
+    """Return the picture as RGB in its stored orientation, and that orientation, 1 for upright."""
     image.load()
     return to_rgb(image), image.getexif().get(ExifTags.Base.Orientation, 1)
 
@@ -129,7 +129,7 @@ def _turn(picture: Image.Image, orientation: int) -> Image.Image:
 def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image.Image, int]], int]:
     """Return the pictures as they are stored, their orientations, and how many the file holds.
 
-    The objects that they were made from are released.
+    The image objects behind them are released.
     """
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
         if max(image.size) > _MOST_ASPECT * min(image.size):
@@ -146,11 +146,11 @@ def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image
 def _mend_transparency(image: ImageFile) -> None:
     """Convert the transparent grey or colour of a PNG to the units of the pixels.
 
-    Pillow expands pixels of 2 and 4 bits to 8 and reduces colours of 16 bits to 8, but leaves the
-    value that means transparency as it is in the file.
+    Pillow expands pixels of 2 and 4 bits to 8 bits and reduces colours of 16 bits to 8, but leaves
+    the value that means transparency unchanged.
 
     Raises:
-        UndecodableError: the colour has 16 bits; which pixels had it cannot be told from 8 bits.
+        UndecodableError: the colour has 16 bits; 8 bits cannot show which pixels had it.
     """
     transparent = image.info.get("transparency")
     if image.format != "PNG" or transparent is None or not image.tile:
@@ -165,7 +165,7 @@ def _mend_transparency(image: ImageFile) -> None:
 def _drop_decoder(image: ImageFile) -> None:
     """Release the decoder of a WebP or AVIF file with its only frame.
 
-    It would keep pictures of its own.
+    The decoder would keep pictures of its own.
     """
 
     def load_prepare() -> None:  # called after the frame is decoded, before the picture exists
@@ -176,7 +176,7 @@ def _drop_decoder(image: ImageFile) -> None:
 
 
 def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Image.Image, int]]:
-    """Return frames at even distances; the first that cannot be decoded ends the list."""
+    """Return evenly spaced frames; the list ends before the first frame that cannot be decoded."""
     stored = [_to_stored_rgb(image)]
     for place in spread_evenly(count, min(count, wanted))[1:]:
         try:
@@ -190,9 +190,9 @@ def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Imag
 class _Unmapped(io.RawIOBase):
     """A file that is read only through Python's methods, unless it is very large.
 
-    Given its descriptor, libtiff would map it into memory; if the file were then truncated by
-    someone else, the process would be killed. Without a descriptor the file is read as a whole,
-    which is too much for a large one.
+    With its descriptor, libtiff would map the file into memory; if someone then truncated the file,
+    the process would be killed. Without a descriptor, libtiff reads the whole file, which is too
+    much for a large one.
     """
 
     def __init__(self, file: io.BufferedIOBase) -> None:
@@ -221,7 +221,7 @@ class _Unmapped(io.RawIOBase):
 
 
 def _open_raster(file: io.BufferedReader) -> ImageFile:
-    """Open the image, trying the common formats first: loading all of Pillow's takes a while."""
+    """Open the image, trying the common formats first, since loading all of Pillow's takes long."""
     Image.preinit()
     try:
         return Image.open(file, formats=_raster_formats())
@@ -235,9 +235,9 @@ def _raster_formats() -> list[str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what a decoder reports, on one line.
+    """Return a decoder's message, on one line.
 
-    What only a programmer would understand is rephrased.
+    Messages for programmers are rephrased.
     """
     text = (getattr(error, "strerror", None) or str(error)).strip().splitlines()
     if not text or _UNREADABLE.search(text[0]):
@@ -266,7 +266,7 @@ def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
 
 
 def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
-    """Return whether the file has the descriptor of stderr, which was closed.
+    """Return whether the file has the descriptor of stderr, because stderr was closed.
 
     Nothing can be printed then.
     """
@@ -278,7 +278,7 @@ def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
 
 @functools.cache
 def image_suffixes() -> tuple[str, ...]:
-    """Return the suffixes, in lower case, of files that Pillow can make a picture of."""
+    """Return the suffixes, in lower case, of files that Pillow can read as pictures."""
     Image.init()
     readable = Image.OPEN.keys() - _NO_PICTURES
     suffixes = Image.registered_extensions().items()

@@ -1,4 +1,4 @@
-"""Images by their names: those on this machine and those at URLs, asked in the same words."""
+"""Images by their names: one set of questions for files on this machine and for URLs."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ class Filesystem(Protocol):
     """
 
     def check(self, name: str) -> None:
-        """Raise a RequestError if a name cannot be used; nothing is read."""
+        """Raise a RequestError if a name cannot be used; this reads nothing."""
 
     def open_file(self, file: str) -> io.BufferedReader | io.BytesIO:
         """Open a file."""
 
     def find_state(self, file: str) -> tuple[int, int]:
-        """Return the size of a file, and when it was changed in ns since 1970."""
+        """Return the size of a file, and the time of its last change in ns since 1970."""
 
     def is_folder(self, name: str) -> bool:
-        """Return whether a name is that of a folder."""
+        """Return whether a name belongs to a folder."""
 
     def is_same(self, folder: str, other: str) -> bool:
-        """Return whether two names are those of one folder; no folder has the name ``""``."""
+        """Return whether two names belong to the same folder; no folder has the name ``""``."""
 
     def name_folder(self, name: str) -> str:
-        """Return the name of a folder, or of the folder that a file is in."""
+        """Return a folder's own name, or the name of the folder around a file."""
 
     def list_frames(self, folder: str) -> list[str]:
         """Return the files in a folder, sorted by name, without hidden ones."""
 
     def is_pattern(self, word: str) -> bool:
-        """Return whether a word is a glob, and not the name of a file."""
+        """Return whether a word is a glob instead of a file name."""
 
     def glob(self, pattern: str) -> list[str]:
-        """Return what a glob matches."""
+        """Return the names that match a glob."""
 
     def list_images(
         self, folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
     ) -> list[str | SkippedImage]:
-        """Return the files with such a suffix in a folder, without those of runs."""
+        """Return the files in a folder that have one of the suffixes, except the files of runs."""
 
 
 def choose_filesystem(name: str) -> Filesystem:

@@ -1,7 +1,7 @@
-"""The files that the user's words name: folders, globs and lists of names are expanded.
+"""The files that the user's words name: hookcli expands folders, globs and lists of names.
 
-Nothing is decoded here. A name that does not exist is passed on, and reported by the code that
-reads the file.
+Nothing is decoded here. A name that does not exist is passed on; the code that reads the file
+reports it.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ def find_files(
     leave_out: Place | None = None,
     stdin: IO[bytes] | None = None,
 ) -> tuple[list[str], list[SkippedImage]]:
-    """Return the files that ``words`` name, in the order of the words, and what names none.
+    """Return the files that ``words`` name, in the order of the words, and names without a file.
 
-    ``-`` is a list of names on standard input, and ``@file`` is one in a file; a name in a list is
-    a file or a folder, whatever characters it contains. A word with ``*``, ``?`` or ``[`` that does
-    not exist itself is a glob; below its first star, nothing in the folder of a run matches. A
-    folder means the images in it or, if it has none, its tensor files. They are recognised by their
-    suffix, and sorted by their paths, which are compared name by name as bytes. Hidden files, the
-    folders of runs, and folders that a link has already led to are left out. The same holds for
-    URLs. Any other word is passed on unchanged.
+    ``-`` reads a list of names from standard input, and ``@file`` reads one from a file. A name in
+    a list is a file or a folder, whatever characters it contains. A word with ``*``, ``?`` or ``[``
+    is a glob if no file has exactly this name; below its first star, it matches nothing in the
+    folder of a run. A folder means the images in it or, if it has none, its tensor files. They are
+    recognized by their suffix, and sorted by their paths, compared name by name as bytes. Hidden
+    files, the folders of runs, and folders that a link has already led to are left out. The same
+    holds for URLs. Any other word is passed on unchanged.
 
     Args:
-        words: the user's words; a file in a folder is named with the folder's word in front.
+        words: the user's words; the name of a file in a folder begins with the folder's word.
         recursive: whether to search the folders inside a folder.
-        null_separated: whether names in a list are separated by NUL, not by the end of a line.
+        null_separated: whether NUL separates the names in a list, instead of the end of a line.
         keep_folders: whether to pass folders on unchanged.
-        leave_out: a folder whose images are left out, under whatever name it is found.
-        stdin: the stream to read for ``-``; standard input unless given.
+        leave_out: a folder whose images are left out, whatever name leads to it.
+        stdin: the stream to read for ``-``; None for standard input.
 
     Raises:
         RequestError: a list cannot be read, or standard input is named twice.
@@ -90,7 +90,7 @@ class _Rules:
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
-    """Return the list that ``word`` means; empty if standard input is closed."""
+    """Return the list that ``word`` refers to; empty if standard input is closed."""
     try:
         if word != "-":
             name = to_local(word[1:]) or "."
@@ -135,7 +135,7 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
 def _expand_or_skip(
     name: str, rules: _Rules, expand: Callable[[str, _Rules], list[_Found]]
 ) -> list[_Found]:
-    """Return what a name stands for, or that it cannot be read."""
+    """Return the files that a name expands to, or the reason why it cannot be read."""
     try:
         return expand(name, rules)
     except StorageError as error:
@@ -145,7 +145,7 @@ def _expand_or_skip(
 
 
 def _list_images(name: str, rules: _Rules) -> list[_Found]:
-    """Return the images in a folder; any other name is returned as it is."""
+    """Return the images in a folder; return any other name unchanged."""
     filesystem = choose_filesystem(name)
     filesystem.check(name)
     if rules.keep_folders or not filesystem.is_folder(name):
@@ -169,7 +169,7 @@ def _explain_none(folder: str, rules: _Rules) -> str:
 
 
 def _match(pattern: str, rules: _Rules) -> list[_Found]:
-    """Return the images that a glob matches, without folders of runs that its stars lead into."""
+    """Return the images that match a glob, except in folders of runs that its stars lead to."""
     filesystem = choose_filesystem(pattern)
     start = _parent_of(re.split(r"[*?[]", pattern, maxsplit=1)[0])
     known = dict.fromkeys((start, ""), False)

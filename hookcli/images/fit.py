@@ -1,4 +1,4 @@
-"""Images made to fit a model: with the frames or the second image that it needs, or skipped."""
+"""Images made to fit a model: with its number of frames, or with the second image, or skipped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
 
 @dataclass(frozen=True, slots=True)
 class Fitter:
-    """Makes images ready for a model, one at a time; can be sent to another process.
+    """Prepares images for a model, one at a time; it can be sent to another process.
 
     Attributes:
         prepare: the model's preprocessing.
@@ -53,11 +53,11 @@ class Fitter:
         """Read an image, with the frames or the pair that the model needs.
 
         Raises:
-            UndecodableError: the model cannot be given this image.
+            UndecodableError: the model cannot take this image.
         """
         content = source.read()
         if content.ready is not None:
-            return content  # it has been fitted, and its pictures are no longer kept
+            return content  # already fitted; its pictures are no longer kept
         if content.pixels is None:
             reason = self.prepare.refuse(content.pictures[0])
         else:
@@ -75,12 +75,12 @@ def skip_failing(
 ) -> Iterator[None]:
     """Return a ``with`` block that skips an image if the model fails on it.
 
-    If the run is to stop instead, the error names the image. The image is added to ``skipped``,
-    with the reason. A single image is not named in the error.
+    It adds the image to ``skipped``, with the reason. If the run should stop instead, the error
+    names the image, unless it is the only one.
 
     Raises:
-        ModelError: the model failed, and the run is to stop.
-        NoBoxError: the model found nothing that could be scored, and the run is to stop.
+        ModelError: the model failed, and the run should stop.
+        NoBoxError: the model found nothing that could be scored, and the run should stop.
     """
     try:
         yield
@@ -93,9 +93,9 @@ def skip_failing(
 
 
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
-    """Return why pixels do not fit a model that has already accepted others; empty if they do.
+    """Return why pixels differ from those that a model has accepted; empty if they fit.
 
-    This is for models of which nothing else is known. The shapes have no leading axis.
+    This is for models about which nothing else is known. The shapes have no leading axis.
     """
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""
@@ -107,7 +107,7 @@ def make_fitter(request: ImageRequest, loaded: ModelDescription) -> Fitter:
     """Return the fitter for this model.
 
     Raises:
-        RequestError: a clip or a pair was given to a model that takes none.
+        RequestError: a clip or a pair was given to a model that accepts neither.
         NoImageError: the second image of a pair cannot be used.
     """
     if request.clip and loaded.task.frames == 1:

@@ -20,7 +20,7 @@ _Identity: TypeAlias = tuple[int, int]
 
 
 def check(name: str) -> None:
-    """Do nothing: any name may be that of a file here."""
+    """Do nothing: any name may be a file's name here."""
 
 
 def open_file(file: str) -> BufferedReader:
@@ -37,7 +37,7 @@ def is_folder(name: str) -> bool:
 
 
 def is_same(folder: str, other: str) -> bool:
-    """Return whether two names are those of one folder, which may have several."""
+    """Return whether two names belong to the same folder, which may have several names."""
     try:
         return bool(other) and _identify(folder) == _identify(other)
     except OSError:
@@ -45,7 +45,7 @@ def is_same(folder: str, other: str) -> bool:
 
 
 def name_folder(name: str) -> str:
-    full = Path(os.path.realpath(name))  # pathlib's resolve raises if it is no file name
+    full = Path(os.path.realpath(name))  # pathlib's resolve raises if the name is invalid
     return (full if is_folder(str(full)) else full.parent).name
 
 
@@ -61,17 +61,17 @@ def is_pattern(word: str) -> bool:
 def glob(pattern: str) -> list[str]:
     try:
         return globbing.glob(pattern, recursive=True)  # noqa: PTH207
-    except ValueError:  # a NUL in it
+    except ValueError:  # the pattern contains a NUL
         return []
 
 
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return the files with such a suffix, depth first, and the folders that cannot be read.
+    """Return the files with these suffixes, depth first, and the folders that cannot be read.
 
     Hidden files, the folders of runs, the folder ``leave_out``, and folders that a link has already
-    led to are left out. Folders are told apart by their identity: to resolve names takes longer.
+    led to are left out. Folders are compared by their identity, since resolving names takes longer.
     """
     found: list[str | SkippedImage] = []
     visited: set[_Identity] = set()
@@ -96,7 +96,7 @@ def list_images(
 
 
 def _identify(folder: str) -> _Identity:
-    """Return what identifies a folder under any name."""
+    """Return a value that identifies a folder under any of its names."""
     status = Path(folder).stat()
     return status.st_dev, status.st_ino
 
@@ -108,7 +108,7 @@ def _list_entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
-    """Return whether a run is in a folder; files of these names may be a different tool's."""
+    """Return whether a folder holds a run; files of these names may also be another tool's."""
     marks = {names.REQUEST, names.MANIFEST}
     return any(entry.name in marks for entry in inside) and ownership.is_run(Path(folder))
 
@@ -116,9 +116,9 @@ def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
 def _choose(
     inside: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the path of each file with such a suffix and, if ``recursive``, of each folder.
+    """Yield the path of each file with these suffixes and, if ``recursive``, of each folder.
 
-    The second value tells whether it is a folder. Hidden files and folders are left out.
+    The second value says whether the path is a folder. Hidden files and folders are left out.
     """
     for entry in inside:
         if entry.name.startswith("."):
@@ -132,5 +132,5 @@ def _choose(
 def _is_folder(entry: os.DirEntry[str], *, is_file: bool) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that cannot be followed; the code that opens it reports why
+    except OSError:  # a broken link; the code that opens it reports why
         return not is_file

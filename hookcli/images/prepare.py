@@ -1,4 +1,4 @@
-"""Images made into pixels before the forwards that need them, in worker processes if that pays."""
+"""Turning images into pixels ahead of their forward passes, in worker processes if that pays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LEAST_SHARED = 256 << 20  # bytes; containers have 64 MB by default
 _AHEAD = 8  # images that each worker prepares in advance
 _WORTH_WORKERS = 24
 _MOST_WORKERS = 4
-# Bytes: a photo of this size has two megapixels or more, and takes as long to decode as a forward.
+# Bytes: such a photo has two megapixels or more, and decoding it takes as long as a forward pass.
 _LARGE = 250_000
 
 
@@ -49,7 +49,7 @@ class PreparedImage:
         pixels: the pixels without a leading axis; None if the image is skipped.
         reason: why it is skipped.
         size: the width and height of the image.
-        note: what the image was turned into, if it is not used as it is.
+        note: how the input was made from the image, if it is not used as it is.
     """
 
     key: str
@@ -61,8 +61,8 @@ class PreparedImage:
     note: str = ""
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
-        """Return what is recorded of the image when it has gone through the model."""
-        assert self.pixels is not None  # noqa: S101  without pixels it goes through no model
+        """Return the image's record after its forward pass."""
+        assert self.pixels is not None  # noqa: S101  a skipped image has no forward pass
         return ImageResult(
             self.key,
             self.file,
@@ -75,7 +75,7 @@ class PreparedImage:
 
 
 def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
-    """Return the pixels of an image that fits, on the CPU; nothing else refers to their memory."""
+    """Return a fitting image's pixels on the CPU; nothing else refers to their memory."""
     if content.ready is not None:
         return torch.from_numpy(content.ready).clone()
     if content.pixels is None:
@@ -86,8 +86,8 @@ def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
 def release_pictures(fitter: Fitter, sources: Sequence[ImageSource]) -> list[ImageSource]:
     """Return the same images, with the model's pixels in place of the pictures.
 
-    A large picture takes 340 MB for as long as it is kept. A detection model is given the whole
-    picture as floats, which take three times as much; these are made when they are needed.
+    A large picture takes 340 MB for as long as it is kept. A detection model takes the whole
+    picture as floats, which need three times as much memory; hookcli makes them only when needed.
     """
     if fitter.prepare.task.keeps_pictures:
         return list(sources)
@@ -106,13 +106,13 @@ def _without_pictures(fitter: Fitter, content: ImageContent) -> ImageContent:
 
 
 def _describe(fitter: Fitter, content: ImageContent) -> str:
-    """Return what the image was turned into before the transform; empty if it was not changed."""
+    """Return how the image was changed before the transform; empty if it was not."""
     count = max(len(content.pictures), content.frame_count)
     return fitter.prepare.describe(content.pictures, count)
 
 
 def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
-    """Read an image, if that has not been done, and make pixels of it."""
+    """Read an image, unless it was read before, and make its pixels."""
     state = source.state()
     try:
         content = source.kept or fitter.fit(source)
@@ -130,7 +130,7 @@ def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
 
 
 class FirstImage:
-    """The first image of a run that can be used: what must be known of a model is tried with it."""
+    """The first usable image of a run, with which hookcli tries out a model."""
 
     def __init__(
         self,
@@ -148,13 +148,13 @@ class FirstImage:
 
     @property
     def source(self) -> ImageSource:
-        """The image; the first of all until its pixels have been asked for."""
+        """The image; the first of all images until its pixels have been requested."""
         return self._images[self._place]
 
     def __call__(self) -> Tensor | None:
         """Return its pixels (1, …), or None if no image can be used.
 
-        They are made anew at each call: those of a large picture take as much memory as it does.
+        Each call makes new pixels, because a large picture's pixels take as much memory as it does.
         """
         for place in range(self._place, len(self._images)):
             pixels = prepare_image(self._fitter, self._images[place]).pixels
@@ -165,11 +165,10 @@ class FirstImage:
 
 
 def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
-    """Prepare an image, and skip it if it is unlike the first that the model accepted.
+    """Prepare an image, and skip it if it differs from the first one that the model accepted.
 
-    This is like ``prepare_image`` unless the model is one of which nothing else is known. ``first``
-    is the shape of the first pixels that the model accepted, without a leading axis; None before
-    there are any.
+    This is the same as ``prepare_image`` for models with known inputs. ``first`` is the shape of
+    the first pixels that the model accepted, without a leading axis; None before there are any.
     """
     ready = prepare_image(fitter, image)
     if fitter.prepare.channels is not None or first is None or ready.pixels is None:
@@ -179,7 +178,7 @@ def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None
 
 
 def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
-    """Return the number of processes that prepare images; 0 if there are too few images to pay."""
+    """Return the number of processes that prepare images; 0 if too few images would use them."""
     if all(source.kept is not None for source in sources):
         return 0
     if asked is not None:
@@ -189,11 +188,11 @@ def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
         return 0
     if _are_large(sources):
         return min(_MOST_WORKERS, cores)
-    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one costs more than it saves
+    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one process costs more than it saves
 
 
 def _are_large(sources: Sequence[ImageSource]) -> bool:
-    """Return whether decoding the first files takes long enough for processes of their own."""
+    """Return whether decoding the first files takes long enough to pay for worker processes."""
     sizes = [0]
     for source in sources[:_WORTH_WORKERS]:
         with contextlib.suppress(OSError, ValueError):
@@ -208,12 +207,11 @@ def prepare_images(
     warn: Callable[[str], None],
     close_in_worker: int | None = None,
 ) -> Iterator[PreparedImage]:
-    """Yield the images in order, made ready in advance by ``workers`` processes; 0 uses this one.
+    """Yield the images in order; ``workers`` processes prepare them ahead, or this one if it is 0.
 
-    If a worker is killed, a warning is given and the workers are replaced once; images that were
-    lost are prepared again. ``warn`` is called with a message when a worker died.
-    ``close_in_worker`` is a file descriptor of this process that workers must not keep open, such
-    as that of a lock.
+    If a worker is killed, hookcli warns, replaces the workers once, and prepares the lost images
+    again. ``warn`` receives the message. ``close_in_worker`` is a file descriptor of this process
+    that workers must not keep open, such as a lock's.
 
     Raises:
         ModelError: workers are killed repeatedly.
@@ -225,7 +223,7 @@ def prepare_images(
                 done += 1
                 yield image
         except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
-            # The other errors mean that it died before its pixels were received.
+            # The other errors mean that the worker died before its pixels were received.
             died = "DataLoader worker (pid"
             if isinstance(error, RuntimeError) and not str(error).startswith(died):
                 raise
@@ -258,7 +256,7 @@ def _stream(
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGCHLD)
     ready = iter(loader)
-    if is_main:  # torch's handler would raise anywhere in the main thread when a worker dies
+    if is_main:  # when a worker dies, torch's handler would raise anywhere in the main thread
         signal.signal(signal.SIGCHLD, before)
     for image in ready:
         if isinstance(image, HookcliError):
@@ -281,7 +279,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """The images as workers index them; torch would change the message of an error on its way."""
+    """The images as workers index them; torch would change an error's message in transit."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images
@@ -301,9 +299,10 @@ def _as_it_is(image: T) -> T:
 
 
 def _begin_worker(close: int | None, options: tuple[tuple[str, str], ...], _worker: int) -> None:
-    """Ignore Ctrl-C, which is for the run itself, use the options of storages, and close a lock.
+    """Set up a worker: ignore Ctrl-C (the main process handles it), and apply the storage options.
 
-    The lock must not be held longer than the run lasts; a process that was not forked lacks it.
+    It also closes the inherited lock file, so that the lock ends with the run. A process that was
+    not forked has not inherited it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_options(options)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImageContent:
-    """What was read of an image: pictures, or pixels that are used unchanged.
+    """The content of an image file: pictures, or pixels that are used unchanged.
 
     Attributes:
         sha256: the hash of the file's bytes; for a clip, of its frames' bytes in order.
@@ -38,8 +38,8 @@ class ImageContent:
         pictures: the upright pictures, RGB with 8 bits per channel: one, or the frames of a clip.
         pixels: the floats (C, H, W) from a tensor file; None for pictures.
         frame_count: how many pictures an animated file or a folder holds.
-        ready: the pixels that the model is given, if the pictures are no longer kept.
-        note: what the pictures were turned into for the model, if they are not used as they are.
+        ready: the model's pixels, if the pictures are no longer kept.
+        note: how the input was made from the pictures, if they are not used as they are.
     """
 
     sha256: str
@@ -53,14 +53,14 @@ class ImageContent:
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """An image of a run, wherever it is; can be sent to another process.
+    """An image of a run, wherever it is; it can be sent to another process.
 
     Attributes:
         key: the image's key, safe as a file name and unique in the run.
-        file: the file or folder as it was found, by its path or its URL.
-        row: what identifies the image in a tensor file; empty for other files.
-        kept: its content if the image was read already, as in a run over few images; None if it
-            is read each time that it is needed.
+        file: the file or folder where it was found, by its path or its URL.
+        row: the name of the image in a tensor file; empty for other files.
+        kept: its content if the image was already read, as in a run over few images; None if it is
+            read whenever it is needed.
     """
 
     key: str
@@ -70,12 +70,12 @@ class ImageSource:
 
     @property
     def name(self) -> str:
-        """The file and the row, as they are shown to people."""
+        """The file and the row, as people see them."""
         return f"{self.file}{self.row}"
 
     @property
     def holds_pixels(self) -> bool:
-        """Whether the image is exact pixels, of a tensor file, and no picture."""
+        """Whether the image is exact pixels from a tensor file instead of a picture."""
         return _is_tensor_file(self.file) if self.kept is None else self.kept.pixels is not None
 
     def read(self) -> ImageContent:
@@ -94,9 +94,9 @@ class ImageSource:
         return content
 
     def state(self, *, verify: bool = False) -> FileState:
-        """Return what shows whether the image has changed: the state of its file, or a hash.
+        """Return a value that shows whether the image has changed: its file's state, or a hash.
 
-        If the content is kept, it is its hash. The name may then be one of a row or a clip.
+        If the content is kept, this is its hash, because the name may be a row's or a clip's.
 
         Raises:
             OutputError: its storage cannot be reached.
@@ -107,7 +107,7 @@ class ImageSource:
 
 
 class _KeyMaker:
-    """Makes keys that are safe as file names; no two differ only by upper and lower case."""
+    """Makes keys that are safe as file names; no two keys differ only in upper and lower case."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -142,12 +142,12 @@ def list_images(files: Sequence[str]) -> list[ImageSource]:
 def read_images(
     files: Sequence[str], *, clip_frames: int = 0
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Decode ``files`` in order; return the images, and what cannot be used with the reasons.
+    """Decode ``files`` in order; return the images, and the unusable ones with the reasons.
 
     Args:
         files: images, tensor files (``.npy`` and ``.safetensors``, with one image per row) and,
             with ``clip_frames``, folders.
-        clip_frames: how many frames of a folder are read, at even distances; 0 refuses folders.
+        clip_frames: how many frames of a folder to read, evenly spaced; 0 refuses folders.
     """
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
@@ -162,7 +162,7 @@ def read_images(
 
 
 def file_state(file: str, *, verify: bool = False) -> FileState:
-    """Return the state of the file now; with ``verify`` it is read and hashed.
+    """Return the present state of the file; with ``verify``, read and hash the file.
 
     Raises:
         OutputError: its storage cannot be reached.
@@ -204,7 +204,7 @@ def _cannot_read(error: OSError) -> UndecodableError:
 
 
 def with_frames(file: str, content: ImageContent, most: int) -> ImageContent:
-    """Return the content with up to ``most`` frames at even distances, if it is of an animation.
+    """Return the content with up to ``most`` evenly spaced frames, if the file is an animation.
 
     Raises:
         UndecodableError: the first picture could be decoded, but the frames cannot.
@@ -259,9 +259,9 @@ def _read_tensor_file(
 
 
 def _read_pictures(file: str, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
-    """Return the picture in a file, and add its bytes to ``sha256``.
+    """Return the picture in a file, and add the file's bytes to ``sha256``.
 
-    The file is read twice, first for the hash, since it may be large.
+    The file is read twice, first for the hash, since it may be too large to keep.
     """
     with choose_filesystem(file).open_file(file) as stream:
         before = _state(stream)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def check(name: str) -> None:
-    """Raise if a URL cannot be used; nothing is read.
+    """Raise if a URL cannot be used; this reads nothing.
 
     Raises:
-        RequestError: it holds a password, or its package is not installed.
+        RequestError: the URL holds a password, or the package for it is not installed.
     """
     storage.check_url(str(to_place(name)))
 
 
 def open_file(file: str) -> io.BytesIO:
-    """Read a file at once."""
+    """Read the whole file at once."""
     return io.BytesIO(storage.read_file(file))
 
 
@@ -36,7 +36,7 @@ def find_state(file: str) -> tuple[int, int]:
 
 
 def is_folder(name: str) -> bool:
-    """Return whether a URL is that of a folder; what has an image's suffix is taken for a file."""
+    """Return whether a URL is a folder; a URL with an image's suffix counts as a file."""
     return not _names_file(name) and (name.endswith("/") or storage.is_folder(name))
 
 
@@ -66,7 +66,7 @@ def is_pattern(word: str) -> bool:
 
 
 def glob(pattern: str) -> list[str]:
-    """Return what a glob matches; hidden files only if the pattern has their dot."""
+    """Return the names that match a glob; hidden files match only if the pattern has their dot."""
     found = storage.match_urls(pattern)
     return found if "/." in pattern else [url for url in found if "/." not in url]
 
@@ -74,7 +74,7 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return the files with such a suffix, sorted as those on this machine.
+    """Return the files with these suffixes, sorted like files on this machine.
 
     Hidden files, the folders of runs, and the folder ``leave_out`` are left out.
     """
@@ -90,7 +90,7 @@ def list_images(
         if is_wanted and not is_hidden and not in_run:
             file = root / name
             if not (leave_out and file.startswith(f"{leave_out.rstrip('/')}/")):
-                found.append(str(file))  # a saved chunk holds plain text
+                found.append(str(file))  # str: a saved chunk holds plain text
     return found
 
 
@@ -99,6 +99,6 @@ def _names_file(name: str) -> bool:
 
 
 def _find_marked(names: dict[str, int]) -> set[str]:
-    """Return the folders that may be those of runs, by the names of their files."""
+    """Return the folders that may be run folders, by the names of their files."""
     marks = {REQUEST, MANIFEST}
     return {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}

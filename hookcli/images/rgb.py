@@ -1,10 +1,10 @@
 """Pictures of any mode converted to 8-bit RGB, one band of rows at a time.
 
 A picture takes up to four bytes per pixel, and putting transparency on white takes several such
-pictures. For a whole large picture they would fill the memory; for a band they are small.
+pictures. A whole large picture would fill the memory; a band needs little.
 
-Greys of more than 8 bits are converted here: Pillow clips 16 bits to white, and ignores what a
-TIFF's tags specify about its numbers.
+This module itself converts greys of more than 8 bits: Pillow clips 16 bits to white, and ignores
+the meaning of the numbers in a TIFF's tags.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WHITE_IS_ZERO, _UNSIGNED = 0, (1,)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Return an RGB copy of ``image``, whose pixels must be loaded, with transparency put on white.
+    """Return an RGB copy of ``image``, whose pixels must be loaded, with transparency on white.
 
     Greys of more than 8 bits are scaled to 8.
     """
@@ -72,12 +72,12 @@ def _list_bands(image: Image.Image) -> Iterator[Image.Image]:
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """What the numbers of a grey picture mean.
+    """The meaning of the numbers in a grey picture.
 
     Attributes:
         white: the largest integer that the file's depth allows; None for floats.
         is_white_zero: True if the smallest number is white and the largest black.
-        is_unsigned: True if the numbers have 32 bits, the first of which Pillow takes for a sign.
+        is_unsigned: True if the numbers have 32 bits, and Pillow takes the first for a sign.
     """
 
     white: int | None = 65535
@@ -88,7 +88,7 @@ class _Samples:
 def _samples_of(image: Image.Image) -> _Samples | None:
     """Return how to read ``image``; None if it is not a grey of more than 8 bits.
 
-    It must be the image as it was opened; a turned copy has no tags.
+    It must be the image as it was opened, because a rotated copy has no tags.
     """
     tags = getattr(image, "tag_v2", {})
     bits, sign = tags.get(_BITS), tags.get(_SAMPLE_FORMAT, _UNSIGNED)
@@ -105,7 +105,7 @@ def _samples_of(image: Image.Image) -> _Samples | None:
 def _find_scale(bands: Iterable[Image.Image], samples: _Samples) -> _Scale:
     """Return the numbers of a picture, given in bands, that become black and white.
 
-    Integers are scaled from their depth: 16 bits by 257, 12 bits by 16.06, and 32 bits like 16 if
+    Integers are scaled by their depth: 16 bits by 257, 12 bits by 16.06, and 32 bits like 16 if
     they fit. Floats from 0 to 1, or from 0 to 255, keep these limits. Any other picture is scaled
     from its own smallest to its largest number.
     """

@@ -21,7 +21,7 @@ TENSOR_SUFFIXES = (".npy", ".safetensors")
 
 
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
-    """Yield the images (C, H, W) of a tensor file, each after what identifies it in the file.
+    """Yield the images (C, H, W) of a tensor file, each after its name in the file.
 
     Raises:
         UndecodableError: the file holds no floats of such a shape.
@@ -42,9 +42,9 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """Return the arrays in a file by the text that follows the file's name in theirs.
+    """Return the arrays in a file, each by the suffix that the image's name gets.
 
-    That text is empty if there is only one.
+    The suffix is empty if there is only one array.
     """
     import numpy as np
 
@@ -62,5 +62,5 @@ def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
         raise UndecodableError(f"is not a safetensors file that numpy can hold: {error}") from error
     if not arrays:
         raise UndecodableError("holds no tensors")
-    # safetensors returns them in an order that differs from process to process
+    # safetensors' own order differs from process to process
     return {f":{name}" if len(arrays) > 1 else "": arrays[name] for name in sorted(arrays)}

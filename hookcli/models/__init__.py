@@ -1,1 +1,1 @@
-"""Models by name: built, given their weights and their preprocessing, and ready to run."""
+"""Models by name: built, with their weights and their preprocessing, and ready to run."""

@@ -1,4 +1,4 @@
-"""Calling a model's builder: its arguments, and its weights seeded or not initialised at all."""
+"""Calling a model's builder: its arguments, and weights that are random or not initialized."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
 def _read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
     """Return the builder's arguments that the user chose.
 
-    These are ``--model-arg`` and, for networks that are built for one size, ``--size``.
+    They come from ``--model-arg`` and, for networks that are built for one size, from ``--size``.
     """
     given = {key: _literal(text) for key, text in request.arguments}
     reserved = sorted(source.reserved & set(given))
@@ -93,28 +93,28 @@ def build_random(source: Source, request: ModelRequest, **arguments: object) -> 
 def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
     """Build the model for the names, shapes and dtypes of its state dict.
 
-    If possible its weights take no memory, however many there are.
+    If possible, its weights take no memory, whatever their size.
     """
     for nowhere in (torch.device("meta"), _EmptyOnMeta()):
         try:
             with SkipInitialisation(), nowhere:
                 return build_model(source, request)
-        except RuntimeError:  # it computes with its tensors, or mixes devices
+        except RuntimeError:  # the builder computes with its tensors, or mixes devices
             continue
     return build_unset(source, request)
 
 
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
-    """Build the model without initialising it, to be filled from a file.
+    """Build the model without initializing it, for weights from a file.
 
-    This is not for the user's own code, which keeps its initialisation.
+    Do not use it for the user's own code, which keeps its initialization.
     """
     with SkipInitialisation():
         return build_model(source, request)
 
 
 class SkipInitialisation(TorchFunctionMode):
-    """Leaves new parameters uninitialised, for a model whose weights are loaded afterwards."""
+    """Leaves new parameters uninitialized, for a model whose weights are loaded afterwards."""
 
     _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.random_})
 
@@ -125,7 +125,7 @@ class SkipInitialisation(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        # Called by its own name, an initialiser runs with this mode off, so it is stopped here.
+        # Torch calls an initializer by its own name with this mode off, so it is stopped here.
         if func in self._RANDOM and isinstance(args[0], Tensor):
             # Set to zero, since trunc_normal_ draws again until all values are in range.
             return args[0].zero_()
@@ -135,7 +135,7 @@ class SkipInitialisation(TorchFunctionMode):
 
 
 class _EmptyOnMeta(TorchFunctionMode):
-    """Puts tensors made by ``torch.empty`` on the meta device, and no others.
+    """Puts tensors made by ``torch.empty`` on the meta device, and no other tensors.
 
     Regnets compute their widths with tensors, which need values.
     """

@@ -1,4 +1,4 @@
-"""The source files of the user's own models, by hash. Nothing here runs them."""
+"""The source files of the user's own models, by hash. Nothing here runs the files."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-_LIBRARIES = {"hookcli", "torch", "numpy", "PIL"}  # wherever they are
+_LIBRARIES = {"hookcli", "torch", "numpy", "PIL"}  # wherever they are installed
 _INSTALLED = {"site-packages", "dist-packages"}
-_MOST_SOURCE = 1 << 20  # bytes of a file whose functions are suggested
+_MOST_SOURCE = 1 << 20  # bytes; larger files are not searched for functions to suggest
 _STANDARD = Path(os.__file__).parent
 
 
 def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> dict[str, str]:
-    """Return the sha256 of each source file of the user's that a model is made of, by its name.
+    """Return the sha256 of each of the user's source files that make up a model, by its name.
 
-    These are the files that are named, those of the classes of all modules, and those that they
-    import, without installed packages and ``libraries``, those of the sources of models. A file
-    has the name by which it is imported, so that it has the same name in a folder that was moved.
-    Of the names only ``FILE.py:FUNCTION`` and ``package.module:NAME`` count.
+    These are the files in ``names``, the files of all modules' classes, and the files that these
+    import, without installed packages and ``libraries`` (the packages of model sources). A file's
+    name is its import name, so that it stays the same when the folder moves. Only names of the
+    forms ``FILE.py:FUNCTION`` and ``package.module:NAME`` count.
     """
     wanted = [name.rpartition(":")[0] for name in names]
-    seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # imported as these
+    seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # their import names
     wanted += {type(each).__module__ for each in module.modules()}
     hashes: dict[str, str] = {}
     while wanted:
@@ -51,9 +51,9 @@ def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> d
 
 
 def list_definitions(file: Path) -> list[str]:
-    """Return the functions and classes at the top of a source file that may make a model.
+    """Return the top-level functions and classes of a source file that may make a model.
 
-    Functions stand first. It is empty for a file that cannot be read or parsed.
+    Functions come first. The list is empty if the file cannot be read or parsed.
     """
     with suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         body = ast.parse(read_regular(file, _MOST_SOURCE)).body
@@ -69,7 +69,7 @@ def list_definitions(file: Path) -> list[str]:
 def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
     """Return the name, the path and the package of a source file; None if it is not the user's.
 
-    The name is ``FILE.py``, or that of a module, which a forward may import only later.
+    The name is ``FILE.py`` or a module's name; a forward may import that module later.
     """
     if name.endswith(".py"):
         return name, Path(name), ""
@@ -94,7 +94,7 @@ def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
 def _find_unloaded(name: str) -> tuple[Path, bool]:
     """Return the file of a module that was not imported yet, and whether it is a package's.
 
-    It is empty if there is none, or if the package around it was not imported either.
+    The path is empty if there is no such file, or if the package around it was not imported either.
     """
     parent = name.rpartition(".")[0]
     places = ask(sys.modules.get(parent), "__path__") if parent else None
@@ -109,16 +109,16 @@ def _find_unloaded(name: str) -> tuple[Path, bool]:
 
 
 def _list_imports(source: bytes, package: str) -> Iterator[str]:
-    """Yield the names of what a source file may import, and of the packages around it."""
+    """Yield the names that a source file may import, and the names of the packages around them."""
     nodes: Iterable[ast.AST] = ()
-    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # it has changed meanwhile
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # changed since its import
         nodes = ast.walk(ast.parse(source))
     for node in nodes:
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            with suppress(ImportError):  # beyond the top, in a ``try``
+            with suppress(ImportError):  # a relative import beyond the top level, in a ``try``
                 base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
                 names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
         for name in names:
@@ -127,7 +127,7 @@ def _list_imports(source: bytes, package: str) -> Iterator[str]:
 
 
 def _read(file: Path) -> bytes:
-    """Return the content of a file; empty if it is gone."""
+    """Return the content of a file; empty if the file is gone."""
     with suppress(OSError):
         return file.read_bytes()
     return b""

@@ -1,4 +1,4 @@
-"""What is known of a model apart from what runs it: its facts, its images, and how it is read."""
+"""The facts about a model apart from what runs it: its images, and how to read its output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
     from hookcli.records.runs import ModelInfo
 
-_UNCHANGED = nn.Identity()  # stands for a model that does not resize its pixels itself
+_UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class ModelDescription:
     """A model as images and outputs need it, however it runs.
 
     Attributes:
-        info: the facts about the model that are recorded.
+        info: the recorded facts about the model.
         prepare: turns upright RGB pictures into pixels on the CPU.
         categories: the class names by index; empty if the weights have no names that fit.
-        first: returns the pixels (1, …) of the first image of the run that can be used, None if
-            there is none.
+        first: returns the pixels (1, …) of the first usable image of the run, or None if there is
+            none.
     """
 
     info: ModelInfo
@@ -50,11 +50,11 @@ class ModelDescription:
 
     @property
     def knows_input(self) -> bool:
-        """Whether it is known what the model takes."""
+        """Whether hookcli knows what input the model takes."""
         return self.prepare.channels is not None
 
     def pixels_to_try(self) -> Tensor:
-        """Return pixels (1, …) for what has to be found before the run: those of its first image.
+        """Return pixels (1, …) for trials before the run: the first image's pixels.
 
         Without an image they are blank, and of the usual size.
         """
@@ -66,15 +66,15 @@ class ModelDescription:
         return pixels
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return what the layers see of pixels (N, …)."""
+        """Return the input of the layers for pixels (N, …)."""
         return pixels
 
     def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the mean that is subtracted from each colour, and its divisor."""
+        """Return each colour's mean (subtracted) and its standard deviation (the divisor)."""
         return self.task.normalisation(_UNCHANGED, self.prepare.transform)
 
     def read(self, output: object) -> list[tuple[Prediction, ...]]:
-        """Return the predictions for each image; none at all if the output has no known form."""
+        """Return the predictions for each image; an empty list if the output has no known form."""
         return read_predictions(output, self.categories)
 
     def hash_code(self, score: str) -> dict[str, str]:
@@ -88,11 +88,11 @@ class ModelDescription:
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
     ) -> Tensor:
-        """Return masks (2, H, W), from 0 to 1, of what the layers see inside and outside a box.
+        """Return masks (2, H, W), from 0 to 1, of the layers' input inside and outside a box.
 
-        A picture of a white box is prepared as the image is, so that it is resized and cropped
-        alike. What is the same for a black and a white picture, such as padding, is neither inside
-        nor outside.
+        A picture of a white box is prepared in the same way as the image, so that it is resized and
+        cropped in the same way. Pixels that are equal for a black and a white picture, such as
+        padding, are neither inside nor outside.
 
         Args:
             size: the width and height of the image.
@@ -102,7 +102,7 @@ class ModelDescription:
         left, top, width, height = box
 
         def see_box(colour: str, inside: str) -> Tensor:
-            """Return what the layers see of one picture, which is released: it may be large."""
+            """Return the layers' input for one picture, which is then released: it may be large."""
             picture = Image.new("RGB", size, colour)
             picture.paste(inside, (left, top, left + width, top + height))
             if as_pixels:
@@ -111,7 +111,7 @@ class ModelDescription:
             else:
                 pixels = self.prepare.to_pixels([picture])
             plane = self.seen(pixels.unsqueeze(0))[0].cpu()
-            return plane.flatten(0, -3)[0]  # of a clip or a pair, the first picture
+            return plane.flatten(0, -3)[0]  # the first picture of a clip or a pair
 
         black, white = see_box("black", "black"), see_box("white", "white")
         drawn = see_box("black", "white")
@@ -120,6 +120,6 @@ class ModelDescription:
         return torch.stack([inside, seen * (1 - inside)])
 
     def show(self, pixels: Tensor) -> bytes:
-        """Return what the network sees of one image, as a JPEG file."""
+        """Return the network's input for one image, as a JPEG file."""
         seen = self.seen(pixels.unsqueeze(0))[0].cpu()
         return draw_pixels(self.task.picture(seen), *self.normalisation())

@@ -39,7 +39,7 @@ def find_device(name: str) -> torch.device:
 
 
 def count_threads(machine: MachineRequest) -> int:
-    """Return how many threads torch uses in a run: those of a worker, if it runs on a cluster."""
+    """Return how many threads torch uses in a run; on a cluster, in each worker."""
     if machine.cluster is not None:
         return machine.cluster.cpus
     return machine.threads or torch.get_num_threads()

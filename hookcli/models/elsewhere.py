@@ -1,4 +1,4 @@
-"""Names and files of models that are made elsewhere: what to type to inspect them here."""
+"""Names and files of models from other libraries: what to type to inspect them here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _YOLO = (
     "is a model of ultralytics",
     'from ultralytics import YOLO; make = lambda: YOLO("{}.pt").model',
 )
-# The forms of names on hubs, what they are, and the Python that makes the model.
+# The forms of names on hubs, in words, and the Python code that makes the model.
 _HUBS = (
     (r"(?:hf|hf[-_]hub|huggingface|transformers):([\w./-]+)", *_TRANSFORMERS),
     (_NAME, *_TRANSFORMERS),
@@ -45,7 +45,7 @@ _HUBS = (
 
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
-    """Return what to type if ``name`` is that of a file, or of a model that has another name here.
+    """Return what to type if ``name`` is a file, or a model that has another name in hookcli.
 
     It is None for names that hookcli may know.
     """
@@ -72,7 +72,7 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
 
 
 def _explain_form(name: str, *forms: tuple[str, str, str]) -> RequestError | None:
-    """Return which Python makes the model, for the first of the forms that ``name`` has."""
+    """Return the Python code that makes the model, for the first form that ``name`` has."""
     for form, what, code in forms:
         if found := re.fullmatch(form, name):
             return _explain_code(f"{name!r} {what}", code.format(*found.groups()))
@@ -84,7 +84,7 @@ def _is_file(name: str) -> bool:
 
 
 def _may_be_file(name: str) -> bool:
-    """Return whether a name was meant as that of a file: by its suffix, or by its folder."""
+    """Return whether the user meant a name as a file: by its suffix, or by its folder."""
     folder = os.path.dirname(name)  # noqa: PTH120
     is_in_folder = folder != "" and os.path.isdir(folder)  # noqa: PTH112  pathlib's may raise
     return name.lower().endswith(_FILES) or is_in_folder
@@ -118,6 +118,6 @@ def _explain_file(name: str) -> RequestError:
 
 
 def _explain_code(message: str, code: str) -> RequestError:
-    """Return an error that says which line of Python makes the model."""
+    """Return an error with the line of Python that makes the model."""
     line = f"echo {shlex.quote(code)} > net.py; the model is then net.py:make"
     return RequestError(message, line)

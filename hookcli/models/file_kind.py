@@ -1,4 +1,4 @@
-"""What a file holds that is no state dict, told without running anything in it."""
+"""The kind of a file that is not a state dict, found without running anything in it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")  # the keys of the weights in checkpoints
 _OURS = ("torch.", "collections.", "__builtin__.", "builtins.")
-_NO_MODULES = ("argparse.", "numpy.", "omegaconf.", "pathlib.")  # often beside weights
+_NO_MODULES = ("argparse.", "numpy.", "omegaconf.", "pathlib.")  # often saved beside weights
 _MODULES = "torch.nn.modules."
 _TENSORS = "torch._utils._rebuild_"
-_OLD_MARK = "module"  # stands before a class in files from before torch 1.6, with its source code
-_MOST = 1 << 20  # bytes of a pickle that are looked at
-_BEFORE = 3  # pickles that stand before the content in a file from before torch 1.6
-# What a damaged or hostile archive raises
+_OLD_MARK = "module"  # precedes a class in files from before torch 1.6, with its source code
+_MOST = 1 << 20  # bytes of a pickle that are read
+_BEFORE = 3  # pickles that precede the content in a file from before torch 1.6
+# The exceptions that a damaged or hostile archive raises
 DAMAGED = (
     ValueError,
     LookupError,
@@ -45,13 +45,13 @@ DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
-        what: the content in words, after "holds"; empty if it is unknown.
-        model: the Python expression that makes an ``nn.Module`` of it; empty if nothing does.
-        state: the Python expression that makes a state dict of it; empty if nothing does, or if it
-            is one.
+        what: the content in words that follow "holds"; empty if it is unknown.
+        model: the Python expression that loads an ``nn.Module`` from it; empty if there is none.
+        state: the Python expression that makes a state dict from it; empty if there is none, or if
+            the content is already a state dict.
     """
 
     what: str = ""
@@ -64,7 +64,7 @@ WEIGHTS = FileKind("weights")
 
 
 def find_kind(file: Path) -> FileKind:
-    """Return what a file holds, as far as its suffix, its members and the classes in it tell."""
+    """Return the kind of a file, from its suffix, its members and the classes in it."""
     if file.suffix == ".onnx":
         return FileKind("an ONNX graph")
     if file.suffix == ".safetensors":
@@ -84,10 +84,10 @@ def find_kind(file: Path) -> FileKind:
 
 
 def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
-    """Return what an archive of torch holds.
+    """Return the kind of an archive of torch.
 
-    ``name`` is the file's as a Python string in double quotes, and ``load`` the Python expression
-    that loads its pickle. The members are in one folder, except those of old programs.
+    ``name`` is the file's name as a Python string in double quotes, and ``load`` the Python
+    expression that loads its pickle. The members are in one folder, except in some old files.
     """
     members = {member.partition("/")[2] or member: member for member in archive.namelist()}
     if "constants.pkl" in members:
@@ -102,7 +102,7 @@ def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
 
 
 def _find_pickle(load: str, data: BinaryIO) -> FileKind:
-    """Return what a pickle holds, by the first class in it that a state dict does not have.
+    """Return the kind of a pickle, from the first class in it that no state dict has.
 
     ``load`` is the Python expression that loads it.
     """
@@ -124,12 +124,12 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
 
 
 def _is_foreign(name: str) -> bool:
-    """Return whether a state dict has no such class."""
+    """Return whether no state dict has a class of this name."""
     return name.startswith(_MODULES) or not name.startswith(_OURS)
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """Return the classes and functions that a pickle names, and the texts in it, in order."""
+    """Return the classes and functions that a pickle names, and the strings in it, in order."""
     names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short
         for code, argument, _ in pickletools.genops(data):
@@ -141,10 +141,10 @@ def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
 
 
 def save_line(file: Path, state: str) -> str:
-    """Return a command that writes the weights in a file into one beside it.
+    """Return a command that writes the weights in a file to a new file beside it.
 
-    ``state`` is the Python expression that makes a state dict of it, as in ``FileKind``; it may run
-    what is in the file.
+    ``state`` is the Python expression that makes a state dict from the file, as in ``FileKind``;
+    the expression may run code in the file.
     """
     name = json.dumps(weights_name(file), ensure_ascii=False)
     return f"python -c {shlex.quote(f'import torch; torch.save({state}, {name})')}"

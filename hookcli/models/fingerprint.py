@@ -1,4 +1,4 @@
-"""A hash of a model's weights, by which two runs can tell whether they used the same."""
+"""A hash of a model's weights, which shows whether two runs used the same weights."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def hash_weights(module: nn.Module) -> str:
     """Return the sha256, in hexadecimal, of names, dtypes, shapes and bytes of the state dict.
 
-    It is the same on every device. Quantized and sparse tensors are hashed by the values that they
-    represent. It is empty if something has no such bytes, for example a parameter without a shape.
+    The hash is the same on every device. Quantized and sparse tensors count by the values that they
+    represent. It is empty if some entry has no bytes, for example a parameter without a shape.
     """
     digest = hashlib.sha256()
     try:
@@ -34,7 +34,7 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def _list_bytes(value: object) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of what a state dict holds, each after a description of its type."""
+    """Yield the bytes of each value in a state dict, after a description of its type."""
     if isinstance(value, dict):
         yield f"dict {len(value)}\n".encode()
         for name, each in value.items():

@@ -1,4 +1,4 @@
-"""Weights from the user's file: fitted to the model by name and shape, and the model to them."""
+"""Weights from the user's file, fitted to the model by name and shape, or the model to them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _HEADS = re.compile(r"(aux|Aux|fc|head|classifier|last_linear|roi_heads)")
 
-_COUNTER = "num_batches_tracked"  # a norm's; older files lack it, or have a different dtype
-_MOST_PARTS = 16  # of a name that are tried as its prefix; a name of dots could take for ever
+_COUNTER = "num_batches_tracked"  # in a norm; older files lack it, or have a different dtype
+_MOST_PARTS = 16  # of a name that are tried as its prefix; a name full of dots would take forever
 _INTEGERS = frozenset(
     {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
     | {torch.int8, torch.int16, torch.int32, torch.int64}
@@ -44,7 +44,7 @@ _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
     """Return the model with weights from a file; its classifier gets the file's number of classes.
 
-    The model is built with values only after the file is known to fit.
+    The model is built with values only after hookcli knows that the file fits.
 
     Raises:
         WeightsError: there is no such file, or it does not fit the model.
@@ -93,7 +93,7 @@ def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
 def _check_keys(
     file: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, object]
 ) -> list[str]:
-    """Return the keys of the classifier if they are all that the file lacks; otherwise none."""
+    """Return the keys of the classifier if the file lacks these and no others; otherwise none."""
     counters = _absent_counters(tensors, expected)
     missing = [key for key in expected if key not in tensors and key not in counters]
     head = missing if _are_head(missing, expected, tensors) else []
@@ -118,7 +118,7 @@ def _size_like(
 ) -> tuple[ModelRequest, Mapping[str, object]]:
     """Return the request for a model with as many classes as ``tensors`` have, and its state dict.
 
-    The state dict has no values. ``expected`` is that of the model that ``request`` builds.
+    The state dict has no values. ``expected`` is the state dict of the model from ``request``.
     """
     if "num_classes" in dict(request.arguments):
         return request, expected
@@ -145,7 +145,7 @@ def _state_of(request: ModelRequest, module: nn.Module) -> Mapping[str, object]:
 
 
 def _tensors_of(state: Mapping[str, object]) -> dict[str, Tensor]:
-    """Return the tensors of a state dict, without anything else that a module keeps in it."""
+    """Return the tensors of a state dict, without any other values that a module keeps in it."""
     return {key: value for key, value in state.items() if isinstance(value, Tensor)}
 
 
@@ -154,11 +154,11 @@ def _with_versions(
 ) -> OrderedDict[str, object]:
     """Return ``state`` as ``module.state_dict()`` would: with the version of each module.
 
-    Some modules load nothing without a version. Where ``versions`` has none, the module's own is
-    used.
+    Some modules load nothing without a version. If ``versions`` has none, the module's own version
+    is used.
     """
     versioned = OrderedDict(state)
-    vars(versioned)["_metadata"] = {  # where torch keeps them
+    vars(versioned)["_metadata"] = {  # the attribute in which torch keeps versions
         path: {"version": versions.get(path, submodule._version)}
         for path, submodule in module.named_modules(remove_duplicate=False)
     }
@@ -182,9 +182,9 @@ def _absent_counters(tensors: Mapping[str, Tensor], expected: Mapping[str, objec
 def _are_head(
     missing: list[str], expected: Mapping[str, object], tensors: Mapping[str, Tensor]
 ) -> bool:
-    """Return whether all that a file lacks belongs to classifiers.
+    """Return whether every key that a file lacks belongs to a classifier.
 
-    A classifier is the last module at the top of the model, or one that is named like a classifier.
+    A classifier is the model's last top-level module, or one that has the name of a classifier.
     """
     if not tensors.keys() & expected.keys():
         return False
@@ -194,11 +194,11 @@ def _are_head(
 
 
 def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
-    """Return the tensors under the prefix that the model's own names have in the file.
+    """Return the tensors under the prefix that the file adds to the model's names.
 
-    Wrappers add one: ``module.`` of a parallel model, ``_orig_mod.`` of a compiled one, or the name
-    of the attribute in which a training class keeps the model. What lies beside the prefix belongs
-    to other modules, such as the weights of a criterion, and is left out with a note.
+    Wrappers add a prefix: ``module.`` of a parallel model, ``_orig_mod.`` of a compiled one, or the
+    attribute in which a training class keeps the model. Tensors without the prefix belong to other
+    modules, such as a criterion with weights; they are left out, and a note says so.
 
     Raises:
         WeightsError: the model is in the file more than once, under different prefixes.
@@ -220,7 +220,7 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
 
 
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
-    """Return the prefix under which most of the model's names are, if those are half of them."""
+    """Return the prefix of most of the model's names, if at least half of the names have it."""
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
     most = max(found.values(), default=0)
@@ -236,7 +236,7 @@ def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) ->
 
 
 def _list_prefixes(key: str, expected: Collection[str]) -> Iterator[str]:
-    """Yield what stands before a name that is expected, in a key of the file."""
+    """Yield the part of a file's key that precedes an expected name."""
     parts = key.split(".", _MOST_PARTS)
     for start in range(len(parts)):
         if _new_name(".".join(parts[start:]), expected) in expected:
@@ -257,7 +257,8 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
     hold. A change from one kind to another would lose values silently.
 
     Raises:
-        WeightsError: it does not; the message names the first few differences and counts the rest.
+        WeightsError: ``state`` differs; the message names the first few differences and counts
+            the rest.
     """
     missing = [key for key in expected if key not in state]
     unexpected = [key for key in state if key not in expected]
@@ -295,7 +296,7 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
 
 
 def _new_name(key: str, expected: Collection[str]) -> str:
-    """Return the name that torchvision has used since 0.3 for the key of an old DenseNet."""
+    """Return the name that torchvision has used since 0.3 for a key of an old DenseNet."""
     renamed = _OLD_DENSENET.sub(r"\1\2.", key)
     return renamed if renamed in expected and key not in expected else key
 
@@ -315,4 +316,4 @@ def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
         return False
     if saved.dtype.itemsize <= dtype.itemsize:
         return True
-    return bool((saved.isfinite() == saved.to(dtype).isfinite()).all())  # none becomes infinite
+    return bool((saved.isfinite() == saved.to(dtype).isfinite()).all())  # no value overflows

@@ -1,6 +1,6 @@
-"""What is between an image's pixels and a model: the model's arguments, and what its layers see.
+"""The steps between an image's pixels and a model: the model's arguments, and the layers' input.
 
-The view of the layers is also shown to people, as a JPEG file.
+hookcli also shows the layers' input to people, as a JPEG file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ModelInputs:
 
     Attributes:
         arguments_of: returns the arguments of the model's forward, given pixels.
-        size_of: returns the height and width of what the layers see, given pixels.
+        size_of: returns the height and width of the layers' input, given pixels.
         alone: True if images must go through the model one at a time, because the leading axis of
-            its tensors never counts images, or because those of a batch change each other.
-        seed: the seed of what a forward in training mode draws.
+            its tensors never counts images, or because the images of a batch affect each other.
+        seed: the seed of the random numbers that a forward pass in training mode draws.
     """
 
     arguments_of: Callable[[Tensor], tuple[object, ...]] = lambda pixels: (pixels,)
@@ -50,8 +50,8 @@ PLAIN = ModelInputs()
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
     """Return pixels (C, H, W) as a JPEG file.
 
-    The first channel is shown if they are not colours. ``mean`` was subtracted from each colour,
-    which was divided by ``std`` after that.
+    If the pixels are not colours, the file shows the first channel. Each colour was normalized:
+    ``mean`` was subtracted from it, and then it was divided by ``std``.
     """
     colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
     shown = _to_unit_range(colours, mean, std)
@@ -64,8 +64,8 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return pixels (C, H, W) scaled to the range from 0 to 1.
 
-    The normalisation of three colours, or of grey, is undone. If the result is not in that range,
-    the pixels were not normalised that way. Such pixels, and one channel of several, are scaled
+    This undoes the normalization of three colours, or of grey. If the result is not in that range,
+    the pixels were not normalized that way. Such pixels, and one channel of several, are scaled
     from their smallest to their largest value.
     """
     if len(pixels) == len(mean):
@@ -85,7 +85,7 @@ def _per_colour(values: Sequence[float]) -> Tensor:
 def _finite_of(values: Tensor) -> Tensor:
     """Return the finite values, as (n,).
 
-    Most often all are finite, and then no mask is applied.
+    Usually all values are finite, and then no mask is applied.
     """
     where = values.isfinite()
     return values.flatten() if where.all() else values[where]

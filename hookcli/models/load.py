@@ -43,11 +43,11 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel(ModelDescription):
-    """A model of PyTorch on its device, in the mode that was asked for.
+    """A PyTorch model on its device, in the requested mode.
 
     Attributes:
         module: the model itself.
-        source: where it comes from.
+        source: the source that it comes from.
         seed: the seed of the random numbers that it draws in training mode.
     """
 
@@ -99,7 +99,7 @@ class LoadedModel(ModelDescription):
     ) -> Callable[..., ScoreTensor]:
         """Return a function that computes the score of the model's output for one image.
 
-        The score is that of the target of ``style``, or of the class index given as ``target=``.
+        The score belongs to the target of ``style``, or to the class index given as ``target=``.
 
         Raises:
             RequestError: there is no such target or score, or no parameter can have a gradient.
@@ -138,8 +138,8 @@ class LoadedModel(ModelDescription):
     def _lacks_classifier(self, output: object) -> bool:
         """Return whether an output that could be logits or features is known to be features.
 
-        It is if it has the form of transformers' models without a head, if the model says that it
-        has no classes, as those of timm do, or if a model of the user's own ends in a norm.
+        It is known if the output has the form of transformers' models without a head, if the model
+        says that it has no classes, as timm's models do, or if the user's own model ends in a norm.
         """
         if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
             return True
@@ -167,8 +167,8 @@ class LoadedModel(ModelDescription):
         """Return the predictions for each image of a batch.
 
         The list is empty if the output has no known form. A model without a classifier has features
-        instead of predictions. The output of a model of the user's own is read only if the model
-        ends in a classifier, or in a norm, which is none.
+        instead of predictions. hookcli reads the output of the user's own model only if the model
+        ends in a classifier or in a norm; a norm means that the output is features.
 
         Raises:
             ModelError: the output of a model of the user's own cannot be read.
@@ -196,7 +196,7 @@ def _ends_in_classifier(module: nn.Module, output: object) -> bool:
 
 
 def _last_with_parameters(module: nn.Module) -> nn.Module | None:
-    """Return the last of the modules that have parameters of their own; None if none has."""
+    """Return the last module that has parameters of its own; None if there is none."""
     with_parameters = [
         layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))
     ]
@@ -207,17 +207,16 @@ def load_model(request: ModelRequest) -> LoadedModel:
     """Build the model, load its weights, and put it on the device.
 
     ``auto`` weights are the default weights of torchvision or timm. They are random, with a
-    warning, if neither the cache nor the network has the defaults, or if a different
-    ``num_classes`` was asked for. Random weights are those of ``torch.manual_seed(seed)`` followed
-    by the builder, which for torchvision is called with ``weights=None``.
+    warning, if neither the cache nor the network has the defaults, or if the request has a
+    different ``num_classes``. For random weights, hookcli calls ``torch.manual_seed(seed)`` and
+    then the builder, for torchvision with ``weights=None``.
 
     Raises:
         UnknownModelError: no model has this name.
-        RequestError: the builder refuses the arguments, or the preprocessing cannot be changed as
-            asked.
+        RequestError: the builder refuses the arguments, or the preprocessing does not allow a
+            requested change.
         DeviceError: the device does not exist here.
-        WeightsError: weights that were asked for by name cannot be loaded, or a download is
-            damaged.
+        WeightsError: weights that the user named cannot be loaded, or a download is damaged.
         ModelError: the user's own code raised an exception.
     """
     device = find_device(request.device)
@@ -251,9 +250,9 @@ def load_model(request: ModelRequest) -> LoadedModel:
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
-    """Return a note if the model has floats of a dtype that it will not run in.
+    """Return a note if the model has floats of a dtype in which it will not run.
 
-    The note is empty if there are none, or if the user has chosen the dtype.
+    The note is empty if it has no such floats, or if the user has chosen the dtype.
     """
     values = itertools.chain(module.parameters(), module.buffers())
     floats = {str(value.dtype) for value in values if value.is_floating_point()}
@@ -295,7 +294,7 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
 
 
 def _require_module(name: str, module: object) -> nn.Module:
-    """Return ``module``, which came from a method of the model; the user may override these."""
+    """Return ``module`` if it is a module: it comes from a method that the user may override."""
     if not isinstance(module, nn.Module):
         raise ModelError(
             f"{name}: its own eval, train or to returned a {type(module).__name__}, not the model",
@@ -307,9 +306,9 @@ def _require_module(name: str, module: object) -> nn.Module:
 def build_skeleton(request: ModelRequest) -> LoadedModel:
     """Build the model without weights, to look at its structure.
 
-    It is built on the meta device, where nothing is computed; on the CPU with unset values where
-    the builder needs real tensors (regnets); and with random values where shapes depend on values
-    (detection) or the code is the user's own.
+    The model is built on the meta device, where nothing is computed. If the builder needs real
+    tensors (regnets), it is built on the CPU with unset values. If shapes depend on values
+    (detection), or the code is the user's own, its values are random.
     """
     source = find_model(request.name, request.seed)
     with source.guard():

@@ -25,16 +25,16 @@ _MOST_NAMED = 3
 
 
 def set_mode(module: nn.Module, mode: Mode) -> object:
-    """Put a model into a mode, and return what its own ``eval`` or ``train`` returned."""
+    """Put a model into a mode, and return the result of its own ``eval`` or ``train``."""
     if mode == "as-made":
         return module
     return module.train() if mode == "train" else module.eval()
 
 
 def note_switched(module: nn.Module) -> str:
-    """Return a note on the layers in training mode that compute something else in evaluation mode.
+    """Return a note on layers in training mode that compute differently in evaluation mode.
 
-    The note is empty if there are none.
+    The note is empty if there are no such layers.
     """
     kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each))
     if not kinds:
@@ -51,7 +51,7 @@ def note_switched(module: nn.Module) -> str:
 
 
 def _trains(module: nn.Module) -> bool:
-    """Return whether a layer is in training mode and then computes something else."""
+    """Return whether a layer is in training mode and therefore computes something else."""
     if not module.training:
         return False
     if isinstance(module, _NORMS):
@@ -62,9 +62,9 @@ def _trains(module: nn.Module) -> bool:
 
 
 def _share_dropped(module: nn.Module) -> str:
-    """Return the name of the attribute that says how much a layer drops; empty if it drops none."""
+    """Return the attribute with the share that a layer drops; empty if it drops nothing."""
     if isinstance(module, _DROPOUTS):
         return "p"
     if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
         return "dropout"
-    return "drop_prob" if type(module).__name__ == "DropPath" else ""  # of timm and others
+    return "drop_prob" if type(module).__name__ == "DropPath" else ""  # in timm and other libraries

@@ -49,7 +49,7 @@ class OwnCode(Source):
         return ForeignCode(self.name)
 
     def guard_output(self) -> ForeignCode:
-        """Return a ``with`` block for an output, which may be any object and raise any error."""
+        """Return a ``with`` block for reading an output, which may be any object and raise."""
         return ForeignCode(
             f"reading the output of {self.name}",
             hint="let the model return tensors, or lists and dicts of tensors",
@@ -71,7 +71,7 @@ def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
     surroundings = Surroundings()
     with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
         target: object = import_code(place)
-        for attribute in path.split("."):  # a module may run code for its attributes too
+        for attribute in path.split("."):  # a module may also run code when an attribute is read
             if not hasattr(target, attribute):
                 close = difflib.get_close_matches(attribute, dir(target), n=3)
                 raise RequestError(
@@ -85,7 +85,7 @@ def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
 def _make_own(
     name: str, target: object, surroundings: Surroundings, /, **arguments: object
 ) -> nn.Module:
-    """Return the module that ``target`` is, or that it returns as a factory."""
+    """Return the module ``target`` itself, or the module that ``target`` returns as a factory."""
     with ForeignCode(name, surroundings):
         made = _call_factory(name, target, arguments)
         check_structure(name, made)
@@ -107,7 +107,7 @@ def _call_factory(name: str, target: object, arguments: Mapping[str, object]) ->
 
 
 def import_code(place: str) -> ModuleType:
-    """Import, and so run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names.
+    """Import, and thereby run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names.
 
     Raises:
         RequestError: there is no such module.

@@ -1,4 +1,4 @@
-"""Transforms of torchvision and timm: with the changes that users ask for, and in words."""
+"""Transforms of torchvision and timm, with the user's changes, and their descriptions in words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
 
     Transform: TypeAlias = Callable[..., Any]  # returns a tensor, or for flow a pair
-    MakePreset: TypeAlias = Callable[..., "Preset"]  # takes what is to be changed
+    MakePreset: TypeAlias = Callable[..., "Preset"]  # its arguments are the changes
 
 _SCALED = "scaled to 0 to 1"
 
@@ -37,21 +37,21 @@ class Preset(Protocol):
 
 
 def make_imagenet(**changes: object) -> Preset:
-    """Return the preset of most classifiers of ImageNet, for models that have none of their own."""
+    """Return the preset of most ImageNet classifiers, for models without a preset of their own."""
     sides = {"crop_size": 224, "resize_size": 256}
     preset: Preset = torchvision.transforms._presets.ImageClassification(**sides | changes)
     return preset
 
 
 def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Preset:
-    """Return a preset that resizes and crops, with the changes that ``request`` asks for."""
+    """Return a preset that resizes and crops, with the changes of ``request``."""
     own_side = ask(module, "image_size")
     sides = _side_changes(make_preset(), request, own_side if isinstance(own_side, int) else None)
     return make_preset(**colour_changes(request), **sides)
 
 
 def colour_changes(request: ModelRequest) -> Mapping[str, object]:
-    """Return the arguments of a preset for the colours and interpolation that were asked for."""
+    """Return a preset's arguments for the requested colours and interpolation."""
     name = request.interpolation
     mode = None if name is None else torchvision.transforms.InterpolationMode(name)
     wanted = {"mean": request.mean, "std": request.std, "interpolation": mode}
@@ -61,10 +61,10 @@ def colour_changes(request: ModelRequest) -> Mapping[str, object]:
 def _side_changes(
     own: Preset, request: ModelRequest, own_side: int | None
 ) -> Mapping[str, int | list[int]]:
-    """Return the arguments of a preset that resizes and crops, for the sides that were asked for.
+    """Return the arguments for the requested sides of a preset that resizes and crops.
 
-    The proportion between resizing and cropping is the preset's own unless ``resize`` is given.
-    ``own_side`` is the side of the pictures that the network is made for, if it specifies one.
+    Without ``resize``, the ratio of the resized to the cropped side is the preset's own.
+    ``own_side`` is the side of the pictures that the network was made for, if it specifies one.
     """
     side = request.size or own_side or own.crop_size[0]
     if side == own.crop_size[0] and request.resize is None:
@@ -77,13 +77,13 @@ def _side_changes(
 
 
 def describe_transform(transform: Any) -> str:
-    """Return a transform in words, on one line; unknown steps are written as Python shows them.
+    """Return a transform in words, on one line; unknown steps appear as Python shows them.
 
     Example:
         >>> describe_transform(ResNet18_Weights.DEFAULT.transforms())
         'resized to 256 pixels on the short side (bilinear), cropped to 224x224 in the middle, …'
     """
-    steps = getattr(transform, "transforms", [transform])  # timm composes several
+    steps = getattr(transform, "transforms", [transform])  # timm combines several
     return ", ".join(_describe(step) for step in steps)
 
 

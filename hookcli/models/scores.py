@@ -1,4 +1,4 @@
-"""The scalar that a backward starts at, derived from the form of a model's output."""
+"""The scalar at which a backward pass starts, derived from the form of a model's output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTensor:
-    """A score as a scalar that a backward can start at, and as a number with what it measures."""
+    """A score: a scalar at which a backward pass can start, its number, and its meaning."""
 
     value: Tensor
     score: Score
@@ -79,11 +79,11 @@ def score_output(
     *,
     needs_gradient: bool = True,
 ) -> ScoreTensor:
-    """Return the score of the model's output for one image: of the first task that knows its form.
+    """Return the score of the model's output for one image, by the first task that knows its form.
 
     ``sum`` adds up all floating-point numbers of any output. ``FILE.py:FUNCTION`` is called with
-    the output and the target (None for the predicted class) and returns a scalar. ``target`` is
-    None for the predicted class. Classes are numbered where the names do not fit.
+    the output and the target, and returns a scalar. ``target`` is None for the predicted class.
+    Classes appear as numbers if the names do not fit.
 
     Raises:
         RequestError: the output has no score of this kind, or the target does not exist.
@@ -116,7 +116,7 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
 
 
 def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
-    """Return the score, the class that it belongs to, and its name."""
+    """Return the score, its class, and its name."""
     for task in TASKS:
         found = task.find(output)
         if found is not None and len(found) == 1:

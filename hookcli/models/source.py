@@ -1,4 +1,4 @@
-"""A source of models: what every source answers, and the usual answers."""
+"""A source of models: the questions that every source answers, and the usual answers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class ModelWithWeights:
     """A model with its weights, and what hookcli reports about them.
 
     Attributes:
-        name: where the weights came from.
-        preset: makes the preprocessing of torchvision for the weights.
+        name: the name of the weights: where they come from.
+        preset: makes torchvision's preprocessing for the weights.
         categories: the class names by index.
         trained: False if any of the weights are known to be random.
-        warning: what the user must know about the weights.
+        warning: a warning about the weights for the user.
         sha256: the hash of the weights' file or, for the user's own models without a file, of the
             weights themselves; empty otherwise.
         notes: changes to the model that the user did not ask for and that affect what it computes.
@@ -62,11 +62,12 @@ class Source:
         builder: builds the module, untrained, from keyword arguments.
         prefix: the beginning of all names of this source, such as ``timm:``; empty if models of
             other libraries may have the same names.
-        label: what manifests call the task of its models; empty if their tasks are known.
+        label: the task of its models in manifests; empty if their tasks are known.
         library: the package that the models come from; empty for the user's own code.
         listing: the command that lists the names, if ``hookcli models`` does not.
-        is_known: hookcli knows what models of this source take and return. Other models may return
-            an output of any form and raise any exception, and hookcli uses them as they were made.
+        is_known: hookcli knows the inputs and outputs of this source's models. Other models may
+            return an output of any form and raise any exception, and hookcli uses them as they were
+            made.
         reserved: the arguments of the builder that hookcli sets itself.
     """
 
@@ -95,12 +96,12 @@ class Source:
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
-        """Return what ``hookcli models`` says of a listed model, without building it."""
+        """Return the facts for ``hookcli models`` about a listed model, without building it."""
         raise NotImplementedError
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return what to type if ``name`` is another name of a model that this source has."""
+        """Return what to type if ``name`` is another name for a model of this source."""
         return None
 
     # The model
@@ -125,18 +126,18 @@ class Source:
 
     @property
     def word(self) -> str:
-        """The task of the model as manifests call it."""
+        """The name of the model's task in manifests."""
         return self.label or self.task.word
 
     @property
     def code(self) -> str:
-        """The name of the user's own code that makes the model, as ``FILE.py:NAME``; or empty."""
+        """The user's code that makes the model, as ``FILE.py:NAME``; empty if there is none."""
         return "" if self.is_known else self.name
 
     def list_versions(self, module: nn.Module) -> dict[str, str]:
         """Return the versions of the packages that the model and its parts come from, by name.
 
-        They must be the same on all nodes of a cluster.
+        All nodes of a cluster must have the same versions.
         """
         return find_versions([self.library, *(type(each).__module__ for each in module.modules())])
 
@@ -145,11 +146,11 @@ class Source:
         return contextlib.nullcontext()
 
     def guard_output(self) -> contextlib.AbstractContextManager[None]:
-        """Return a ``with`` block for reading what the model returned."""
+        """Return a ``with`` block for reading the model's output."""
         return contextlib.nullcontext()
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
-        """Return the builder's arguments for a network of the size that was asked for."""
+        """Return the builder's arguments for a network of the requested size."""
         return {}
 
     # Its weights
@@ -160,7 +161,7 @@ class Source:
         return ()
 
     def has_weights(self, name: str) -> bool:
-        """Return whether ``name`` is a name of trained weights; otherwise it is that of a file."""
+        """Return whether ``name`` is a name of trained weights; otherwise it is a file name."""
         return name == "pretrained"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
@@ -196,14 +197,14 @@ class Source:
         return "auto"
 
     def find_url(self, weights: str) -> str:
-        """Return the URL of pinned weights whose file is in torch's cache; or empty."""
+        """Return the URL of pinned weights that are in torch's cache; empty if there is none."""
         return ""
 
     # Its preprocessing
 
     @property
     def preset(self) -> MakePreset:
-        """Makes the preprocessing for the default weights; ImageNet's if that is not known."""
+        """The preset of the default weights, or ImageNet's preset if theirs is unknown."""
         return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
@@ -219,12 +220,12 @@ class Source:
     def prepare(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset = make_imagenet
     ) -> Preprocessing:
-        """Return the preprocessing of a model, with the changes that ``request`` asks for.
+        """Return the preprocessing of a model, with the changes of ``request``.
 
-        A detection model, which resizes by itself, is changed.
+        This changes a detection model itself, because such a model resizes its pictures.
 
         Raises:
-            RequestError: a change was asked for that does not apply to this model's preprocessing.
+            RequestError: a requested change does not apply to this model's preprocessing.
         """
         grey = 1 in (len(request.mean or ()), len(request.std or ()))
         if grey and self.is_known:
@@ -241,7 +242,7 @@ class Source:
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the packages of modules, sorted, if they are loaded and have one."""
+    """Return the versions of the modules' packages, sorted, for packages that have a version."""
     packages = sorted({name.partition(".")[0] for name in names})
     found = ((package, ask(sys.modules.get(package), "__version__")) for package in packages)
     return {package: version for package, version in found if version and isinstance(version, str)}

@@ -1,4 +1,4 @@
-"""The sources of models, and the only place in which one of them is chosen."""
+"""The sources of models, and the only place that chooses one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hookcli.records.rows import CatalogEntry
 
 SOURCES: tuple[type[Source], ...] = (Timm, OwnCode, Torchvision)
-"""The first that takes a name is chosen."""
+"""The first source that takes a name is chosen."""
 LIBRARIES = frozenset(source.library for source in SOURCES if source.library)
 
 
@@ -26,10 +26,10 @@ def choose_source(name: str) -> type[Source]:
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model called ``name``, as ``Source.find`` does, or say where such a name is used.
+    """Return the model called ``name``, as ``Source.find`` does, or say where such a name belongs.
 
     ``name`` is a torchvision name, ``timm:NAME``, ``package.module:factory`` or
-    ``file.py:factory``. The last two import, and so run, the code that they name.
+    ``file.py:factory``. The last two forms import, and thereby run, the named code.
     """
     source = choose_source(name)
     if not source.prefix and (error := find_elsewhere(name, SOURCES)) is not None:
@@ -46,7 +46,7 @@ def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
     """Return every listed model whose name matches the glob ``pattern``, sorted by name.
 
     Raises:
-        RequestError: ``pattern`` is the beginning of a name, or of names that are not listed here.
+        RequestError: ``pattern`` is the start of a name, or of names that are not listed here.
         UnknownModelError: no name matches.
     """
     names = list_names()

@@ -1,6 +1,6 @@
-"""The check that the modules of a model can be walked.
+"""The check that hookcli can walk the modules of a model.
 
-It is done once for a model of the user's own, before anything relies on it.
+It runs once for a model of the user's own, before anything relies on its structure.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from hookcli.records.calls import ROOT_LABEL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# torch walks modules by recursion, with one call per level; other calls surround these.
+# torch walks modules by recursion, with one call per level, inside some other calls.
 _OTHER_CALLS = 250
-# Whatever Python's recursion limit is: the time to name and measure modules grows with the cube of
-# the depth, and is 14 s at this one.
+# Independent of Python's recursion limit: the time to name and measure modules grows with the cube
+# of the depth, and is 14 s at this depth.
 _DEEPEST = 1_000
 
 
 def check_structure(name: str, model: nn.Module) -> None:
     """Check that ``model`` is nested finitely, and describes its modules consistently.
 
-    ``name`` is what the user calls the model, whose own methods may raise any exception.
+    ``name`` is the user's name for the model. The model's own methods may raise any exception.
 
     Raises:
         ModelError: a module contains itself, modules are nested too deep, or ``named_modules``

@@ -1,4 +1,4 @@
-"""A task of models: what every task answers, and how it turns pictures into pixels."""
+"""A task of models: the questions that every task answers, and the step from picture to pixels."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
     from hookcli.records.rows import TaskWord
 
-    Pictures: TypeAlias = Sequence[Image.Image]  # one, or the frames of a clip, or those of a pair
+    Pictures: TypeAlias = Sequence[Image.Image]  # one picture, a clip's frames, or a pair
     Predictions: TypeAlias = list[tuple[Prediction, ...]]  # of each image of a batch
     Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
 
 COLOURS = 3
 # In units of the short side. Resizing a longer picture could fill the memory. If the transform
-# crops, the picture's middle is cut out first, which shifts it by less than a pixel; a picture that
-# would be shown as a whole is refused.
+# crops, hookcli first cuts out the picture's middle, which shifts it by less than a pixel; if it
+# does not crop, hookcli refuses the picture.
 _LONGEST = 100
 _HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
 
 
 class Task:
-    """A task of models. Its own answers are those for models of one picture of a fixed size.
+    """A task of models. This class itself answers for models of one picture of a fixed size.
 
     Attributes:
         word: the task's name in manifests and ``hookcli models``.
@@ -48,10 +48,10 @@ class Task:
         takes_any_size: the model is made for pictures of any size.
         shares_forward: several images may share a forward pass; the leading axis of the model's
             tensors counts them.
-        keeps_pictures: hookcli keeps the pictures until it needs their pixels, which take more
-            memory.
+        keeps_pictures: hookcli keeps the pictures until it needs their pixels, since pixels take
+            more memory.
         needs_values: the shapes inside the model depend on the values of its weights.
-        is_faster_channels_last: 2-D convolutions of its networks are faster in that memory format.
+        is_faster_channels_last: 2-D convolutions of its networks are faster with channels last.
     """
 
     word: TaskWord
@@ -68,12 +68,13 @@ class Task:
     # What a model is given
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preprocessing of a model, with the changes that ``request`` asks for.
+        """Return the preprocessing of a model, with the changes of ``request``.
 
-        A ViT specifies its size. A detection model resizes by itself, and is changed.
+        A ViT specifies its size. This changes a detection model itself, because such a model
+        resizes its pictures.
 
         Raises:
-            RequestError: a change was asked for that does not apply to this task.
+            RequestError: the request has a change that does not apply to this task.
         """
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
@@ -81,7 +82,7 @@ class Task:
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
         """Return the pixels of one input, without a leading axis.
 
-        ``size`` is the side that was asked for, if the network accepts pictures of any size.
+        ``size`` is the requested side, if the network accepts pictures of any size.
         """
         pixels: Tensor = transform(pictures[0])
         return pixels
@@ -94,9 +95,9 @@ class Task:
         return torch.stack([pixels] * times, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Return in words what the task makes of ``count`` pictures before the transform.
+        """Describe in words what the task does to ``count`` pictures before the transform.
 
-        Empty if the task leaves them unchanged. ``pictures`` may be some of them, or none.
+        The text is empty if the task leaves them unchanged. ``pictures`` may be a part of them.
         """
         return ""
 
@@ -120,7 +121,7 @@ class Task:
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return each colour's mean, which the model subtracts, and its divisor."""
+        """Return each colour's mean, which the model subtracts, and its standard deviation."""
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
                 return [float(v) for v in step.mean], [float(v) for v in step.std]
@@ -129,7 +130,7 @@ class Task:
     # What it returns
 
     def find(self, output: object) -> Any:
-        """Return what the task reads of an output, an item per image; None for another form."""
+        """Return the part of an output that the task reads, one item per image; None if unknown."""
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str]) -> Predictions:
@@ -155,11 +156,11 @@ class Task:
 class FixedSize:
     """The only size of pixels that a network accepts.
 
-    Which networks have one was determined by running all of torchvision's on the meta device.
+    It was determined by running all of torchvision's networks on the meta device.
 
     Attributes:
         step: the network's convolutions round each side up to a multiple of this many pixels, so
-            slightly smaller pixels are accepted too.
+            it also accepts slightly smaller pixels.
     """
 
     height: int
@@ -175,7 +176,7 @@ class FixedSize:
 def find_fixed_size(module: nn.Module) -> FixedSize | None:
     """Return the only size that a network accepts.
 
-    None where it accepts several sizes, or where that is not known.
+    It is None if the network accepts several sizes, or if its size is unknown.
     """
     if isinstance(module, torchvision.models.VisionTransformer):
         return FixedSize(module.image_size, module.image_size)
@@ -185,7 +186,7 @@ def find_fixed_size(module: nn.Module) -> FixedSize | None:
     if isinstance(module, torchvision.models.video.MViT):
         (height, width), step = module.pos_encoding.spatial_size, module.conv_proj.stride[-1]
         return FixedSize(height * step, width * step, step)
-    patches = ask(module, "patch_embed")  # timm's transformers have one
+    patches = ask(module, "patch_embed")  # an attribute of timm's transformers
     size = ask(patches, "img_size")
     if ask(patches, "strict_img_size") is True and isinstance(size, tuple):
         return FixedSize(*size)
@@ -200,8 +201,8 @@ class Preprocessing:
         transform: torchvision's or timm's own transform, with the user's changes.
         crop: the height and width that a cropping transform produces; None if the transform keeps
             the whole picture.
-        size: the side that was asked for, if the network accepts pictures of any size.
-        channels: the number of channels that the network accepts; None if it is not known, as for
+        size: the requested side, if the network accepts pictures of any size.
+        channels: the number of channels that the network accepts; None if it is unknown, as for
             models of the user's own.
         fixed: the only size that the network accepts; None if it accepts several.
         grey: the network takes pictures of one channel, the brightness.
@@ -231,7 +232,7 @@ class Preprocessing:
         return (1, *shape)
 
     def refuse(self, picture: Image.Image) -> str:
-        """Return why this network cannot be given ``picture``; empty if it can."""
+        """Return why this network cannot take ``picture``; empty if it can."""
         if self.crop is None and _is_long(picture):
             return f"is {picture.width} by {picture.height} pixels, too thin for this network"
         return ""
@@ -257,7 +258,7 @@ class Preprocessing:
         (3, T, H, W); for optical flow a pair (2, 3, H, W).
 
         Args:
-            pictures: upright RGB pictures: one, or the frames of a clip, or the two of a pair.
+            pictures: upright RGB pictures: one picture, the frames of a clip, or the two of a pair.
         """
         pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
         if self.grey:
@@ -265,7 +266,7 @@ class Preprocessing:
         return self.task.to_pixels(pictures, self.transform, self.size)
 
     def describe(self, pictures: Pictures, count: int) -> str:
-        """Return what the image was turned into before the transform; empty if it was not changed.
+        """Return how the image was changed before the transform; empty if it was not.
 
         Args:
             pictures: the pictures that ``to_pixels`` takes; none for pixels that are used
@@ -281,7 +282,7 @@ class Preprocessing:
 def _crop_long(picture: Image.Image) -> Image.Image:
     """Return the middle of a very long picture, and any other picture unchanged.
 
-    A transform that crops would leave no more than the middle of it.
+    A transform that crops would keep no more than the middle anyway.
     """
     if not _is_long(picture):
         return picture

@@ -1,6 +1,6 @@
-"""The tasks of models: what they take, what their layers see, and what they return.
+"""The tasks of models: their inputs, the layers' inputs, and their outputs.
 
-What a model returned is read by the first task that knows its form.
+The first task that knows the form of a model's output reads it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from hookcli.records.rows import TaskWord
 
 _TOP = 5
-_STEP = 8  # RAFT halves three times
-_LEAST, _MOST = 128, 960  # its correlation volume is large
+_STEP = 8  # RAFT halves its input three times
+_LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
 
 
 class Classification(Task):
-    """Models that name what is on a picture; they return rows of logits."""
+    """Models that name the content of a picture; they return rows of logits."""
 
     word: TaskWord = "classification"
     is_faster_channels_last = True
@@ -45,7 +45,8 @@ class Classification(Task):
     def find(self, output: object) -> Tensor | None:
         """Return the logits (N, classes).
 
-        They are the output, or are named so in a tuple, as Inception returns one in training mode.
+        They are the output itself, or a field of that name in a tuple, as from Inception in
+        training mode.
         """
         if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
             output = getattr(output, "logits", None)
@@ -63,7 +64,7 @@ class Classification(Task):
         ]
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the target's logit, its softmax, or the cross-entropy with it as the truth."""
+        """Return the target's logit, its probability, or its cross-entropy as the true class."""
         index = int(found[0].argmax()) if target is None else target
         return _score_logits(found, kind, index), index, kind
 
@@ -76,7 +77,7 @@ class Quantized(Classification):
 
 
 class Video(Classification):
-    """Models that name what happens in a clip of frames."""
+    """Models that name the action in a clip of frames."""
 
     word = "video"
     frames = CLIP_FRAMES
@@ -102,7 +103,7 @@ class Video(Classification):
 
 
 class Segmentation(Task):
-    """Models that name what each pixel belongs to; they return logits for each of them."""
+    """Models that name the class of each pixel; they return logits for every pixel."""
 
     word = "segmentation"
     nominal = (520, 520)
@@ -122,7 +123,7 @@ class Segmentation(Task):
     def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
         """Return the classes that cover most of each image.
 
-        A class's share is the fraction of the pixels whose highest logit is that class's.
+        A class's share is the fraction of pixels for which it has the highest logit.
         """
         predictions = []
         for logits in found.detach():
@@ -139,14 +140,14 @@ class Segmentation(Task):
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
         """Return the mean of the target's score over all pixels.
 
-        The predicted target covers most pixels.
+        The predicted target is the class that covers most pixels.
         """
         index = int(_find_shares(found[0]).argmax()) if target is None else target
         return _score_logits(found[0].flatten(1).T, kind, index), index, f"mean {kind}"
 
 
 def _find_shares(logits: Tensor) -> Tensor:
-    """Return the share of the pixels that each class wins, for logits (classes, H, W)."""
+    """Return the share of the pixels that each class covers, for logits (classes, H, W)."""
     classes = logits.argmax(0).flatten().cpu()
     return classes.bincount(minlength=len(logits)).double() / classes.numel()
 
@@ -169,11 +170,11 @@ class _Resizer(Protocol):
     max_size: int
 
     def __call__(self, images: list[Tensor], /) -> tuple[Any, object]:
-        """Return an ``ImageList``, the batch that the network is given, and its targets."""
+        """Return an ``ImageList``, the batch for the network, and its targets."""
 
 
 class Detection(Task):
-    """Models that find objects, or the keypoints of people, and resize pictures by themselves."""
+    """Models that find objects, or the keypoints of people, and resize the pictures themselves."""
 
     word = "detection"
     nominal = (480, 640)
@@ -183,7 +184,7 @@ class Detection(Task):
     needs_values = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preset, and change the transform inside the model, which does the rest."""
+        """Return the preset, and change the model's own transform, which does the resizing."""
         inside = _resizer_of(module)
         if request.resize is not None or request.interpolation is not None:
             raise RequestError(
@@ -202,7 +203,7 @@ class Detection(Task):
         return (list(pixels),)
 
     def check_mode(self, name: str, module: nn.Module) -> None:
-        """Refuse the training mode, in which a model computes its losses."""
+        """Refuse the training mode, in which the model computes its losses."""
         if module.training:
             raise RequestError(
                 f"{name} needs labelled boxes in training mode, to compute its losses",
@@ -210,9 +211,9 @@ class Detection(Task):
             )
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the batch that the model makes: normalised, resized and padded.
+        """Return the batch that the model makes: normalized, resized and padded.
 
-        A picture of it shows the padding, so that feature maps align with it.
+        A picture of this batch shows the padding, so that feature maps align with it.
         """
         device = next(module.parameters()).device
         with torch.inference_mode():
@@ -223,7 +224,7 @@ class Detection(Task):
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return what the transform inside the model does."""
+        """Return the mean and standard deviation of the model's own transform."""
         inside = _resizer_of(module)
         return inside.image_mean, inside.image_std
 
@@ -292,7 +293,7 @@ def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
 
 
 class OpticalFlow(Task):
-    """Models that follow what moves from one picture to the next; they return a flow per step."""
+    """Models that follow motion from one picture to the next; they return a flow per step."""
 
     word = "optical_flow"
     nominal = (368, 496)
@@ -312,7 +313,7 @@ class OpticalFlow(Task):
         return Preprocessing(self, make(), size=request.size)
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return a pair (2, C, H, W); one picture is used twice."""
+        """Return a pair (2, C, H, W); a single picture is used twice."""
         sides = _find_sides(pictures[0], size)
         pair = [picture.resize(sides) for picture in (*pictures, *pictures)[:2]]
         return torch.stack(transform(*pair))
@@ -333,18 +334,18 @@ class OpticalFlow(Task):
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return what the preset does, which has no attributes that say so."""
+        """Return the preset's normalization; the preset has no attributes for it."""
         return [0.5] * 3, [0.5] * 3
 
     def find(self, output: object) -> Tensor | None:
-        """Return the last of the flows (N, 2, H, W) that a model refines."""
+        """Return the last flow (N, 2, H, W), the most refined one."""
         if isinstance(output, list) and output and all(map(_is_flow, output)):
             last: Tensor = output[-1]
             return last
         return None
 
     def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
-        """Return how far pixels move."""
+        """Return how far the pixels move."""
         lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
         return [
             (
@@ -366,7 +367,7 @@ class OpticalFlow(Task):
 def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
     """Return width and height for an optical flow model: multiples of 8, and at least 128.
 
-    No side is longer than 960 unless ``short``, the length of the short side, asks for it.
+    No side exceeds 960 unless ``short``, the requested length of the short side, demands it.
     """
     scale = short / min(picture.size) if short else min(1.0, _MOST / max(picture.size))
     width, height = (
@@ -391,14 +392,14 @@ TASKS: tuple[Task, ...] = (
 
 
 def find_task(package: str) -> Task:
-    """Return the task of the models in a package of torchvision's, such as ``….detection.ssd``."""
+    """Return the task of the models in a torchvision package, such as ``….detection.ssd``."""
     return next((task for task in TASKS if f".{task.word}." in package), CLASSIFICATION)
 
 
 def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
-    """Return the predictions for each image of a batch; [] for an output whose form is not known.
+    """Return the predictions for each image of a batch; [] for an output of unknown form.
 
-    Classes are numbered where ``categories``, their names by index, do not fit.
+    Classes appear as numbers if ``categories``, their names by index, do not fit.
     """
     for task in TASKS:
         if (found := task.find(output)) is not None:
@@ -407,16 +408,16 @@ def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Pr
 
 
 def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
-    """Return, for each image of a batch, that the model returned features (``find_features``)."""
+    """Return a prediction for each image which says that the model returned features."""
     count = features.shape[2 if features.dim() == 3 else 1]
     return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return what can be the features of a model without a classifier.
+    """Return the part of an output that may be the features of a model without a classifier.
 
-    They are (N, F), and of a model of transformers also (N, tokens, F) or (N, F, H, W). None if the
-    output is not of this form.
+    They are (N, F), and from a model of transformers also (N, tokens, F) or (N, F, H, W). None if
+    the output has a different form.
     """
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None
@@ -429,13 +430,13 @@ def find_features(output: object) -> Tensor | None:
     return None
 
 
-# What they share in reading outputs
+# Shared by the tasks in reading outputs
 
 
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
     """Return whether ``value`` is a dense tensor of floats with values and this many axes.
 
-    Sparse, quantized and complex tensors have no form that is known here.
+    No task reads sparse, quantized or complex tensors.
     """
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
         return False
@@ -454,9 +455,9 @@ def _name_classes(
     indices: Sequence[int],
     categories: Sequence[str],
 ) -> tuple[Prediction, ...]:
-    """Return classes with their values, which are computed from the logits (classes, …).
+    """Return classes with their values, computed from the logits (classes, …).
 
-    There is no prediction if any of these is not finite.
+    If any value is not finite, there is no prediction.
     """
     if not logits.isfinite().all():
         return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
@@ -468,7 +469,7 @@ def _name_classes(
 
 
 def _find_top(values: Tensor) -> list[int]:
-    """Return the indices of the largest values in descending order; of equal ones the first."""
+    """Return the indices of the largest values in descending order; in a tie, the first index."""
     order: list[int] = values.argsort(descending=True, stable=True)[:_TOP].tolist()
     return order
 

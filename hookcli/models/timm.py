@@ -1,4 +1,4 @@
-"""Models of timm, if it is installed: built, loaded and preprocessed as timm does it."""
+"""Models of timm, if it is installed: built, loaded and preprocessed in timm's own way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Timm(Source):
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return what to type if a model was named as on the hub, or without ``timm:``."""
+        """Return what to type if the user wrote a model's hub name, or left out ``timm:``."""
         if on_hub := _ON_HUB.fullmatch(name):
             return RequestError(f"no model is called {name!r}", f"timm:{on_hub[1]}")
         if "/" in name or ":" in name or not _is_timm_name(name):
@@ -85,7 +85,7 @@ class Timm(Source):
         return tuple(names.index_to_description(index) for index in range(names.num_classes()))
 
     def pin(self, loaded: str) -> str:
-        """Return the name of the weights that belong to a name of timm."""
+        """Return the full name of timm's weights."""
         return "pretrained"
 
     def count_channels(self, request: ModelRequest) -> int | None:
@@ -101,7 +101,7 @@ class Timm(Source):
         if request.size is not None:
             config["input_size"] = (config["input_size"][0], request.size, request.size)
         if request.resize is not None:
-            # Half a pixel is added since timm divides by this and rounds down.
+            # Half a pixel is added because timm divides by this and rounds down.
             config["crop_pct"] = config["input_size"][1] / (request.resize + 0.5)
         for key in ("mean", "std", "interpolation"):
             if getattr(request, key) is not None:

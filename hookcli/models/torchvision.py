@@ -1,4 +1,4 @@
-"""Models of torchvision, by their names there, and what the metadata of their weights says."""
+"""Models of torchvision, by their names there, and the metadata of their weights."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WeightsEnum(Protocol):
     DEFAULT: WeightsMember
     __members__: Mapping[str, WeightsMember]
 
-    def __iter__(self) -> Iterator[WeightsMember]: ...  # an alias such as DEFAULT is not repeated
+    def __iter__(self) -> Iterator[WeightsMember]: ...  # skips aliases such as DEFAULT
 
     def __getitem__(self, name: str) -> WeightsMember: ...
 
@@ -71,7 +71,7 @@ class Torchvision(Source):
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
-        """Return what the metadata of the weights says."""
+        """Return the facts in the metadata of the weights."""
         weights = find_weights(name)
         default = weights.DEFAULT
         members = [default, *(member for member in weights if member is not default)]
@@ -88,7 +88,7 @@ class Torchvision(Source):
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return what to type if a builder was named by its place in torchvision."""
+        """Return what to type if the user named a builder by its path in torchvision."""
         package, _, short = name.rpartition(".")
         if package != "torchvision.models" or short not in cls.list_names():
             return None
@@ -100,11 +100,11 @@ class Torchvision(Source):
 
     @property
     def task(self) -> Task:
-        """The task that the package of the builder is for."""
+        """The task of the builder's package."""
         return find_task(find_builder(self.name).__module__)
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
-        """Return the size of a network that is built for one."""
+        """Return the size of a network that is built for one size."""
         package = find_builder(self.name).__module__
         if request.size is None:
             return {}
@@ -141,7 +141,7 @@ class Torchvision(Source):
         )
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        """Return that another number of classes was asked for than the weights have."""
+        """Return that the weights have a different number of classes from the request."""
         classes = len(self.list_categories())
         if not classes or dict(request.arguments).get("num_classes", str(classes)) == str(classes):
             return ""

@@ -1,4 +1,4 @@
-"""The only import of torchvision in hookcli, so that it is always imported the quick way."""
+"""The only import of torchvision in hookcli, which keeps torch's compiler out of it."""
 
 from __future__ import annotations
 

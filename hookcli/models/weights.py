@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Build the model with the weights that were asked for.
+    """Build the model with the requested weights.
 
     Raises:
         RequestError: the builder refuses an argument.
-        WeightsError: weights that were asked for by name cannot be loaded.
+        WeightsError: weights that the user named cannot be loaded.
         ModelError: the user's own code raised an exception.
     """
     if request.weights == "random":
@@ -41,10 +41,10 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return the request for the very weights that were loaded, for another process to load too.
+    """Return a request that makes another process load the same weights.
 
-    ``auto`` and ``pretrained`` may mean something else there. ``loaded`` is the name of the weights
-    that were loaded, as in ``ModelWithWeights.name``.
+    There, ``auto`` and ``pretrained`` may mean different weights. ``loaded`` is the name of the
+    loaded weights, as in ``ModelWithWeights.name``.
     """
     if request.weights not in ("auto", "pretrained"):
         return request
@@ -55,7 +55,7 @@ def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequ
 def _trained_or_random(source: Source, request: ModelRequest) -> ModelWithWeights:
     """Return the model with its trained weights, or with random ones.
 
-    They are random if the trained ones are unavailable or do not fit what was asked for.
+    They are random if the trained weights are unavailable or do not fit the request.
     """
     why = source.explain_untrained(request)
     if not why:

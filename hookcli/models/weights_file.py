@@ -1,8 +1,8 @@
 """The content of a weights file, read without running any code in it.
 
 Such files come from strangers. A tensor in them may claim to be larger than the file, have no
-values, or be of a kind that a model's parameters are not. All of this is refused before a model is
-built.
+values, or be of a kind that no model parameter has. hookcli refuses all of these before it builds
+a model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from torch.types import Storage
 
-# What torch raises if a file is damaged or malicious
+# The exceptions that torch raises for a damaged or malicious file
 UNREADABLE = (
     *DAMAGED,
     pickle.UnpicklingError,
@@ -54,7 +54,7 @@ _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"  # the format before torch 1.6
 _MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
 _MOST_VERSION = 2**31
-_LONGEST = 120  # characters of a name, or of a description with a name, in a message
+_LONGEST = 120  # characters in a message for a name, or for a description with a name
 _SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
 
 
@@ -65,8 +65,8 @@ class WeightsFile:
     Attributes:
         tensors: the tensors by key: dense, on the CPU, and none larger than the memory behind it.
         versions: the versions of the saved modules, by module path; empty if the file has none.
-        note: which of several sets of weights these are, or what of the file was left out; empty
-            if it is all that the file holds.
+        note: names the chosen set of weights, or what was left out of the file; empty if these are
+            all of the file's weights.
     """
 
     tensors: dict[str, Tensor]
@@ -78,7 +78,7 @@ def read_weights_file(file: Path) -> WeightsFile:
     """Return the unwrapped state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file.
 
     Raises:
-        WeightsError: the file cannot be read, has no tensors or has tensors that no model has, or
+        WeightsError: the file cannot be read, has no tensors, has tensors that no model has, or
             would have to be unpickled.
     """
     try:
@@ -100,9 +100,9 @@ def read_weights_file(file: Path) -> WeightsFile:
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
-    """Load what torch or safetensors saved, from the open file.
+    """Load the content that torch or safetensors saved, from the open file.
 
-    Its name is not used, since it may mean a different file by now.
+    The file's name is not used, since it may refer to a different file by now.
     """
     if file.suffix == ".safetensors":
         return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
@@ -121,7 +121,7 @@ def _load(file: Path, stream: BufferedReader) -> object:
 def _load_archive(file: Path, stream: BufferedReader) -> object:
     """Load an archive in which every storage has a member of its own size.
 
-    Some versions of torch (2.6 to 2.9 at least) take what is missing from the memory behind it.
+    If bytes are missing, some versions of torch (at least 2.6 to 2.9) read the memory behind them.
     """
     members = _list_members(file, stream)
     storages: Counter[int] = Counter()
@@ -139,10 +139,10 @@ def _load_archive(file: Path, stream: BufferedReader) -> object:
 
 
 def _list_members(file: Path, stream: BufferedReader) -> Counter[int]:
-    """Return how many members of an archive have which size, in bytes.
+    """Return how many members of an archive have each size, in bytes.
 
     Raises:
-        WeightsError: they are larger than the archive: compressed, or stored once for many.
+        WeightsError: the members are larger than the archive: compressed, or one member for many.
     """
     with zipfile.ZipFile(stream) as archive:
         members = [member.file_size for member in archive.infolist()]
@@ -157,7 +157,7 @@ def _list_members(file: Path, stream: BufferedReader) -> Counter[int]:
 
 
 def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
-    if "Unsupported operand" in str(error):  # the pickle protocol is not torch.save's
+    if "Unsupported operand" in str(error):  # a different pickle protocol from torch.save's
         return WeightsError(
             f"cannot read the weights {file}: damaged, or in a form that cannot be read safely",
             _SAVE_WEIGHTS,
@@ -185,9 +185,9 @@ def _save_hint(file: Path, kind: FileKind) -> str:
 
 
 def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
-    """Return the state dict in what was saved, and a note which one it is if there are several.
+    """Return the state dict in the saved content, and a note which one it is if there are several.
 
-    Methods are called on ``dict`` itself, since an ordered dict from a file may have attributes
+    This calls the methods of ``dict`` itself, since an ordered dict from a file may have attributes
     that hide its methods.
     """
     note = ""
@@ -208,7 +208,7 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
 
 def _unwrap_other(file: Path, content: object) -> object:
-    """Return the one state dict in a dict without tensors, whatever its key is."""
+    """Return the only state dict in a dict without tensors, whatever its key is."""
     if not isinstance(content, dict):
         return content
     inner = {key: each for key, each in dict.items(content) if isinstance(each, dict)}
@@ -248,7 +248,7 @@ def _bare_names(state: dict[object, object]) -> set[str]:
 
 
 def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
-    """Return the tensors of a state dict, without any attributes that the file has put on them."""
+    """Return the tensors of a state dict, without any attributes that the file added to them."""
     tensors: dict[str, Tensor] = {}
     for key, value in dict.items(state):
         if not isinstance(value, Tensor):
@@ -266,7 +266,7 @@ def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
 
 
 def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
-    """Refuse a tensor that is not an array of values in the memory that it refers to."""
+    """Refuse a tensor that is not an array of values within its own memory."""
     layout = "" if type(tensor) in (Tensor, nn.Parameter) else type(tensor).__name__
     if not layout and tensor.is_quantized:
         raise WeightsError(

@@ -1,20 +1,21 @@
-"""Torch's compiler and triton, kept from being loaded where nothing is compiled.
+"""Keeping torch's compiler and triton from being loaded where nothing is compiled.
 
 Importing ``torch._dynamo`` also imports ``torch._inductor``, sympy and triton, and takes 1 to 1.5
-seconds. Four things that hookcli does would load a part of this without compiling anything:
+seconds. Four steps of hookcli would load a part of this without compiling anything:
 
 * ``import torchvision``: as of 0.29, ``ops/roi_align.py`` imports ``is_compile_supported`` from
-  ``torch._dynamo.utils`` at its top. It calls the function only where boxes are pooled on a GPU by
-  deterministic algorithms, or where torchvision has no compiled operators.
-* Operators on the meta device: many are Python functions that ``torch._compile._disable_dynamo``
-  has wrapped, which imports ``torch._dynamo`` at the first call to declare them not compilable.
+  ``torch._dynamo.utils`` at its top. It calls the function only when it pools boxes on a GPU with
+  deterministic algorithms, or when torchvision has no compiled operators.
+* Operators on the meta device: many are Python functions inside the wrapper
+  ``torch._compile._disable_dynamo``. At the first call, it imports ``torch._dynamo`` to declare
+  them not compilable.
 * ``import timm``: as of 1.0.31 it declares a function not compilable.
 * ``import torch.utils.flop_counter``: as of torch 2.15 it imports the class of triton's kernels,
-  which may have formulas, too.
+  because these may have formulas, too.
 
-In the meantime a stand-in for the module is in ``sys.modules``. It has the one name that is
-needed. If any other name is asked for, the real module is imported, takes the stand-in's place, and
-provides it. Nothing of the stand-in is left afterwards.
+During these steps, ``sys.modules`` has a stand-in for the module, with the only name that the step
+needs. If code asks for any other name, the real module is imported, takes the stand-in's place, and
+provides the name. Afterwards the stand-in is gone.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def importing_flop_counter() -> AbstractContextManager[None]:
 
 
 def call_without_compiler(function: Callable[[], T]) -> T:
-    """Call a function that may declare others not compilable, and return what it returns.
+    """Call a function that may declare others not compilable, and return its result.
 
     These declarations have no effect: a compiler that is loaded later may compile the functions.
     If ``function`` imports a module inside ``torch._dynamo``, it is called again with the compiler.
@@ -93,14 +94,14 @@ class _KernelType(type):
 
 
 class _Kernel(metaclass=_KernelType):
-    """Stands for the class of triton's kernels, and has its instances once triton is loaded."""
+    """Replaces the class of triton's kernels; once triton is loaded, it has the same instances."""
 
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
     """Return a ``with`` block in which a module with the names ``offered`` replaces ``module``.
 
-    If the package of the module is loaded already, nothing is changed.
+    If the module's package is loaded already, nothing changes.
     """
     if _package_of(module) in sys.modules:
         yield
@@ -118,7 +119,7 @@ def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """Stands in for a module until a name is asked for that it does not have."""
+    """Replaces a module until code asks for a name that it does not have."""
 
     def leave(self) -> None:
         """Remove the stand-in from ``sys.modules`` if it is still there."""
@@ -127,7 +128,7 @@ class _StandIn(ModuleType):
 
     def __getattr__(self, name: str) -> object:
         """Return an attribute of the real module, which takes the stand-in's place."""
-        if name.startswith("__"):  # the import system can do without these
+        if name.startswith("__"):  # the import system does not need these
             raise AttributeError(name)
         self.leave()
         value: object = getattr(import_module(self.__name__), name)
@@ -135,7 +136,7 @@ class _StandIn(ModuleType):
 
 
 class _StandInRemover:
-    """A finder of modules that only removes the stand-in when the real package is loaded."""
+    """A module finder that only removes the stand-in when the real package is loaded."""
 
     def __init__(self, stand_in: _StandIn) -> None:
         self._stand_in = stand_in

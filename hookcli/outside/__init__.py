@@ -1,1 +1,1 @@
-"""Text, files, names and code that come from outside of hookcli, and what is put out to it."""
+"""Text, files, names and code from outside of hookcli, and output to other programs."""

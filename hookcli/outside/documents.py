@@ -1,10 +1,10 @@
 """Documents as typed values: decoded when they are read back, and described by a JSON Schema.
 
-msgspec decodes JSON against the type of a document, so a file that is damaged, or that hookcli did
-not write, is refused in one place, before anything is computed from it. Unknown fields are ignored:
-a later version may write more of them. The JSON Schema is made from the same types and from the
-texts under ``Attributes`` in their docstrings; a text that several documents share is said by the
-type of the field. The schema is closed to fields that this version does not write.
+msgspec decodes JSON by the type of a document. A file that is damaged, or that hookcli did not
+write, is therefore rejected in one place, before anything is computed from it. Unknown fields are
+ignored, since a later version may write more of them. The JSON Schema is made from the same types,
+and from the texts under ``Attributes`` in their docstrings; if several documents share a text, the
+type of the field has it. The schema does not allow fields that this version does not write.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1  # the one that is written, and the newest that is read
+SCHEMA_VERSION = 1  # the version that hookcli writes, and the newest that it reads
 MOST_BYTES = 1 << 30  # of one JSON file; report.json of 100,000 images has about 300 MB
 
-# The texts of msgspec's errors: what is wrong, and where.
+# The texts of msgspec's errors: the problem, and its place.
 _REASON = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?")
 _ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)  # of a docstring
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 MOST_VALUES = 2**62  # no tensor has more
-PARTS = "#/$defs/"  # where a schema refers to
+PARTS = "#/$defs/"  # the target of a schema's references
 LEFT_OUT = MappingProxyType({"left out": True})
 """The metadata of a field that is left out of JSON if it is empty."""
 
 
 def keywords(**values: object) -> Meta:
-    """Return what a schema says about the values that are written.
+    """Return schema keywords for the values that hookcli writes.
 
-    They are not checked when they are read: files of other versions may have more of them.
+    Reading does not check them: files of other versions may have more values.
     """
     return Meta(extra_json_schema=values)
 
 
 def at_least(parts: int) -> Meta:
-    """Return the check, when they are read, that a list or an object has so many parts."""
+    """Return a check, made when reading, that a list or an object has at least so many parts."""
     return Meta(min_length=parts)
 
 
@@ -74,16 +74,16 @@ Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Distance: TypeAlias = Annotated[float, keywords(minimum=0)]
 Sha256: TypeAlias = Annotated[str, keywords(pattern="^([0-9a-f]{64})?$")]
 Scalar: TypeAlias = str | float | bool | None
-# The name of a picture that a run wrote, which leads to no place outside of the run folder.
+# The name of a picture that a run wrote; it cannot lead out of the run folder.
 _IN_FOLDER = r"[\w-][\w.#-]*(/[\w-][\w.#-]*)*"
 FileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^{_IN_FOLDER}\Z")]
 Colour: TypeAlias = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$")]
 NoFileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^({_IN_FOLDER})?\Z")]  # or empty
-_MOST_LEVELS = 64  # of a document; those that hookcli writes have less than ten
+_MOST_LEVELS = 64  # of a document; hookcli writes fewer than ten
 
 
 class DamagedError(ValueError):
-    """A file is not what hookcli writes; the text says where and why."""
+    """A file is not a valid file of hookcli; the text says where and why."""
 
 
 class LaterVersionError(DamagedError):
@@ -108,7 +108,7 @@ def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, object], T]:
     """Decode a JSON object; return it as it is, and as a value of ``kind``.
 
     Raises:
-        LaterVersionError: the ``schema_version`` is not known yet.
+        LaterVersionError: this version does not know the ``schema_version`` yet.
         DamagedError: the data are not JSON, or not of this kind.
     """
     document = decode(data, dict[str, object])
@@ -140,7 +140,7 @@ def convert(document: object, kind: type[T]) -> T:
     """Convert decoded JSON to a value of ``kind``.
 
     Raises:
-        LaterVersionError: the ``schema_version`` is not known yet.
+        LaterVersionError: this version does not know the ``schema_version`` yet.
         DamagedError: the document is not of this kind.
     """
     if isinstance(document, dict):
@@ -159,14 +159,14 @@ def read_document(file: Path, kind: type[T]) -> T:
     """Read a JSON file as a value of ``kind``; the schema version is not checked.
 
     Raises:
-        OSError: the file cannot be read, or is no regular file.
+        OSError: the file cannot be read, or is not a regular file.
         DamagedError: the file is not JSON, or not of this kind.
     """
     return decode(read_regular(file, MOST_BYTES), kind)
 
 
 def _refuse_deep(document: object) -> None:
-    """Refuse lists and objects nested so deeply that a function that calls itself would fail."""
+    """Refuse lists and objects that are nested too deep for recursive functions."""
     level = [document]
     for _ in range(_MOST_LEVELS):
         level = [
@@ -208,7 +208,7 @@ def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
 
 
 def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
-    """Return the types of the values that the fields of a row have if they are not None."""
+    """Return the types of a row's values, by the names of their fields, for values except None."""
     found = {}
     for name, hint in get_type_hints(kind).items():
         types = get_args(hint)
@@ -218,9 +218,9 @@ def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
 
 
 def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
-    """Return the schemas of dataclasses, and of those that they hold, by the names of the classes.
+    """Return the schemas of dataclasses, and of the dataclasses in them, by class name.
 
-    Objects are closed to other fields. Every field is required that is not ``LEFT_OUT``.
+    Objects do not allow other fields. Every field is required unless it is ``LEFT_OUT``.
     """
     every = {kind.__name__: kind for each in kinds for kind in _list_types(each)}
     _, parts = msgspec.json.schema_components(every.values(), ref_template=f"{PARTS}{{name}}")
@@ -240,7 +240,7 @@ def _describe_type(kind: type[DataclassInstance], part: dict[str, Any]) -> dict[
     text, properties = _read_docstring(kind)[0], {}
     texts = {k: v for base in reversed(kind.__mro__) for k, v in _read_docstring(base)[1].items()}
     for each in list_fields(kind):
-        if each.flag is not None:  # of a request, whose options have a text
+        if each.flag is not None:  # a request's field, whose option has a text
             texts[each.name] = (
                 f"{each.flag.help.partition('  [')[0]} {texts.get(each.name, '')}".strip()
             )

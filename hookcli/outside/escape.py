@@ -20,7 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 def for_terminal(text: str) -> str:
     """Return ``text`` as one line, with control and formatting characters as visible escapes.
 
-    Characters that cannot be decoded are escaped too, and so is a leading ``::``, which the logs of
+    This also escapes characters that cannot be decoded, and a leading ``::``, which the logs of
     continuous integration take for a command.
     """
     shown = "".join(_visible(character) for character in text)
@@ -46,9 +46,9 @@ def for_markdown(text: str) -> str:
 
 
 def for_page(text: str) -> str:
-    """Return what ``reversible`` made of a name, in the form that a person sees.
+    """Return a name from ``reversible`` in the form that people see.
 
-    Control characters, and those that change the direction of writing, are visible escapes.
+    Control characters, and characters that change the direction of writing, are visible escapes.
     """
     name = unquote(text, errors="surrogateescape")
     if name.isascii() and name.isprintable():
@@ -57,7 +57,7 @@ def for_page(text: str) -> str:
 
 
 def for_shell(words: Sequence[str]) -> str:
-    """Return a command that produces the words, encoded by ``reversible``, in a shell."""
+    """Return a shell command that produces the words, which ``reversible`` has encoded."""
     return " ".join(_shell_word(unquote(word, errors="surrogateescape")) for word in words)
 
 
@@ -77,8 +77,8 @@ def reversible(text: str) -> str:
     """Return ``text`` with the bytes that are not UTF-8 (surrogates in Python) as ``%XX``.
 
     A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting restores every
-    name that a file can have. A surrogate that stands for no byte, which only the name of a module
-    can contain, is escaped like any other character.
+    possible file name. A surrogate that represents no byte, which only a module's name can contain,
+    is escaped like any other character.
     """
     if text.isascii() and "%" not in text:
         return text

@@ -32,15 +32,15 @@ class OutsideError(OSError):
 
 
 class NotRegularError(OSError):
-    """A name is that of a pipe, a device or a socket, which are never opened."""
+    """A name belongs to a pipe, a device or a socket, which hookcli never opens."""
 
 
 def open_regular(file: str | Path) -> BufferedReader:
     """Open a regular file for reading; links are followed.
 
-    A read from a pipe or a device could last for ever. The kind of the file is checked before it
-    is opened, so that a process that waits to write into a pipe is not disturbed, and again on the
-    open descriptor, which nobody can replace.
+    Reading from a pipe or a device could last forever. This checks the kind of the file before it
+    opens the file, so that a process that waits to write into a pipe is not disturbed, and again on
+    the open descriptor, which nobody can replace.
 
     Raises:
         NotRegularError: the file is a pipe, a device or a socket.
@@ -59,7 +59,7 @@ def open_regular(file: str | Path) -> BufferedReader:
 
 
 def read_regular(file: str | Path, most: int | None = None) -> bytes:
-    """Read the whole of a regular file of at most ``most`` bytes.
+    """Read a whole regular file of at most ``most`` bytes.
 
     Raises:
         OSError: the file cannot be opened, is not a regular file, or is larger.
@@ -82,7 +82,7 @@ def _check_regular(facts: os.stat_result, file: str | Path) -> None:
 def full_name(file: Path) -> Path:
     """Return the absolute path, which stays valid if other code changes the working directory.
 
-    If the working directory has been deleted, the path is returned as it is.
+    If the working directory has been deleted, this returns the path unchanged.
     """
     try:
         return file.absolute()
@@ -91,10 +91,10 @@ def full_name(file: Path) -> Path:
 
 
 def write_atomic(file: Path, data: bytes) -> Path:
-    """Write a file so that it is complete or not there at all; missing folders are created.
+    """Write a file completely or not at all; missing folders are created.
 
     Raises:
-        OutputError: the file cannot be written; nothing of it is left behind.
+        OutputError: the file cannot be written; no part of it remains.
     """
     with open_atomic(file) as stream:
         stream.write(data)
@@ -106,7 +106,7 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
     """Yield a stream whose content becomes ``file`` if the ``with`` block ends without an error.
 
     Raises:
-        OutputError: the file cannot be written; nothing of it is left behind.
+        OutputError: the file cannot be written; no part of it remains.
     """
     if _URL.match(str(file)):
         url = str(file).replace(":/", "://", 1)
@@ -150,7 +150,7 @@ def cannot_write(file: Place, error: OSError) -> OutputError:
 
 
 def not_ours_error(file: Place) -> OutputError:
-    """Return the error for an existing file that no run is known to have written."""
+    """Return the error for an existing file that was not written by a run."""
     return OutputError(
         f"{str(file)!r} was not written by a run, and this run would overwrite it",
         "choose another folder with `out`",

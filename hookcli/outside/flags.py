@@ -1,7 +1,7 @@
 """Options of the command line, each declared on the field of the request that it fills.
 
-A field with an option is ``Annotated[int, Flag("--tile PX", "Longest side of a channel.")]``.
-The command line, its checks, and the command that repeats a run are made from these fields.
+A field with an option is ``Annotated[int, Flag("--tile PX", "Longest side of a channel.")]``. The
+command line, its checks, and the command that repeats a run are made from these fields.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ class Flag:
     """An option or an argument of the command line.
 
     Attributes:
-        usage: the names, and the word that stands for the value in ``--help``: ``-o --out DIR``. A
-            name without dashes is that of an argument. A field that is True unless the option is
-            given has a name such as ``--no-recursive``.
-        help: what ``--help`` says.
-        at_least: the least number; None for any.
-        at_most: the largest number; None for any.
-        read: makes a value of a text and the option's name; None if the type of the field says how.
-        write: makes the text of a value again.
-        many: may be given several times; a value of the field is a tuple with one item for each.
+        usage: the names, and the word for the value in ``--help``: ``-o --out DIR``. A name without
+            dashes belongs to an argument. A field that is True unless the option is given has a
+            name such as ``--no-recursive``.
+        help: the text for ``--help``.
+        at_least: the smallest allowed number; None for any.
+        at_most: the largest allowed number; None for any.
+        read: makes a value from a text and the option's name; None if the field's type is enough.
+        write: turns the value back into a text.
+        many: the option may be given several times; the field's value is a tuple with one item for
+            each time.
         word: one of the words that ``read`` finds; the field is set if that word is given. Fields
             that share an option have a word each.
         none: an option and its text that mean None for this field.
         panel: the panel in ``--help`` if the docstring of the request names none.
-        late: it stands after the other options of its panel.
-        in_diff: hookcli diff says if two runs differ in it: what the layers return depends on it,
-            and only the command of a run tells its value.
-        always: the command that repeats a run has it even if it has its default value.
-        repeats: the command that repeats a run has it.
+        late: the option comes after the other options of its panel.
+        in_diff: hookcli diff reports a difference in this option: it affects the layers' outputs,
+            and only the command of a run records its value.
+        always: the command that repeats a run includes it even with its default value.
+        repeats: the command that repeats a run includes it.
     """
 
     usage: str
@@ -54,7 +55,7 @@ class Flag:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, such as ``-o`` and ``--out``; one without dashes for an argument."""
+        """The names, such as ``-o`` and ``--out``; an argument's name has no dashes."""
         words = self.usage.split()
         return tuple(each for each in words if each.startswith("-")) or (words[0],)
 
@@ -65,25 +66,25 @@ class Flag:
 
     @property
     def is_argument(self) -> bool:
-        """Whether it stands without a name."""
+        """Whether this is an argument, which has no name on the command line."""
         return not self.usage.startswith("-")
 
     @property
     def name(self) -> str:
-        """The long name, as messages have it."""
+        """The long name, for messages."""
         return self.names[-1]
 
     @property
     def parameter(self) -> str:
-        """The name as a name of Python."""
+        """The name as a Python identifier."""
         return self.name.partition("/")[0].strip("-").replace("-", "_")
 
     def is_none(self, given: Mapping[str, Any]) -> bool:
-        """Return whether what was given says that the field is None."""
+        """Return whether the given options mean None for the field."""
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
-        """Return the value of the field for what was given on the command line."""
+        """Return the value of the field for the words given on the command line."""
         if isinstance(given, bool):
             return given and not self.name.startswith("--no-")
         if self.read is None:
@@ -119,8 +120,8 @@ class Field:
 
     Attributes:
         kind: its type, without the option.
-        default: ``MISSING`` if there is none.
-        request: the class of its value if that is a request of its own; None for others.
+        default: the default value; ``MISSING`` if there is none.
+        request: the class of its value if the value is itself a request; None otherwise.
     """
 
     name: str
@@ -131,23 +132,23 @@ class Field:
 
     @property
     def is_required(self) -> bool:
-        """Whether the request cannot be made without a value."""
+        """Whether the request needs a value for this field."""
         return self.default is MISSING
 
     @property
     def parameter(self) -> str:
-        """The name of what fills the field on the command line: that of its option, or its own."""
+        """The name of the field's parameter on the command line: its option's name, or its own."""
         return self.name if self.flag is None else self.flag.parameter
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that the field may be; empty if its type lists none."""
+        """The words that the field accepts; empty if its type lists none."""
         kinds = (self.kind, *get_args(self.kind))
         return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
 
     @property
     def default_text(self) -> str:
-        """What the help of the option says about its default; empty for nothing."""
+        """The option's help about its default; empty for none."""
         if self.default in (None, (), "", MISSING) or isinstance(self.default, bool):
             return ""
         return f"  [default: {_write(self.default)}]"
@@ -155,7 +156,7 @@ class Field:
 
 @cache
 def list_fields(request: type) -> tuple[Field, ...]:
-    """Return the fields of the class of a request that can be given."""
+    """Return the fields of a request's class that can be given."""
     hints = get_type_hints(request, include_extras=True)
     given = (each for each in fields(request) if each.init)
     return tuple(read_field(each.name, hints[each.name], each.default) for each in given)
@@ -174,10 +175,10 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield each field with a flag, of a request and of those inside it, with its value.
+    """Yield each field with a flag, of a request and of the requests in it, with its value.
 
-    The name of a field is its path in the request: ``run.model.seed``. ``left_out`` are classes of
-    requests whose fields are left out.
+    The name of a field is its path in the request: ``run.model.seed``. Fields of the classes in
+    ``left_out`` are left out.
     """
     kind: Any = type(request)
     for field in list_fields(kind):
@@ -190,6 +191,6 @@ def list_values(
 
 
 def find_panel(request: type) -> str:
-    """Return what the first line of a request's docstring says before a colon; empty for none."""
+    """Return the panel: the part of a request docstring's first line before a colon, if any."""
     panel, colon, _ = (request.__doc__ or "").partition("\n")[0].partition(": ")
     return panel if colon else ""

@@ -1,9 +1,9 @@
 """Running code that is not hookcli's own, which may raise any exception or change the process.
 
-This module and ``passes/call`` alone catch every exception. An exception of foreign code becomes an
+Only this module and ``passes/call`` catch every exception. An exception of foreign code becomes an
 error of hookcli (``ForeignCode``) or does not matter (``Forgiveness``); Ctrl-C and a signal that
-ends the process pass through. Afterwards the process has its working directory and standard streams
-again, and no recursion limit that its stack cannot hold.
+ends the process pass through. Afterwards the process has its earlier working directory and standard
+streams again, and a recursion limit that its stack can hold.
 
 Standard library only.
 """
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 # Python 3.11 crashes with a segmentation fault if endless recursion reaches the end of the stack
-# before the limit. A stack of 8 MB ends at 30,000 calls of modules, properties or __getattr__, and
-# not yet at 8,000.
+# before the limit. A stack of 8 MB is full at 30,000 calls of modules, properties or __getattr__,
+# but not at 8,000.
 _DEEPEST = 8_000
 _STREAMS = (1, 2)
-ENDS = (KeyboardInterrupt, Termination)  # of the process; never taken for an error of foreign code
+ENDS = (KeyboardInterrupt, Termination)  # these end the process; they are never foreign errors
 _BUILT = "it runs when the model is built; try it in Python first"
 
 
 class Surroundings:
-    """A ``with`` block around foreign code, after which the process is in its former state.
+    """A ``with`` block around foreign code that restores the process when it ends.
 
-    That is the same working directory, the same ``sys.stdout`` and ``sys.stderr``, and an open file
-    under their numbers, which would otherwise be given to the next file that is opened.
+    It restores the working directory, ``sys.stdout`` and ``sys.stderr``. It also makes sure that
+    their descriptor numbers are open, because the next opened file would otherwise get them.
 
     A block that is entered again starts in the directory that the code chose: a file may call
     ``os.chdir`` when it is imported, and its factory may read files from there.
@@ -62,10 +62,10 @@ class Surroundings:
 
 
 class Forgiveness:
-    """A ``with`` block around one question to a foreign object, which need not have an answer.
+    """A ``with`` block around one question to a foreign object that may have no answer.
 
-    Whatever the object raises ends the block and goes no further, ``sys.exit()`` included. The
-    block holds the question alone, since it would hide a mistake of hookcli too.
+    Any exception of the object ends the block and goes no further, including ``sys.exit()``. Keep
+    only the question inside the block, since it would also hide a mistake of hookcli.
     """
 
     def __enter__(self) -> None:
@@ -80,14 +80,14 @@ class Forgiveness:
 class ForeignCode:
     """A ``with`` block around foreign code: any exception in it becomes a ModelError.
 
-    That includes ``sys.exit()``. Errors of hookcli pass through unchanged. The process is restored
-    (``Surroundings``), and a recursion limit beyond what its stack can hold is lowered.
+    That includes ``sys.exit()``. Errors of hookcli pass through unchanged. The block restores the
+    process (``Surroundings``), and lowers a recursion limit that is too high for the stack.
     """
 
     def __init__(
         self, what: str, surroundings: Surroundings | None = None, hint: str = _BUILT
     ) -> None:
-        """Prepare the block; ``what`` begins the message, other blocks may share surroundings."""
+        """``what`` begins the message; several blocks may share their surroundings."""
         self._what, self._hint = what, hint
         self._surroundings = surroundings or Surroundings()
         self._limit = 0
@@ -114,7 +114,7 @@ class ForeignCode:
 def ask(thing: object, name: str, default: object = None) -> Any:
     """Return an attribute of a foreign object.
 
-    ``default`` is returned if the object has no such attribute, or raises when asked for it.
+    This returns ``default`` if the object has no such attribute, or raises when asked for it.
     """
     with Forgiveness():
         return getattr(thing, name)
@@ -131,7 +131,7 @@ def text_of(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, cut off at 200 characters.
 
-    Texts of torch can be thousands of characters long. An error without text gives its class name.
+    Messages of torch can have thousands of characters. An error without text gives its class name.
     """
     lines = text_of(error).splitlines()
     return lines[0][:200] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Parsers for texts of the command line that are more than a number or a choice.
+"""Parsers for command-line texts that are more than a number or a choice.
 
 Each takes the text and the name of the option, and raises a RequestError if it cannot read it.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CHANNELS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _HIGHEST_CHANNEL = 1_000_000
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")  # in a URL
-# What the options that share a parser say to type, and how many numbers they take.
+# For options that share a parser: the end of the hint, and how many numbers they take.
 _ALL = {"--channels": ", or all", "--tensor-channels": "; without the option all are saved"}
 _COLOURS = "write three numbers: 0.485,0.456,0.406; or one for a grey model"
 _PIXELS = {
@@ -80,7 +80,7 @@ def read_place(text: str, _option: str) -> Place:
 
 
 def read_names(text: str, _option: str) -> tuple[str, ...]:
-    """Parse ``nan,inf`` into names in small letters."""
+    """Parse ``nan,inf`` into lower-case names."""
     return tuple(name.strip().lower() for name in text.split(",") if name.strip())
 
 
@@ -115,7 +115,7 @@ def read_storage_option(word: str, option: str) -> tuple[str, str]:
 
 
 def _list_keys(text: str) -> list[str]:
-    """Return the keys of a JSON object, and of those inside it; none for other text."""
+    """Return the keys of a JSON object and of the objects in it; none for other text."""
     found: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
         json.loads(text, object_pairs_hook=lambda pairs: found.extend(key for key, _ in pairs))
@@ -123,7 +123,7 @@ def _list_keys(text: str) -> list[str]:
 
 
 def read_saved(text: str, option: str) -> frozenset[str]:
-    """Parse ``tensors,attention`` into the words for what is saved."""
+    """Parse ``tensors,attention`` into the words for the values to save."""
     saved = frozenset(text.split(","))
     for word in sorted(saved - {"tensors", "attention"}):
         raise RequestError(f"{option} cannot be {word!r}", "one of: tensors, attention")

@@ -16,7 +16,7 @@ def decode_png(data: bytes) -> Image.Image:
     """Return a picture in RGB.
 
     Raises:
-        ValueError: the data are not a PNG file, or one of more pixels than Pillow takes for safe.
+        ValueError: the data are not a PNG file, or have more pixels than Pillow considers safe.
     """
     from PIL import Image  # imported when it is needed: 30 ms
 

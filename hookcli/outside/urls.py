@@ -40,7 +40,7 @@ class Url(str):
         return self.rstrip("/").rpartition("/")[2]
 
     def absolute(self) -> Url:
-        """Return the address, which is a full one."""
+        """Return the address, which is always absolute."""
         return self
 
     resolve = absolute
@@ -51,25 +51,25 @@ class Url(str):
 
 
 Place: TypeAlias = Path | Url
-"""Where a folder or file is: its path on this machine, or its URL."""
+"""The place of a folder or file: its path on this machine, or its URL."""
 
 
 def choose(name: str | Path, local: T, remote: T) -> T:
-    """Return the first for what is on this machine, and the second for what is elsewhere."""
+    """Return ``local`` if a name is on this machine, and ``remote`` if it is elsewhere."""
     return remote if _is_url(str(name)) else local
 
 
 def _is_url(name: str) -> bool:
-    """Return whether a name is the URL of something elsewhere; ``file://`` is on this machine."""
+    """Return whether a name is the URL of a remote file; ``file://`` is on this machine."""
     scheme = _SCHEME.match(name)
     return scheme is not None and scheme[1] != "file"
 
 
 def to_place(name: str | Path) -> Place:
-    """Return what a name stands for; ``file:///data`` is the path ``/data``.
+    """Return the place that a name means; ``file:///data`` is the path ``/data``.
 
     Raises:
-        RequestError: it is no URL, or holds a password, which would be shown and saved with it.
+        RequestError: the name is no URL, or has a password, which would be shown and saved too.
     """
     name = str(name)
     if not _is_url(name):
@@ -91,7 +91,7 @@ def to_place(name: str | Path) -> Place:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a name, such as ``secretKey``, is that of a credential."""
+    """Return whether a name, such as ``secretKey``, names a credential."""
     return _SECRET.search(_CAMEL.sub("_", name)) is not None
 
 

@@ -1,1 +1,1 @@
-"""Images through a model: forward, backward, survey, and who made a NaN."""
+"""Images through a model: forward pass, backward pass, survey, and the origin of a NaN."""

@@ -1,7 +1,7 @@
-"""The attention of the forwards of a run: what each head looks at, computed aside.
+"""The attention in the forward passes of a run: what each head looks at.
 
-The probabilities are computed call by call from the queries and keys that the model uses, and are
-reduced while the call is running, so that at most those of one call of one image take memory.
+hookcli recomputes the probabilities call by call from the model's own queries and keys. It reduces
+them while the call is running, so that at most one call's probabilities of one image take memory.
 """
 
 from __future__ import annotations
@@ -60,16 +60,15 @@ _NOT_FOUND = "it was not called for the first image, whose tokens were followed"
 
 @dataclass(frozen=True, slots=True)
 class AttentionSettings:
-    """What is computed of the attention in all forwards of a run.
+    """What hookcli computes of the attention in all forward passes of a run.
 
     Attributes:
         inputs: how the model is called with pixels.
         first: returns the pixels (1, …) of the first image of the run.
-        point: the point whose patch is the query that is drawn, from the left and the top as shares
-            of what the network sees; None for the class token.
-        limit: the most bytes of the maps of one image for the page.
-        found: the attention of forwards of the shapes of pixels that were seen so far, without the
-            leading axis.
+        point: the point whose patch is the drawn query, from the left and the top as shares of
+            what the network sees; None for the class token.
+        limit: the largest size of one image's maps for the page, in bytes.
+        found: the attention found so far, by the shape of the pixels without the leading axis.
     """
 
     model: nn.Module
@@ -84,9 +83,9 @@ class AttentionSettings:
     found: dict[tuple[int, ...], FoundAttention] = field(default_factory=dict)
 
     def find(self, pixels: Tensor) -> FoundAttention:
-        """Return the attention in forwards of pixels (N, …) of this shape.
+        """Return the attention in forward passes of pixels (N, …) of this shape.
 
-        It is that of the first image, stretched to this shape if it has another.
+        It is found with the first image, resized to this shape if necessary.
 
         Raises:
             RequestError: the model is not given one tensor of pictures or clips.
@@ -103,7 +102,7 @@ class AttentionSettings:
 
 
 class AttentionListener:
-    """The listener of the forward of one image."""
+    """The listener of one image's forward pass."""
 
     def __init__(self, settings: AttentionSettings, key: str, found: FoundAttention) -> None:
         self.settings, self.key, self.found = settings, key, found
@@ -118,7 +117,7 @@ class AttentionListener:
         self._rollout: Tensor | None = None
 
     def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
-        """Note that an operation is called; None if it is no attention that is wanted."""
+        """Receive an operation that is about to run; return None unless its attention is wanted."""
         if split_path(operation.path)[1] not in FUNCTIONS:
             return None
         place = self._counts[operation.path]
@@ -144,7 +143,7 @@ class AttentionListener:
             self._other.append(hidden_row(wanted.call, _OTHER_TOKENS))
 
     def finish(self) -> ImageAttention:
-        """Return what was seen of the image."""
+        """Return what the attention calls did with the image."""
         uncalled = (hidden_row(each.call, _NOT_CALLED) for each in self._wanted.values())
         unseen = (hidden_row(call, reason) for call, reason in self.found.hidden)
         hidden = (*self._other, *uncalled, *unseen)
@@ -154,7 +153,7 @@ class AttentionListener:
         return ImageAttention(self.key, tuple(self._calls), hidden, rollout)
 
     def _note_other(self, path: str, place: int) -> None:
-        """Note a call that the first image did not make, if it is inside what is wanted."""
+        """Remember a call inside a wanted module that the first image did not make."""
         module_path = split_path(path)[0]
         wanted = [layer.module_path for layer in self.settings.layers if not layer.is_operation]
         if any(is_inside(module_path, each) for each in wanted):
@@ -179,7 +178,7 @@ class AttentionListener:
         self._calls.append(CallAttention(wanted.call, row, query, maps=maps, kept=kept))
 
     def _query_map(self, probabilities: Tensor, places: TokenPlaces) -> QueryMap | None:
-        """Return the map of the query that is drawn; None if there is no such query."""
+        """Return the map of the drawn query; None if there is no such query."""
         point = self.settings.point
         if point is None:
             values = query_map(probabilities, places, CLASS_TOKEN)
@@ -201,7 +200,7 @@ class AttentionListener:
         tiles = []
         for cell in thin_queries(places.query_grid, self._side):
             values = query_map(probabilities, places, cell)
-            if values is None:  # a patch that no query stands for
+            if values is None:  # no query has this patch
                 values = torch.zeros(places.heads, *places.key_grid)
             tiles.append(thin_map(values, self._side))
         together = torch.stack(tiles)  # (queries, heads, h, w)
@@ -219,12 +218,12 @@ class AttentionListener:
 
 
 def _is_drawn(places: TokenPlaces) -> bool:
-    """Return whether queries and keys stand on a picture, and not on a clip or nowhere."""
+    """Return whether queries and keys have places on a picture, not on a clip or nowhere."""
     return len(places.query_grid) == 2 == len(places.key_grid)
 
 
 def _one_frame(values: Tensor) -> Tensor:
-    """Return a map (heads, h, w) on the host; of a clip it is the mean over the frames."""
+    """Return a map (heads, h, w) on the host; for a clip, the mean over the frames."""
     values = values.float()
     return (values.mean(1) if values.dim() == 4 else values).cpu()
 
@@ -233,7 +232,7 @@ def _one_frame(values: Tensor) -> Tensor:
 def attend(
     settings: AttentionSettings | None, key: str, pixels: Tensor
 ) -> Iterator[AttentionListener | None]:
-    """Compute the attention of the forward of one image (1, …) in the block, if it is wanted."""
+    """In the block, compute the attention of one image's (1, …) forward pass, if it is wanted."""
     if settings is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Images through a model and back under hooks: records of gradients, and what is drawn of them.
+"""Images through a model, forward and backward, under hooks: records of gradients and pictures.
 
 Images run one at a time, because the gradients of parameters are sums over a batch.
 """
@@ -40,12 +40,12 @@ IMAGE_NOT_NEEDED = "the gradient of the image was not asked for: use --input-gra
 
 @dataclass(frozen=True, slots=True)
 class BackwardSettings:
-    """What all backwards of a run collect; the rest is as in ``ForwardSettings``.
+    """What hookcli collects in all backward passes of a run, besides ``ForwardSettings``.
 
     Attributes:
-        score: computes the score at which the backward starts from the model's output.
-        wanted: what is recorded and drawn of the backward.
-        cams: the layers for each of which a Grad-CAM is made.
+        score: computes the score, at which the backward pass starts, from the model's output.
+        wanted: what is recorded and drawn in the backward pass.
+        cams: the layers that get a Grad-CAM.
     """
 
     runner: EagerRunner
@@ -60,9 +60,9 @@ class BackwardSettings:
 def run_backward(
     settings: BackwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> PassResult:
-    """Run images through the model and back under hooks, one at a time.
+    """Run images through the model, forward and backward, under hooks, one image at a time.
 
-    The arguments are those of ``run_forward``.
+    The arguments are the same as for ``run_forward``.
 
     Raises:
         BrokenForwardError: the model raised an exception.
@@ -127,7 +127,7 @@ def _observe_image(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The outcome of one forward and backward, without what was observed."""
+    """The outcome of one forward and backward pass, without the observations."""
 
     output: object
     score: Score
@@ -143,7 +143,7 @@ def _run_pass(
     changes: Sequence[Change],
     target: int | None = None,
 ) -> _Outcome:
-    """Run one forward and backward.
+    """Run one forward and backward pass.
 
     Raises:
         BrokenForwardError: the model raised an exception.
@@ -175,8 +175,7 @@ def _run_pass(
 class _Observer:
     """Passes the gradients of the selected layers to a collector.
 
-    It also keeps the activations that are asked for and their gradients, which Grad-CAMs are made
-    of.
+    It also keeps the wanted activations and their gradients, from which Grad-CAMs are made.
 
     Attributes:
         collector: receives each call and its gradient.
@@ -223,7 +222,7 @@ def _saliency(gradient: Tensor) -> Tensor:
 
 
 def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
-    """Return a record without figures for a gradient that does not exist, with the reason."""
+    """Return a record without figures, with the reason why the gradient does not exist."""
     layout = UNKNOWN
     if missing.call.side != "param":
         layout = missing.call.layer.layout_of(missing.shape, size)

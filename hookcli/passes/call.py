@@ -1,4 +1,4 @@
-"""The only place where a model is called, and where its errors are told from those of hookcli."""
+"""The only place that calls a model, and that separates its errors from hookcli's own."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hookcli.models.load import LoadedModel
 
 _OURS = __name__.partition(".")[0] + "."
-_NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # what models and our hooks both call
-# These modules of ours run the operators that a model calls: an operator's error is the model's.
+_NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
+# These modules of ours run the operators that a model calls, so an error there is the model's.
 _NEUTRAL_OF_OURS = {
     f"{_OURS}{module}" for module in ("hooks.operations", "passes.flops", "models.without_compiler")
 }
@@ -42,8 +42,8 @@ def call_model(
 ) -> object:
     """Return what ``model`` returns for ``arguments``.
 
-    Afterwards the process has the working directory and the standard streams that it had before,
-    and a model in training mode has the buffers that it had.
+    Afterwards the process has its earlier working directory and standard streams again, and a
+    model in training mode has its earlier buffers.
 
     Args:
         model: the model; its hooks run as part of the call.
@@ -52,9 +52,8 @@ def call_model(
         seed: the seed of torch's random numbers in training mode.
 
     Raises:
-        ForwardError: the model raised an exception of any kind, or memory ran out, or calls were
-            nested too deep. Any other error that is raised in our own hooks passes through
-            unchanged.
+        ForwardError: the model raised an exception of any kind, ran out of memory, or nested its
+            calls too deep. Any other error that our own hooks raise passes through unchanged.
     """
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed())),
@@ -64,7 +63,7 @@ def call_model(
 
 
 def call_backward(value: Tensor) -> None:
-    """Run the backward that starts at ``value``, through what a model computed.
+    """Run the backward pass that starts at ``value``, which the model computed.
 
     Raises:
         ForwardError: as ``call_model``.
@@ -74,7 +73,7 @@ def call_backward(value: Tensor) -> None:
 
 
 def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
-    """Return what the model returns for pixels (N, …), which it may write over.
+    """Return what the model returns for pixels (N, …); the model may overwrite them.
 
     Raises:
         ForwardError: the model raised an exception.
@@ -93,7 +92,7 @@ def has_rows(output: object, rows: int) -> bool:
 
 
 def row_of(output: object, row: int) -> object:
-    """Return the output of one image of a batch, in the form it has when the image runs alone."""
+    """Return one image's output in a batch, in the form that it has when the image runs alone."""
     if _is_list_of_images(output):
         return output[row : row + 1]
     return map_tensors(output, lambda _key, tensor: tensor[row : row + 1])
@@ -107,7 +106,7 @@ def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]
 
 
 class _ModelCode(Surroundings):
-    """A ``with`` block in which code of a model runs: what it raises becomes a ForwardError."""
+    """A ``with`` block for code of a model: an exception of that code becomes a ForwardError."""
 
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
         """``describe`` returns the message and the hint for an error."""
@@ -117,7 +116,7 @@ class _ModelCode(Surroundings):
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Turn an error of the model into one of ours.
+        """Turn an error of the model into a ForwardError.
 
         Raises:
             ForwardError: the model raised an exception.
@@ -129,10 +128,10 @@ class _ModelCode(Surroundings):
 
 @contextmanager
 def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
-    """Let a model in training mode give the same for the same image, whichever were run before.
+    """Make a model in training mode return the same for an image, whatever ran before.
 
-    It draws the same random numbers in each forward, and when the block ends its buffers, such as
-    those of BatchNorm, are what they were.
+    Each forward pass draws the same random numbers. When the block ends, the model's buffers, such
+    as BatchNorm's, have their earlier values again.
     """
     if not any(module.training for module in model.modules()):
         yield
@@ -150,11 +149,11 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def _is_model_error(error: BaseException) -> bool:
-    """Return whether an error was raised by the model, and not by one of our hooks.
+    """Return whether the model raised an error, and not one of our hooks.
 
-    Memory and the stack are used up by the model, wherever that is noticed. For any other error the
-    innermost frame decides that belongs to the model or to hookcli: a hook of ours may call code of
-    the model again, for example when it reads an attribute of what the model returned.
+    Exhausted memory and a full stack are always the model's errors. For any other error, the
+    innermost frame of the model or of hookcli decides: a hook of ours may call the model's code
+    again, for example when it reads an attribute of the model's output.
     """
     if isinstance(error, ENDS):
         return False
@@ -166,7 +165,7 @@ def _is_model_error(error: BaseException) -> bool:
 
 
 def _owner_of(frame: FrameType) -> str:
-    """Return ``model`` or ``hookcli``; empty for frames of Python and torch, which serve both."""
+    """Return ``model`` or ``hookcli``; empty for frames of Python and torch, which both use."""
     name = str(frame.f_globals.get("__name__", ""))
     if name in _NEUTRAL_OF_OURS:
         return ""

@@ -87,11 +87,11 @@ class Captured:
         )
 
     def log_to(self, writer: LogWriter, step: int, prefix: str = "activations") -> None:
-        """Write the figures of this block to TensorBoard's ``SummaryWriter`` or anything alike.
+        """Write the figures of this block to TensorBoard's ``SummaryWriter`` or a similar writer.
 
-        Activations have their statistics except ``min`` and ``max`` as scalars, gradients ``norm``
-        and ``max_abs``, and all have ``nan_count`` and ``inf_count``. With ``keep=True`` each
-        spatial tensor also has a picture with up to 16 channels of the first image of the batch.
+        Activations get scalars for their statistics except ``min`` and ``max``, gradients for
+        ``norm`` and ``max_abs``, and both for ``nan_count`` and ``inf_count``. With ``keep=True``,
+        each spatial tensor also gets a picture with up to 16 channels of the batch's first image.
 
         Example:
             >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:
@@ -104,12 +104,12 @@ class Captured:
             step: the number of the training step.
             prefix: the first part of every tag: ``activations/layer1.0.conv1/mean``.
         """
-        from hookcli.passes.training_log import write_log  # drawing is imported when it is needed
+        from hookcli.passes.training_log import write_log  # imported when it draws
 
         write_log(writer, step, prefix, records=self.records, tensors=self.tensors)
 
     def __repr__(self) -> str:
-        """Return what was observed, in one line."""
+        """Return one line that says what was observed."""
         return f"Captured({self._describe()})"
 
     def _describe(self) -> str:
@@ -118,7 +118,7 @@ class Captured:
         return f"{model}{count(len(self.records), 'tensor')} of {layers}"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the calls and their figures, and small grids if kept."""
+        """Return the HTML for a notebook: the calls, their figures, and small grids if kept."""
         records = self.records
         uncalled = self.uncalled
         notes = [f"{each.layer.label} did not run: {each.reason}" for each in uncalled][:MOST_NOTES]
@@ -181,8 +181,8 @@ def capture(
     Calls are counted from the beginning of the block: a layer's call in the second forward of a
     block has the id ``conv1#1``. In a training loop, put the block inside the loop. The figures of
     a record cover the whole tensor, batch included. A forward that activation checkpointing repeats
-    counts as a further call. When the block ends, however it ends, the hooks are removed and the
-    model is as it was before.
+    counts as a further call. When the block ends, even with an error, the hooks are removed and
+    the model is as it was before.
 
     Args:
         model: a model that is neither compiled nor scripted.
@@ -194,13 +194,13 @@ def capture(
             ``grad_output`` and ``param`` (the gradients of the layers' parameters).
         edits: changes to make, as ``--edit`` takes them, in this order; an edit without a side
             changes outputs, or with ``gradients`` the gradients of outputs.
-        example: an input of the model, or a tuple of its positional arguments. It is needed to
-            choose functional operations (``op:add``), which only a forward can tell; it goes
-            through the model once before the block begins.
+        example: an input of the model, or a tuple of its positional arguments. Functional
+            operations (``op:add``) can be chosen only with it: hookcli finds them by running the
+            model once with this input before the block begins.
 
     Raises:
-        RequestError: the model is compiled or scripted, ``at`` has another value, no layer matched,
-            operations are chosen without an example, or an edit cannot be made or changed nothing.
+        RequestError: the model is compiled or scripted, ``at`` has another value, no layer matches,
+            operations are chosen without an example, or an edit is impossible or changed nothing.
     """
     refuse_unhookable(model)
     wanted = (layers,) if isinstance(layers, str) else tuple(layers)

@@ -49,18 +49,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EagerRunner(Runner):
-    """Runs a module under hooks: a ``Runner`` that can do all that hookcli offers.
+    """Runs a module under hooks: a ``Runner`` with every ability that hookcli offers.
 
     Attributes:
-        module: the model, in the mode that was asked for and on its device.
+        module: the model, in the requested mode and on its device.
         at: ``output``, ``input`` or ``both``.
         channels_last: the pixels are laid out channels last in memory.
-        threads: how many threads torch uses on the CPU; None for as many as before.
-        seed: the seed of the random numbers that every batch draws; None if they go on from batch
-            to batch.
+        threads: how many threads torch uses on the CPU; None leaves torch's own number.
+        seed: the seed of the random numbers that every batch draws; None continues the sequence
+            of random numbers from batch to batch.
         is_plain: edits are not made, the weights are not pruned, and no attention is computed.
-        operations: the operations that the first image calls; empty if none is asked for.
-        choose: returns the layers that are asked for, given the operations that there are.
+        operations: the operations that the first image calls; empty if none was requested.
+        choose: returns the requested layers, given all operations of the model.
         libraries: returns the versions of the packages that the model comes from, by name.
     """
 
@@ -103,9 +103,9 @@ class EagerRunner(Runner):
 
     @property
     def plain(self) -> EagerRunner | None:
-        """The same runner without making its changes; None if it has none.
+        """The same runner without its changes; None if it has none.
 
-        It still knows the edits: both must take the same path through attention.
+        It still knows the edits: both runners must take the same path through attention.
         """
         return replace(self, is_plain=True) if self.edits or self.pruning else None
 
@@ -150,13 +150,13 @@ class EagerRunner(Runner):
 
     @contextmanager
     def changed(self, changes: Sequence[Change]) -> Iterator[None]:
-        """Make ``changes`` while the block lasts; a plain runner also has its unpruned weights."""
+        """Make ``changes`` while the block lasts; a plain runner also restores unpruned weights."""
         weights = self.pruning.without_pruning() if self.is_plain else nullcontext()
         with weights, change(self.module, changes):
             yield
 
     def call(self, pixels: Tensor, seen: Callable[[], Sequence[str]] = tuple) -> object:
-        """Return what the model returns for ``pixels`` (N, …), under the hooks of the caller."""
+        """Return the model's output for ``pixels`` (N, …), under the caller's hooks."""
         self.pruning.recompute_weights()
         arguments = self.inputs.arguments_of(pixels)
         with (
@@ -168,12 +168,12 @@ class EagerRunner(Runner):
 
     @property
     def parts(self) -> frozenset[int]:
-        """The modules and the parameters of the model, by their ``id``."""
+        """The ``id`` of each module and each parameter of the model."""
         return frozenset(map(id, (*self.module.modules(), *self.module.parameters())))
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Lay out the weights in memory, and let no fast path hide operations while it lasts."""
+        """Lay out the weights in memory, and keep fast paths from hiding operations."""
         if self.channels_last:
             if any(parameter.dim() == 5 for parameter in self.module.parameters()):
                 raise _no_channels_last()
@@ -207,7 +207,7 @@ class EagerRunner(Runner):
         return explain_uncalled(self.module, layer)
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the operations that would be observed if the first image had called them."""
+        """Return the operations that hookcli would observe if the first image had called them."""
         known = {each.layer.module_path for each in self.operations}
         operations = list(self.operations)
         last = max((moment for each in operations for moment in each.moments), default=0)
@@ -236,19 +236,19 @@ class EagerRunner(Runner):
         )
 
     def _ratio_of(self, row: LayerRow) -> float | None:
-        """Return the ratio of a parameter's gradient to the parameter; else that of the row."""
+        """Return a gradient's norm over its parameter's norm, or else the ratio of the row."""
         if row.side != "param" or row.norm is None:
             return row.ratio
         name = ".".join(filter(None, (row.module_path, row.output_key)))
         try:
             weight = float(attrgetter(name)(self.module).detach().double().norm())
-        except AttributeError:  # the model removed the parameter while it ran
+        except AttributeError:  # the model removed the parameter during its forward
             weight = 0.0
         return row.norm / weight if weight else None
 
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:
-        """Note which modules write over the outputs of others, in a forward without gradients.
+        """Find the modules that overwrite the outputs of others, in a forward without gradients.
 
         This needs the version counters of tensors, which do not exist in inference mode.
         """
@@ -261,7 +261,7 @@ class EagerRunner(Runner):
 
 @contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Draw the random numbers of ``seed`` while the block lasts; None changes nothing."""
+    """Draw random numbers from ``seed`` while the block lasts; None changes nothing."""
     if seed is None:
         yield
         return

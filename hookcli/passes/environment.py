@@ -26,10 +26,10 @@ def list_versions(
     """Return the versions and settings that a run of a model depends on, by name.
 
     ``module`` is None for a model that PyTorch does not run, and ``libraries`` has the versions of
-    the packages that the model comes from. What the schema requires and the model does not have,
+    the packages that the model comes from. An entry that the schema requires but the model lacks,
     such as ``timm``, is empty. ``mha_fast_path`` is ``off`` if operations are observed or changed
-    in a model with an ``nn.MultiheadAttention``, which then computes its attention in single steps,
-    and empty otherwise.
+    in a model with an ``nn.MultiheadAttention``, because the module then computes its attention in
+    single steps. Otherwise it is empty.
     """
     modules = () if module is None else module.modules()
     has_mha = any(isinstance(each, nn.MultiheadAttention) for each in modules)
@@ -52,7 +52,7 @@ def list_packages() -> dict[str, str]:
 
 
 def _name_processor(device: torch.device) -> str:
-    """Return the GPU and its libraries or, on a CPU, the instructions that torch uses: ``AVX2``."""
+    """Return the GPU and its libraries or, on a CPU, the instruction set of torch: ``AVX2``."""
     if device.type != "cuda":
         return torch.backends.cpu.get_cpu_capability()
     cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version

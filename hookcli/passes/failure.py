@@ -1,7 +1,7 @@
-"""The error message for a model that raises: which module failed, on which inputs, and after what.
+"""The error message for a model that raises: the module that failed, its inputs, the calls before.
 
-All of it is read from the traceback, so it costs nothing until a model raises. The message does not
-depend on anything that the model itself has to answer, because the model may raise again.
+All facts come from the traceback, so they cost nothing until a model raises. Building the message
+runs no code of the model, because that code may raise again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def describe_failure(
 ) -> tuple[str, str]:
     """Return a message that names the module that raised, and a hint.
 
-    The hint lists the inputs of the module and the last of the ``observed`` call ids.
+    The hint lists the module's inputs and the last of the ``observed`` call ids.
     """
     paths: dict[int, str] = {}
     with Forgiveness():
@@ -73,12 +73,12 @@ def frames_of(error: BaseException) -> list[FrameType]:
 
 
 def is_module(value: object) -> TypeGuard[nn.Module]:
-    """Return whether ``value`` is a module; its ``__class__`` is not read, since that may raise."""
+    """Return whether ``value`` is a module, without its ``__class__``: reading that may raise."""
     return issubclass(type(value), nn.Module)
 
 
 def _shapes_given(module: nn.Module, frame: FrameType) -> str:
-    """Return the shapes of the tensors given to ``Module._call_impl``, by ``forward``'s names."""
+    """Return the shapes of the tensors that a module's call got, by ``forward``'s names."""
     with Forgiveness():
         names = list(inspect.signature(module.forward).parameters)
         args = frame.f_locals.get("args", ())

@@ -1,8 +1,8 @@
-"""Finding the attention calls of a model, and the parts of the image that their tokens stand for.
+"""Finding a model's attention calls, and the part of the image that each of their tokens covers.
 
-Two forwards, of an image and of its noisy negative turned round, are enough for all forwards of
-pixels of the same shape. Where they differ, tokens are chosen by chance or by what the image shows,
-and have no places that hold for other images.
+Two forward passes, of an image and of its noisy, flipped negative, are enough for all pixels of the
+same shape. Where the two differ, the model chooses tokens at random or by the content of the image,
+so that the tokens' places do not hold for other images.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _PROJECTED = "its heads are mixed with each other before they weigh the values"
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """An attention call of every forward of pixels of one shape.
+    """An attention call that every forward pass of pixels of one shape makes.
 
     Attributes:
-        call: the module that computes it, and which of its attention calls it is.
+        call: the module that computes it, and the number of the attention call in this module.
         path: the path of the function as an operation.
-        place: which call of that operation it is, from 0.
-        places: the parts of the image that its queries and keys stand for.
+        place: the number of the call among the calls of that operation, from 0.
+        places: the parts of the image that its queries and keys cover.
     """
 
     call: Call
@@ -69,12 +69,12 @@ class AttentionCall:
 
 @dataclass(frozen=True, slots=True)
 class FoundAttention:
-    """The attention of every forward of pixels of one shape.
+    """The attention of every forward pass of pixels of one shape.
 
     Attributes:
-        calls: the calls that are visible, in running order.
-        hidden: calls and modules of attention that is not visible, and why.
-        counts: how often each function that may be an attention was called, by its path.
+        calls: the visible calls, in running order.
+        hidden: calls and modules whose attention is not visible, and why.
+        counts: the number of calls of each function that may be an attention, by its path.
     """
 
     calls: tuple[AttentionCall, ...]
@@ -87,7 +87,7 @@ class FoundAttention:
 
 
 def hidden_row(call: Call, reason: str) -> AttentionRow:
-    """Return the row of a call of which no figures are known, for this reason."""
+    """Return the row of a call without figures, and the reason why it has none."""
     layer = call.layer
     return AttentionRow(
         call.order, call.id, layer.module_path, layer.module_type, images=1, reason=reason
@@ -97,9 +97,9 @@ def hidden_row(call: Call, reason: str) -> AttentionRow:
 def find_attention(
     model: nn.Module, inputs: ModelInputs, layers: Sequence[LayerInfo], pixels: Tensor
 ) -> FoundAttention:
-    """Return the attention of layers, and of all inside them, in forwards of pixels of a shape.
+    """Return the attention of layers, and of all modules inside them, for one shape of pixels.
 
-    The pixels (1, …) are some of that shape.
+    The pixels (1, …) are an example of that shape.
 
     Raises:
         RequestError: the model is not given one tensor of pictures or clips.
@@ -110,7 +110,7 @@ def find_attention(
         raise RequestError(
             "`attention` follows the pixels of one picture or clip, and this model takes others"
         )
-    # The second forward goes on from what the first left, as that of a second image does.
+    # The second forward pass continues from the state after the first, as for a second image.
     with unchanged(model):
         finder = _follow(model, inputs, pixels)
         throw_dice()
@@ -129,9 +129,9 @@ def find_attention(
 
 
 def _follow_other(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
-    """Follow the tokens of a noisy negative that is turned round.
+    """Follow the tokens of a noisy, flipped negative.
 
-    If the model cannot take a negative, they are those of the same pixels.
+    If the model cannot take a negative, follow the tokens of the same pixels.
     """
     noise = torch.rand(pixels.shape).to(pixels) * (pixels.amax() - pixels.amin() + 1)
     with suppress(ForwardError):
@@ -140,7 +140,7 @@ def _follow_other(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Fin
 
 
 def _follow(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
-    """Run a forward of pixels, and follow its tokens."""
+    """Run a forward pass, and follow its tokens."""
     arguments = inputs.arguments_of(pixels)
     trails = TokenTrails(pixels, [arguments, *map(vars, model.modules())])
     finder = _Finder({layer.module_path: layer for layer in list_layers(model)}, trails)
@@ -162,10 +162,10 @@ def _is_chosen(call: AttentionCall, layers: Sequence[LayerInfo]) -> bool:
 def _list_hidden(
     model: nn.Module, layers: Sequence[LayerInfo], finder: _Finder
 ) -> Iterator[tuple[LayerInfo, str]]:
-    """Yield the innermost modules of attention that are wanted and ran, and show nothing, and why.
+    """Yield the innermost wanted attention modules that ran without visible attention, and why.
 
-    They are known by their names, by a product of tokens with tokens, or by a softmax that weighs
-    what could not be followed.
+    hookcli recognizes them by their names, by a product of tokens with tokens, or by a softmax that
+    weighs values which could not be followed.
     """
     attentions = [
         path
@@ -187,21 +187,21 @@ def _list_hidden(
 
 
 def _has_name_of_attention(path: str, module: nn.Module) -> bool:
-    """Return whether the class or the place of a module says that it is an attention."""
+    """Return whether the class or the path of a module says that it is an attention."""
     kind, place = type(module).__name__, path.rpartition(".")[2].lower()
     return "Attention" in kind or "Attn" in kind or place in ("attn", "attention", "self_attn")
 
 
 @dataclass(slots=True)
 class _Finder:
-    """The listener of the forward that finds the attention calls.
+    """The listener of the forward pass that finds the attention calls.
 
     Attributes:
         layers: the modules by their paths.
-        ran: the paths of the modules that called any function of torch.
-        products: those that multiplied tokens with tokens.
-        blind: those that weighed values with a softmax over what could not be followed.
-        counts: how often each function that may be an attention was called, by its path.
+        ran: the paths of the modules that called any torch function.
+        products: the paths of the modules that multiplied tokens with tokens.
+        blind: the paths of the modules with a softmax over tensors that could not be followed.
+        counts: the number of calls of each function that may be an attention, by its path.
     """
 
     layers: Mapping[str, LayerInfo]
@@ -214,7 +214,7 @@ class _Finder:
     _of_modules: Counter[str] = field(default_factory=Counter)
 
     def explain_change(self, call: AttentionCall) -> str:
-        """Return why the probabilities of a call are not those that weigh the values, if so."""
+        """Return why a call's probabilities change before they weigh the values, if they do."""
         place = call.call.order - 1
         shares = self.trails.shares
         reasons = {
@@ -226,7 +226,7 @@ class _Finder:
         return next((reason for reason, places in reasons.items() if place in places), "")
 
     def compare(self, other: _Finder) -> None:
-        """Forget the places of all tokens that have others in another forward."""
+        """Forget the places of all tokens whose places differ in another forward pass."""
         others = {(call.path, call.place): call.places for call in other.calls}
         self.calls = [
             replace(call, places=call.places.unlike(others.get((call.path, call.place)), _CHOSEN))

@@ -1,4 +1,4 @@
-"""Finding the functional operations of a model, which only a forward can tell."""
+"""Finding a model's functional operations, which only a forward pass shows."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def find_named_operations(
 
 
 def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
-    """Return the operations that a forward calls, in the order of the first calls.
+    """Return the operations that a forward pass calls, in the order of the first calls.
 
     Operations inside torch's own leaf modules, such as the ``conv2d`` inside ``Conv2d``, are left
-    out, and so is what returns no tensor. Afterwards the buffers of the model, which batch norms in
-    training change, and the state of the random numbers are what they were.
+    out, and so are operations that return no tensor. Afterwards the buffers of the model, which
+    batch norms change in training, and the state of the random numbers are as before.
 
     Raises:
         ForwardError: the model raised an exception.
     """
     finder = _Finder()
-    with torch.inference_mode(False):  # its tensors do not count how often they are written
+    with torch.inference_mode(False):  # tensors of inference mode do not count their writes
         own = map_tensors(arguments, lambda _, tensor: tensor.clone())
         with unchanged(model):
             run_watched(model, cast("tuple[object, ...]", own), finder)
@@ -80,7 +80,7 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
 
 
 def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Listener) -> None:
-    """Run a forward for its operations alone.
+    """Run a forward pass for its operations alone.
 
     Raises:
         ForwardError: the model raised an exception.
@@ -91,7 +91,7 @@ def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Liste
 
 @dataclass(slots=True)
 class _Trace:
-    """What was seen of one operation: its calls, and whether any of them returned or computed."""
+    """The calls of one operation, and whether any of them returned or computed a tensor."""
 
     moments: list[int] = field(default_factory=list)
     returns: bool = False
@@ -100,7 +100,7 @@ class _Trace:
 
 @dataclass(slots=True)
 class _Finder:
-    """The listener of one forward."""
+    """The listener of one forward pass."""
 
     seen: dict[str, _Trace] = field(default_factory=dict)
     _moments: Iterator[int] = field(default_factory=lambda: itertools.count(1))

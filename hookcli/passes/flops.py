@@ -1,4 +1,4 @@
-"""A count of floating point operations by torch's own formulas: two per multiply-add."""
+"""A count of floating-point operations by torch's own formulas: two per multiply-add."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ATTENTION_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
-    """Counts the floating point operations of what runs inside its ``with`` block.
+    """Counts the floating-point operations that run inside its ``with`` block.
 
     ``FlopCounterMode`` returns the same count but loads torch's compiler (1 to 1.5 s): torch wraps
     the dispatch function of a mode in one that imports it, unless the mode declines. It also

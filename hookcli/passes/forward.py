@@ -1,7 +1,7 @@
-"""Images through a runner: records, and the channels that are to be drawn.
+"""Images through a runner: records, and the channels that will be drawn.
 
-The tensors of a batch are reduced while the runner shows them. This module decides how many images
-share a forward, and runs the images without edits too where there are any.
+hookcli reduces the tensors of a batch while the runner shows them. This module decides how many
+images share a forward pass, and also runs the images without the edits, if there are any.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class BrokenForwardError(ForwardError):
-    """The model raised while it ran.
+    """The model raised during its forward.
 
     Attributes:
-        partial: what was observed until then.
-        one_at_a_time: it was noticed before that images of this model may not share a forward.
+        partial: the observations until then.
+        one_at_a_time: hookcli had already noticed that images of this model cannot share a forward.
     """
 
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
@@ -43,8 +43,8 @@ def broken_forwards() -> Iterator[None]:
     """Turn any ModelError of the block into a BrokenForwardError.
 
     Raises:
-        BrokenForwardError: the block raised a ModelError; nothing counts as observed, unless the
-            error already was a BrokenForwardError.
+        BrokenForwardError: the block raised a ModelError. It has no observations, unless the error
+            already was a BrokenForwardError.
     """
     try:
         yield
@@ -58,11 +58,11 @@ def broken_forwards() -> Iterator[None]:
 def observed_until(collector: Collector) -> Iterator[None]:
     """Turn an exception that the model raises in the block into a BrokenForwardError.
 
-    An error of ours, which has no cause, passes through: the model removed hooks, for example.
+    An error of ours, which has no cause, passes through, for example when the model removed hooks.
 
     Raises:
-        BrokenForwardError: the model raised an exception; the error holds what ``collector`` had
-            observed.
+        BrokenForwardError: the model raised an exception; the error holds the observations of
+            ``collector`` until then.
     """
     try:
         yield
@@ -76,14 +76,14 @@ def observed_until(collector: Collector) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ForwardSettings:
-    """What all forwards of a run collect.
+    """What hookcli collects in all forward passes of a run.
 
     Attributes:
         runner: runs the model; if its tensors are changed, every batch also runs without changes.
         style: how feature maps are drawn.
-        focus: (2, H, W) from 0 to 1: the share of each pixel that is inside a box, and the share
-            that is outside; None without a box.
-        save: which tensors are kept; None for none.
+        focus: (2, H, W) from 0 to 1: the share of each pixel inside a box, and the share outside;
+            None without a box.
+        save: which parts of the tensors are saved; None saves nothing.
         sketch: take a sketch of every tensor.
     """
 
@@ -99,11 +99,11 @@ class PassResult:
     """The results of a batch of images.
 
     Attributes:
-        results: one result per forward that was needed, in the order of the images.
-        one_at_a_time: images of this model may not share a forward, because the leading axis of
-            some tensor is not that of the images.
-        overwritten: the module that wrote over what a call returned, by call id; looked for only in
-            the first image.
+        results: one result per forward pass, in the order of the images.
+        one_at_a_time: images of this model cannot share a forward pass, because the leading axis of
+            some tensor is not the batch.
+        overwritten: the module that overwrote the output of a call, by call id; only the first
+            image is checked.
     """
 
     results: tuple[BatchResult, ...]
@@ -114,12 +114,12 @@ class PassResult:
 def run_forward(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> PassResult:
-    """Run images, which have these keys and pixels (N, …), through the model under hooks.
+    """Run images with these keys and pixels (N, …) through the model under hooks.
 
-    A run should begin with one image alone, which shows whether the leading axis of every tensor is
-    that of the images. If it is not, images must not share a forward. Of the ``first_image`` it
-    also keeps samples of all values for histograms, and finds out which modules write over the
-    outputs of others.
+    Begin a run with one image alone: it shows whether the leading axis of every tensor is the
+    batch. If it is not, images cannot share a forward pass. For the ``first_image``, hookcli also
+    keeps samples of all values for histograms, and finds the modules that overwrite the outputs of
+    other modules.
 
     Raises:
         BrokenForwardError: the model raised an exception.
@@ -129,7 +129,7 @@ def run_forward(
     cannot_share = False
     if not settings.runner.alone:
         try:
-            # cloned since a model may write over its input, and the images may have to run again
+            # cloned: a model may overwrite its input, and the images may have to run again
             return _run_batch(settings, Batch(keys, pixels.clone(), first_image))
         except LeadingAxisError:
             cannot_share = True

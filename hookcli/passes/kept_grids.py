@@ -27,8 +27,8 @@ def draw_kept(
 ) -> Iterator[tuple[str, Image.Image]]:
     """Yield the call id of each spatial tensor that was kept, and a small grid in RGB.
 
-    The grid shows up to 16 channels of the first image of the batch. That of a gradient has zero in
-    the middle of its colours.
+    The grid shows up to 16 channels of the first image of the batch. For a gradient, zero is in
+    the middle of the colour scale.
     """
     for record in records:
         tensor = tensors.get(record.call.id)

@@ -1,4 +1,4 @@
-"""A forward of one black image that finds the layouts which the types of the layers do not tell."""
+"""A forward pass of one black image that finds the layouts which layers' types leave open."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[LayerInfo, ...]:
-    """Return the layers with the layouts that could be inferred for them.
+    """Return the layers with all layouts that could be inferred for them.
 
-    The model runs once, if the type of some layer does not tell where it puts channels. Its buffers
-    and the attributes of its modules are afterwards what they were, and so is the random number
-    generator. If the model raises, nothing is inferred.
+    If a layer's type does not show where it has its channels, the model runs once. Afterwards the
+    model's buffers, its modules' attributes and the random number generator are as before. If the
+    model raises, nothing is inferred.
 
     Raises:
         ModelError: the model has deleted the working directory.
@@ -40,7 +40,7 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
     pixels = loaded.pixels_to_try()
     watched = list(list_watchable(module))
     with contextlib.suppress(ForwardError), torch.no_grad(), unchanged(module):
-        if any(layer.is_operation for layer in layers):  # its input may come from any other
+        if any(layer.is_operation for layer in layers):  # its input may come from any layer
             found = find_operations(module, inputs.arguments_of(pixels))
             watched += [each.layer for each in found]
         watcher = LayoutWatcher(inputs.size_of(pixels))

@@ -1,4 +1,4 @@
-"""Which module made a NaN or Inf: the model runs once more while every module is watched."""
+"""The module that made a NaN or Inf: the model runs once more while every module is watched."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ def find_nan_origin(
     made_by: Mapping[str, str],
     score: Callable[[object], ScoreTensor] | None,
 ) -> dict[str, str]:
-    """Return sentences that name what made ``NaN`` and ``Inf``, by these two words.
+    """Return sentences that name the origin of ``NaN`` and ``Inf``, by these two words.
 
-    It is looked for in the forward, then in the forward with edits, then in the backward. What the
-    forward makes by itself comes before what an edit is known to have made: ``made_by`` has the
-    text of that edit by the two words. The model, in evaluation mode, is given the pixels (1, …) of
-    one image. ``score`` computes the score at which a backward starts; None without a backward.
+    hookcli searches the forward pass, then the forward pass with edits, then the backward pass. An
+    origin in the forward pass itself takes precedence over an edit that is known to make the value:
+    ``made_by`` has that edit's text, by the two words. The model is in evaluation mode and gets the
+    pixels (1, …) of one image. ``score`` computes the score at which a backward pass starts; None
+    without a backward pass.
     """
     made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in made_by.items()}
     made |= find_forward_origin(model, inputs, pixels)
@@ -57,18 +58,18 @@ def find_nan_origin(
 
 
 def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> dict[str, str]:
-    """Return sentences that name what made the first ``NaN`` and the first ``Inf`` of a forward.
+    """Return sentences that name the origin of the first ``NaN`` and ``Inf`` of a forward pass.
 
-    The producer is the innermost call whose inputs and parameters hold no such value and whose
-    output does. If that module has submodules and none of them is the producer, an operation
-    between them is, which is then looked for in another forward. Values that only go into modules
-    and come out of none, as a mask of minus infinity does, are not reported, unless a module made
-    ``NaN`` of ``Inf``.
+    The producer is the innermost call whose output holds such a value, but whose inputs and
+    parameters hold none. If that module has submodules and none of them is the producer, an
+    operation between them is, and another forward pass finds it. hookcli does not report values
+    that modules take but never return, such as a mask of minus infinity, unless a module turns
+    ``Inf`` into ``NaN``.
     """
     kinds = list_not_finite(pixels)
     watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in kinds})
     with (
-        contextlib.suppress(ForwardError),  # what was watched until the model failed is reported
+        contextlib.suppress(ForwardError),  # report the observations until the model failed
         torch.inference_mode(),
         watch(model, list_watchable(model), watcher.started, watcher.finished),
     ):
@@ -88,9 +89,9 @@ def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -
 def _find_operations(
     model: nn.Module, inputs: ModelInputs, pixels: Tensor, between: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the operation that made each kind of value, as far as one is seen to make it.
+    """Return the operation that made each kind of value, if one was observed.
 
-    ``between`` is the path of the module inside which each kind was made between modules.
+    ``between`` has the path of the module in which each kind appeared between submodules.
     """
     made: dict[str, str] = {}
     given: list[frozenset[str]] = []
@@ -121,10 +122,10 @@ def find_backward_origin(
     score: Callable[[object], ScoreTensor],
     changes: Sequence[Change] = (),
 ) -> dict[str, str]:
-    """Return sentences that name what made the first ``NaN`` and the first ``Inf`` of a backward.
+    """Return sentences that name the origin of the first ``NaN`` and ``Inf`` of a backward pass.
 
-    The first gradient that holds such a value decides: if the gradient goes into a module's
-    backward, the value was made between modules; if it comes out, the module made it.
+    The first gradient with such a value decides: if it is an input of a module's backward pass, the
+    value was made between modules; if it is an output, the module made it.
     """
     made: dict[str, str] = {}
 
@@ -153,11 +154,11 @@ def find_backward_origin(
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A call that has started and not ended.
+    """A running call.
 
     Attributes:
         kinds: which of ``NaN`` and ``Inf`` its inputs hold.
-        last_child: the id of the call inside it that ended last; empty before the first.
+        last_child: the id of the last call inside it that ended; empty before the first.
     """
 
     call: Call
@@ -176,14 +177,14 @@ class _OpenCall:
 
 @dataclass(slots=True)
 class _Watcher:
-    """Follows one forward and notes where ``NaN`` and ``Inf`` first appear.
+    """Follows one forward pass and records where ``NaN`` and ``Inf`` first appear.
 
     Attributes:
         made: sentences that name the producers, by ``NaN`` and ``Inf``.
-        running: the calls that have started and not ended, the outermost first.
-        came_out: which of the two some module has returned.
-        between: the path of the module inside which each was made between modules.
-        causes: which of the two a module was given that made the other, by the other.
+        running: the running calls, the outermost first.
+        came_out: the kinds that any module has returned.
+        between: the path of the module in which each kind appeared between submodules.
+        causes: for a kind that a module made from the other kind, that other kind.
     """
 
     model: nn.Module

@@ -1,4 +1,4 @@
-"""Functions that make the things that a model holds what they were when the function was made."""
+"""Functions that restore the state of a model's objects at the time when they were made."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-_KINDS = (OrderedDict, dict, list, set, deque, bytearray)  # the narrower ones first
+_KINDS = (OrderedDict, dict, list, set, deque, bytearray)  # subclasses before their base classes
 
 
 @contextmanager
 def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterator[None]:
-    """Call ``undo`` when the block ends; torch's random numbers go on from what they were."""
+    """Call ``undo`` and restore torch's random number generators when the block ends."""
     devices = {value.device for value in (*model.parameters(), *model.buffers())}
     try:
         with torch.random.fork_rng(device for device in devices if device.type == "cuda"):
@@ -34,9 +34,9 @@ def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterato
 
 
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore a tensor: its memory, shape and gradient, and its values.
+    """Yield functions that restore a tensor: its memory, shape, gradient and values.
 
-    The values of ``memories`` are restored already or need not be; its own memory is added.
+    The values in ``memories`` are already restored or need not be; the tensor's memory is added.
     """
     memory = memory_of(tensor)
     if memory is None:
@@ -51,12 +51,12 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores what is in a container, an array, or random numbers.
+    """Return a function that restores the items of a container, an array, or random numbers.
 
-    It is None for other things. What the values of a container hold is not restored.
+    For other objects it returns None. Values inside the items are not restored.
     """
-    own = type(value)  # what an object says of its class may be anything
-    for kind in _KINDS:  # a class of the user's own may have other methods of these names
+    own = type(value)  # an object's __class__ may lie
+    for kind in _KINDS:  # the user's own class may override these methods
         if issubclass(own, kind):
             items: Any = kind(value)
             return partial(_refill, kind, value, items)
@@ -76,7 +76,7 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
 def memory_of(tensor: Tensor) -> int | None:
     """Return the identity of the memory that a tensor shares with its views.
 
-    It is None if the tensor has no values, or none in one piece, as sparse ones.
+    It is None if the tensor has no values, or no single piece of memory, like sparse tensors.
     """
     try:
         storage = tensor.untyped_storage()
@@ -98,6 +98,6 @@ def _place(tensor: Tensor) -> tuple[object, ...]:
 
 def _refill(kind: Any, container: Any, items: Any) -> None:
     if kind is set and set.__eq__(container, items) is True:
-        return  # filled again, it might have another order
+        return  # if refilled, its items might have a different order
     kind.clear(container)
     (kind.update if hasattr(kind, "update") else kind.extend)(container, items)

@@ -1,7 +1,7 @@
-"""A way of running a model: what a run and a comparison need of it, and no more.
+"""A way of running a model: what a run and a comparison need from it, and no more.
 
-``passes/eager`` is PyTorch itself. Only a runner's own file knows what it runs: whoever has a
-``Runner`` asks it for layers, tensors and the output, and never for a module.
+``passes/eager`` is PyTorch itself. Only a runner's own file knows what it runs: all other code asks
+a ``Runner`` for layers, tensors and the output, and never for a module.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Batch:
         keys: the keys of the images.
         pixels: the pixels of the images, (N, …), as ``Runner.place`` returns them; the model may
             write over them.
-        is_first: the run begins with these images, so the runner also finds out which modules write
-            over the outputs of others, if it can.
+        is_first: the run begins with these images, so the runner also finds out, if it can, which
+            modules overwrite the outputs of others.
     """
 
     keys: Sequence[str]
@@ -55,13 +55,13 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class ForwardOutcome:
-    """What came of a batch, besides what its observer saw.
+    """The outcome of a batch, besides the tensors that the observer received.
 
     Attributes:
-        output: what the model returned.
+        output: the model's output.
         effects: what the edits did.
-        overwritten: the module that wrote over what a call returned, by call id.
-        attention: what the attention calls do with the image; None if that was not asked for.
+        overwritten: the module that overwrote the output of a call, by call id.
+        attention: what the attention calls do with the image; None if it was not requested.
     """
 
     output: object
@@ -71,13 +71,13 @@ class ForwardOutcome:
 
 
 class Runner:
-    """One way of running a model; a subclass overrides what is different in its own way.
+    """One way of running a model; a subclass overrides the methods that differ.
 
-    What only ``passes/eager`` has is asked of a ``plan.prepared.EagerModel``. The defaults are the
-    answers of a runner that changes nothing of the user's, and knows nothing of the inside.
+    Abilities that only ``passes/eager`` has belong to ``plan.prepared.EagerModel``. The defaults
+    fit a runner that changes none of the user's objects and cannot look inside its model.
 
     Attributes:
-        layers: the layers that are observed.
+        layers: the observed layers.
         device: the device of the pixels.
         edits: changes to the tensors that pass through the model.
     """
@@ -99,11 +99,11 @@ class Runner:
         return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
-        """Return the height and width of what the layers see, given pixels (N, …)."""
+        """Return the height and width of the input that the layers see, given pixels (N, …)."""
         return last_two_axes(pixels)
 
     def place(self, pixels: Tensor) -> Tensor:
-        """Return pixels (N, …) as they go into the model: on its device, in its dtype."""
+        """Return pixels (N, …) ready for the model: on its device, in its dtype."""
         return pixels
 
     def run(
@@ -119,10 +119,10 @@ class Runner:
             batch: the images.
             observer: receives every tensor of every call of the layers; it must reduce or copy the
                 tensor before it returns.
-            called: the module path of every layer that ran is added to it, even if no tensor came
-                out.
-            seen: returns the ids of the calls that were observed, to name the last ones if the
-                model raises.
+            called: a set that receives the module path of every layer that ran, even if the layer
+                returned no tensor.
+            seen: returns the ids of the calls observed so far; if the model raises, the error names
+                the last ones.
 
         Raises:
             ForwardError: the model raised an exception, which is the cause of the error.
@@ -133,34 +133,34 @@ class Runner:
 
     @property
     def parts(self) -> frozenset[int]:
-        """The ``id`` of each object of the user's that another runner could hold too."""
+        """The ``id`` of each of the user's objects that another runner could share."""
         return frozenset()
 
     def ready(self) -> AbstractContextManager[None]:
         """Return a block in which this runner may run between the batches of another.
 
         Raises:
-            RequestError: the model cannot run as it was asked to.
+            RequestError: the model cannot run in the requested way.
         """
         return nullcontext()
 
     def unchanged(self) -> AbstractContextManager[None]:
-        """Return a block after which the model is as it was before, but for what ``close`` does."""
+        """Return a block that restores the model at its end, except for what ``close`` restores."""
         return nullcontext()
 
     def close(self) -> None:
-        """Restore what the runner was made from."""
+        """Restore the objects that the runner was made from."""
 
-    # What is known of its inside
+    # What is known about the inside of the model
 
     def versions(self) -> dict[str, str]:
-        """Return the versions and settings on which the figures depend, by name."""
+        """Return the versions and settings that the figures depend on, by name."""
         return list_versions(None, self.device, {})
 
     def guess_sizes(self, area: float) -> list[tuple[int, float]]:
-        """Return about how many channels each layer returns, and how many values each of these has.
+        """Return estimates of each layer's number of channels, and of the values in a channel.
 
-        Nothing runs. ``area`` is how many values a channel of the pixels has.
+        Nothing runs. ``area`` is the number of values in a channel of the pixels.
         """
         return [(COLOURS, area)] * len(self.layers)
 
@@ -169,9 +169,9 @@ class Runner:
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the layers that would also be observed if the first image had called them.
+        """Return the layers that hookcli would also observe if the first image had called them.
 
-        ``called`` has the paths of everything that any image has called.
+        ``called`` has the paths of all layers and operations that any image has called.
         """
         return ()
 
@@ -181,10 +181,10 @@ class Runner:
         made_by: Mapping[str, str],
         score: Callable[[object], ScoreTensor] | None,
     ) -> dict[str, str]:
-        """Return sentences that name what made ``NaN`` and ``Inf``, by these two words, if known.
+        """Return sentences that name the origin of ``NaN`` and ``Inf``, if known, by these words.
 
         The arguments are the pixels (1, …) of an image, the text of the edit that is known to have
-        made each of the two, and what computes the score at which a backward starts, if one does.
+        made each of the two, and the function that computes the score of a backward pass, if any.
         """
         return {}
 
@@ -195,15 +195,15 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two runners that are compared, and the images for it.
+    """One of the two sides of a comparison: its runner and its images.
 
     Attributes:
-        request: what was asked of this side.
+        request: the request for this side.
         info: the facts about the model.
         runner: runs the model.
         sources: the images in order.
-        skipped: what was named but cannot be used.
-        fitter: makes images ready for the model.
+        skipped: the inputs that cannot be used.
+        fitter: prepares images for the model.
     """
 
     request: VariantRequest

@@ -1,4 +1,4 @@
-"""How large the tensors of a model are: guessed from its modules, or measured in one forward."""
+"""The sizes of a model's tensors: guessed from its modules, or measured in one forward pass."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from hookcli.passes.runner import Runner
     from hookcli.records.calls import Call, LayerInfo
 
-_WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # names in module classes
+_WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attributes of modules
 
 
 def guess_sizes(
     model: nn.Module, layers: Sequence[LayerInfo], area: float
 ) -> list[tuple[int, float]]:
-    """Return about how many channels each layer returns, and how many values each of these has.
+    """Return estimates of each layer's number of channels, and of the values in a channel.
 
-    A module without weights is taken to return as many channels as the module before it, and a
-    block as many as its last submodule. A stride holds from its module on, in the order of
-    registration; those of kernels of one value are left out, as in shortcuts beside a block.
-    ``area`` is how many values a channel of the pixels has.
+    A module without weights counts as having as many channels as the module before it, and a block
+    as many as its last submodule. A stride applies from its module on, in the order of
+    registration. Strides of kernels of one value are ignored, since shortcuts beside a block have
+    them. ``area`` is the number of values in a channel of the pixels.
     """
     width, widths, areas = COLOURS, dict[str, int](), dict[str, float]()
     modules = dict(model.named_modules())
@@ -56,7 +56,7 @@ def guess_sizes(
 
 
 def _width_of(module: nn.Module) -> int | None:
-    """Return how many channels a module says that it returns; None if it does not."""
+    """Return a module's own number of output channels; None if it has no such attribute."""
     widths = (ask(module, name) for name in _WIDTHS)
     width = next((width for width in widths if width is not None), None)
     shape = ask(module, "normalized_shape")
@@ -65,19 +65,19 @@ def _width_of(module: nn.Module) -> int | None:
 
 
 def _multiply(lengths: object) -> int:
-    """Return the product of two lengths, or of one with itself; 1 if that is not what they are."""
+    """Return the product of two lengths, or the square of one; 1 if the value is neither."""
     both = lengths if isinstance(lengths, tuple) else (lengths, lengths)
     known = [length for length in both if isinstance(length, int) and length > 0]
     return math.prod(known) if len(known) == len(both) else 1
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
-    """Return the bytes that the saved tensors of pixels (1, …) take.
+    """Return the size of the saved tensors for pixels (1, …), in bytes.
 
     The model runs once, and only the shapes of its tensors are read.
 
     Raises:
-        RequestError: no selected layer has any of the channels that are to be saved.
+        RequestError: no selected layer has any of the channels to save.
         ForwardError: the model raised an exception.
     """
     runner = runner.plain or runner

@@ -1,6 +1,6 @@
-"""What ``hookcli layers`` shows: every module's calls, shapes and cost, and its traps for hooks.
+"""The survey for ``hookcli layers``: every module's calls, shapes and cost, and traps for hooks.
 
-It takes a cheap forward of a model without weights, on the meta device where that works: only
+It takes a cheap forward pass of a model without weights, on the meta device where that works: only
 shapes and version counters are read, never a value.
 """
 
@@ -66,7 +66,7 @@ class _Output:
 
 @dataclass(slots=True)
 class _Watcher:
-    """Follows one forward by the starts and ends of all modules."""
+    """Follows one forward pass by the starts and ends of all modules."""
 
     counter: FlopCounter
     layouts: LayoutWatcher
@@ -102,7 +102,7 @@ def survey(
 
     Args:
         model: the model, in evaluation mode; its values do not matter.
-        selected: the layers to describe; the whole model is watched all the same.
+        selected: the layers to describe; the whole model is watched anyway.
         input_shape: the shape of the pixels of one image, (1, …).
         inputs: how the model is called with pixels.
         operations: the operations of the model; needed only if any of them is selected.
@@ -149,9 +149,9 @@ def survey(
 def survey_layers(
     request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
 ) -> tuple[Survey, tuple[int, ...]]:
-    """Survey chosen layers of a model without weights; return the shape of its input, too.
+    """Survey chosen layers of a model without weights; also return the shape of its input.
 
-    With ``operations``, all operations between modules are surveyed as well.
+    With ``operations``, the survey includes all operations between modules.
     """
     loaded = build_skeleton(request)
     every = ("re:op:",) if operations else ()
@@ -195,7 +195,7 @@ def _watch_forward(
     watcher = _Watcher(counter, LayoutWatcher(size))
     with (
         torch.no_grad(),
-        without_fast_path(),  # it hides attention from the counter
+        without_fast_path(),  # the fast path hides attention from the counter
         counter,
         watch(model, layers, watcher.started, watcher.finished),
     ):
@@ -242,7 +242,7 @@ def _row(
 
 
 def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow:
-    """Return the row of a layer that did not run, or that returned no tensor."""
+    """Return the row of a layer that did not run or returned no tensor."""
     ran = layer.module_path in called
     reason = "" if ran else explain_uncalled(model, layer)
     return SurveyRow(

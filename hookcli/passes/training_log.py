@@ -1,6 +1,6 @@
-"""The figures of a ``hookcli.capture`` block, written to TensorBoard or anything alike.
+"""The figures of a ``hookcli.capture`` block, written to TensorBoard or a similar writer.
 
-No logger is imported: a writer is whatever has ``add_scalar`` and ``add_image``.
+No logger is imported: any object with ``add_scalar`` and ``add_image`` is a writer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LogWriter(Protocol):
-    """The two methods of TensorBoard's ``SummaryWriter`` that are called."""
+    """The two methods of TensorBoard's ``SummaryWriter`` that hookcli calls."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object:
         """Write one number."""
@@ -52,7 +52,7 @@ def write_log(
 def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
     """Yield names and values: the size of a gradient, or the distribution of an activation.
 
-    A figure that is not known, because no value is finite, is left out.
+    Unknown figures are left out: without a finite value, some figures do not exist.
     """
     figures = {"norm": stats.norm, "max_abs": _largest(stats)}
     if side in ("output", "input"):

@@ -1,4 +1,4 @@
-"""A forward that leaves no trace of itself in the model."""
+"""A forward pass that leaves no trace of itself in the model."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _WITHOUT_STATE = (type, ModuleType, FunctionType, torch.jit.ScriptModule)
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore a model and the generators of random numbers when the block ends.
+    """Restore a model and the random number generators when the block ends.
 
-    Restored are the classes of the modules and what they hold: submodules, parameters, buffers,
-    hooks and other attributes, what is in lists, dictionaries, sets, arrays and objects among them
-    however deep, their generators of random numbers, and the values of all tensors but parameters.
-    Iterators, open files, and objects of Python's own library are not.
+    This restores the modules' classes, submodules, parameters, buffers, hooks and other attributes,
+    at any depth inside lists, dictionaries, sets, arrays and objects, the modules' own random
+    number generators, and the values of all tensors except parameters. It does not restore
+    iterators, open files, and objects of Python's standard library.
     """
     of_python = partial(random.setstate, random.getstate())
     of_numpy = partial(np.random.set_state, np.random.get_state())
@@ -43,10 +43,10 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def throw_dice() -> None:
-    """Let all random numbers that are drawn from here on be others than before.
+    """Make all later random numbers differ from those before.
 
-    Generators begin anew. A few draws would not do: a permutation of NumPy's rejects some of what
-    it draws, so that one in 3,000 is the same two draws later.
+    This reseeds the generators. A few extra draws would not do: NumPy's permutation rejects some of
+    its draws, so that one permutation in 3,000 is the same two draws later.
     """
     torch.manual_seed(int(torch.randint(2**62, ())))
     random.seed(random.random())  # noqa: S311
@@ -54,7 +54,7 @@ def throw_dice() -> None:
 
 
 def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
-    """Return whether the model takes pixels (1, …) without an error; it is left as it was."""
+    """Return whether the model accepts pixels (1, …); the model is left as it was."""
     with suppress(ForwardError), unchanged(loaded.module):
         run_model(loaded, loaded.convert(pixels))
         return True
@@ -62,7 +62,7 @@ def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
 
 
 def _list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
-    """Yield a function for each thing that the model holds, which makes it what it is now."""
+    """Yield a function for each object in the model that restores the object's present state."""
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
     waiting: list[Any] = [model]
@@ -91,7 +91,7 @@ def _list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
 
 
 def _slots_of(value: object) -> list[str]:
-    """Return the names of the attributes of a value that its classes have slots for."""
+    """Return the names of a value's attributes that are slots of its classes."""
     if _is_of_python(value):
         return []
     slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
@@ -100,14 +100,14 @@ def _slots_of(value: object) -> list[str]:
 
 
 def _has_attributes(value: object) -> bool:
-    """Return whether a value may be changed by its attributes."""
+    """Return whether a value's attributes can change its state."""
     return not _is_of_python(value) and type(ask(value, "__dict__")) is dict
 
 
 def _is_of_python(value: object) -> bool:
-    """Return whether a value is of Python itself, such as a logger, or has no state of a model.
+    """Return whether a value belongs to Python, such as a logger, or holds no state of a model.
 
-    Objects of Python's own library lead to much that is no part of a model.
+    Objects of Python's standard library refer to many objects outside the model.
     """
     if isinstance(value, _WITHOUT_STATE):
         return True

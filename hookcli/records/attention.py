@@ -17,38 +17,37 @@ Distances: TypeAlias = tuple[Distance | None, ...]
 class AttentionRow:
     """A row of ``attention.csv``: one attention call, over one image or many.
 
-    A call whose attention is not visible has a row too: ``reason`` says why, and the figures are
-    missing. The figures of the heads are tuples with a value for each head, in their order, and
-    means over the images; a value is null where no query, or no key on the image, counts, and the
-    tuple is empty if nothing is known. Queries that pad a window are left out, and so are those
-    that are not finite.
+    A call whose attention is not visible has a row too: ``reason`` says why, and it has no figures.
+    The figures of the heads are tuples with one value per head, averaged over the images. A value
+    is null if the head has no query that counts, or no such key on the image. The tuple is empty if
+    nothing is known. Queries that pad a window, and queries that are not finite, do not count.
 
     Attributes:
         order: the position among the attention calls of a forward, from 1.
-        call_id: the module that computes it, and which of its attention calls it is:
+        call_id: the module that computes it, and the number of its attention call:
             ``attention:blocks.3.attn``.
         module_path: the path of that module.
         module_type: its class name.
-        function: torch's function that was seen: ``scaled_dot_product_attention``,
-            ``multi_head_attention_forward`` or ``softmax``; empty if none was.
+        function: the observed torch function: ``scaled_dot_product_attention``,
+            ``multi_head_attention_forward`` or ``softmax``; empty if there was none.
         images: the number of images.
         windows: the number of windows; 1 where each query sees the whole image.
         heads: the number of heads.
         queries: the number of queries in each window.
         keys: the number of keys in each window.
-        query_grid: the rows and columns of the grid of the queries on the image, for a clip the
-            frames before them; empty if the queries stand at no places.
-        key_grid: the rows and columns of the grid of the keys, which are fewer where a model pools
+        query_grid: the rows and columns of the grid of the queries on the image, for a clip after
+            the number of frames; empty if the queries have no places.
+        key_grid: the rows and columns of the grid of the keys, which are fewer if a model pools
             them.
-        prefix: the number of keys that stand for no part of the image, such as a class token.
-        entropy: the entropy of a query's attention in nats, the mean over the queries: 0 if each
-            sees one key alone, log(keys) if each sees all alike.
+        prefix: the number of keys that cover no part of the image, such as a class token.
+        entropy: the entropy of a query's attention in nats, averaged over the queries: 0 if each
+            query attends to a single key, log(keys) if each attends equally to all keys.
         prefix_share: the share of the attention that goes to the ``prefix`` keys.
-        distance: the mean distance from a query to what it sees, weighted with the attention and
-            over the image alone, in steps of the grid of the queries.
-        row_error: the largest difference from 1 among the sums of the attention of a query.
+        distance: the mean distance from a query to the keys on the image, weighted by the
+            attention, in steps of the grid of the queries.
+        row_error: the largest difference from 1 among the sums of a query's attention.
         broken: the number of queries, over all heads, with attention that is not finite.
-        reason: why the attention or the places of its tokens are not known; empty if they are.
+        reason: why the attention or the places of its tokens are unknown; empty if they are known.
     """
 
     order: Whole
@@ -76,11 +75,10 @@ class AttentionRow:
 class AttentionMaps:
     """The maps of one attention call for one image, in one picture for the page.
 
-    The picture has a block for each query, where the query stands on the image, and below these at
-    the left one for the class token, if there is one; a block holds the maps of the heads one below
-    the other. The index of a pixel in the palette is its share of the
-    largest value of its map, from 0 to 255. The palette makes of it a colour to be laid over the
-    image in grey.
+    The picture has a block for each query, at the query's position on the image. If there is a
+    class token, its block is below these at the left. In a block, the maps of the heads are one
+    below the other. The palette index of a pixel is its share of the largest value of its map, from
+    0 to 255. The palette turns it into a colour that the page lays over the image in grey.
 
     Attributes:
         image: the image's key.
@@ -90,8 +88,8 @@ class AttentionMaps:
         patch_grid: the rows and columns of the patches of the image.
         query_grid: the rows and columns of the patches that have maps, evenly over the image.
         map_grid: the rows and columns of a map.
-        is_thinned: the maps or the queries are fewer than those that the model computed.
-        has_class_token: the last row of blocks begins with that of the class token.
+        is_thinned: the model computed more maps, or more queries, than the picture has.
+        has_class_token: the last row of blocks begins with the class token's block.
     """
 
     image: str
@@ -106,6 +104,6 @@ class AttentionMaps:
 
 
 def mean_over_heads(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the values that are known; None if there are none."""
+    """Return the mean of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

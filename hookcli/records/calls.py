@@ -13,7 +13,7 @@ class UncalledLayer:
 
     Attributes:
         layer: its module path; ``(model)`` for the model itself.
-        reason: why it did not run, as far as it is known.
+        reason: why it did not run, if known.
     """
 
     layer: str
@@ -22,7 +22,7 @@ class UncalledLayer:
 
 @dataclass(frozen=True, slots=True)
 class Uncalled:
-    """A selected layer that never ran, and the reason as far as it is known."""
+    """A selected layer that never ran, and the reason if known."""
 
     layer: LayerInfo
     reason: str
@@ -33,7 +33,7 @@ class Uncalled:
 
 
 ROOT_LABEL = "(model)"
-OPERATION = "op:"  # what the name of a functional operation begins with
+OPERATION = "op:"  # the start of a functional operation's name
 RECOMPUTED = "it was recomputed during the backward"  # the reason why a call has no gradient
 
 
@@ -43,16 +43,16 @@ class LayerInfo:
 
     Attributes:
         module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
-            operation it is followed by the operation's name: ``layer1.0/op:add``.
+            operation, the operation's name follows: ``layer1.0/op:add``.
         module_type: the name of its class, or of the operation: ``add``.
         depth: 0 for the model itself, 1 for its children, and so on.
         is_leaf: the module has no children, or is a ``MultiheadAttention``.
         params: the number of parameters of this module and all modules below it.
-        channels: where the channel axis of its output is, as far as its type tells.
-        tokens: what the model tells about its sequences of tokens.
-        inferred: the name of the layout of its output, inferred from other tensors of the same
-            shape (``hooks.layouts``); empty if it was not. It is the same layer with and without.
-        chosen_calls: the calls of an operation that are observed, counted from 0; empty for all.
+        channels: the position of the channel axis in its output, as far as its type shows it.
+        tokens: the model's facts about its sequences of tokens.
+        inferred: the layout of its output, inferred from other tensors of the same shape
+            (``hooks.layouts``); empty if it was not inferred. Equality ignores it.
+        chosen_calls: the observed calls of an operation, counted from 0; empty for all.
     """
 
     module_path: str
@@ -67,16 +67,16 @@ class LayerInfo:
 
     @property
     def is_operation(self) -> bool:
-        """Whether this is a functional operation and not a module."""
+        """Whether this is a functional operation instead of a module."""
         return self.module_path.rpartition("/")[2].startswith(OPERATION)
 
     @property
     def label(self) -> str:
-        """The module path as it is shown; ``(model)`` for the model itself."""
+        """The module path for people; ``(model)`` for the model itself."""
         return self.module_path or ROOT_LABEL
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
-        """Return the layout of a tensor of this shape, with the leading axis, in or out of it.
+        """Return the layout of the layer's input or output, given its shape with the batch axis.
 
         ``pixels`` are the height and width of the network's input, if they are known.
         """
@@ -95,8 +95,8 @@ class Call:
         order: the position among the observed calls, from 1, by the moment the call started.
         side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of
             a parameter).
-        output_key: the name of the tensor in an output that holds several, empty when there is only
-            one; for ``param`` the name of the parameter.
+        output_key: the name of the tensor in an output that holds several; empty for a single
+            tensor; for ``param`` the name of the parameter.
     """
 
     layer: LayerInfo

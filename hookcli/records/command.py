@@ -1,4 +1,4 @@
-"""The command that repeats a request, and how two commands differ."""
+"""The command that repeats a request, and the differences of two commands."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = (FolderRequest, MachineRequest)  # the result does not depend on their options
 _MOST_WORDS = 8  # how many words of a difference a message shows
-_UNSAID = {"--mode": DEFAULTS.run.model.mode}  # where no option means a value of its own
+_UNSAID = {"--mode": DEFAULTS.run.model.mode}  # options whose absence means a value of its own
 
 
 def to_command(config: RunConfig) -> tuple[str, ...]:
     """Return the command that repeats a run with a run folder.
 
-    Options of the machine and of the run folder (``--threads``, ``-o``) are left out, and so are
-    those of which the result does not depend, such as ``--on-error``.
+    It leaves out the options of the machine and of the run folder (``--threads``, ``-o``), and
+    options that do not affect the result, such as ``--on-error``.
     """
     return _list_words(config.command, config.run, config)
 
@@ -54,10 +54,10 @@ def _list_words(command: str, run: RunRequest, config: object) -> tuple[str, ...
 def list_differences(
     old_request: Mapping[str, object], new_request: Mapping[str, object], prefix: str = ""
 ) -> Iterator[str]:
-    """Yield how the request of a run that was begun differs from the one that a user wants.
+    """Yield the differences between the request of an earlier run and the requested one.
 
-    Each difference is worded to follow "was begun": ``with --layers conv, not --layers linear``.
-    The prefix comes before the name of each key.
+    Each difference can follow "was begun": ``with --layers conv, not --layers linear``. The prefix
+    comes before the name of each key.
     """
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
@@ -104,7 +104,7 @@ def list_value_options(
 
 
 def _list_value_options() -> tuple[str, ...]:
-    """Return the options that change what the layers return, and are no facts about the model."""
+    """Return the options that change the layers' outputs and are not facts about the model."""
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
     flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
     return tuple(dict.fromkeys(flag.names[0] for flag in flags))
@@ -117,10 +117,10 @@ def _values(name: str, phrases: Sequence[str] | None) -> str | None:
 
 
 def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Return how one command differs from another, worded to follow "was begun"; empty if not.
+    """Describe how one command differs from another, to follow "was begun"; empty if it does not.
 
-    The order of the options does not count, as that of two versions of hookcli may differ.
-    ``with --layers conv[1:4], not --layers conv[1:3], and without --batch-size 4``.
+    The order of the options does not count, since two versions of hookcli may order them
+    differently. ``with --layers conv[1:4], not --layers conv[1:3], and without --batch-size 4``.
     """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     differences = []
@@ -149,7 +149,7 @@ def _some(words: Sequence[object]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Group words by their option; those without one by "command", "model" and "images"."""
+    """Group words by their option; words without one by "command", "model" and "images"."""
     phrases: dict[str, list[str]] = {"command": list(words[1:2]), "model": list(words[2:3])}
     name = "images"
     for word in words[3:]:
@@ -164,5 +164,5 @@ def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _as_word(file: str) -> str:
-    """Return a file name in a form that is not taken for an option."""
+    """Return a file name in a form that cannot be mistaken for an option."""
     return f"./{file}" if file.startswith("-") else file

@@ -1,4 +1,4 @@
-"""What the edits of a run did."""
+"""The effects of a run's edits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class EditEffects:
-    """What the edits did in some forwards and backwards.
+    """The effects of the edits in some forward and backward passes.
 
     Attributes:
         used: the texts of the edits that changed something.
@@ -19,6 +19,6 @@ class EditEffects:
     made: dict[str, str] = field(default_factory=dict)
 
     def merge(self, later: EditEffects) -> None:
-        """Add what the edits did later."""
+        """Add later effects."""
         self.used |= later.used
         self.made = later.made | self.made

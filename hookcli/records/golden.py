@@ -1,4 +1,4 @@
-"""The content of a golden file: the figures of a run, and what they depended on."""
+"""The content of a golden file: the figures of a run, and the facts that they depend on."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SketchText: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SketchForm:
-    """How the sketches were made; those of another version cannot be compared with them.
+    """The form of the sketches; sketches of different versions cannot be compared.
 
     Attributes:
         version: the version of the form.
-        buckets: how many numbers a sketch has.
-        dtype: the type of these numbers, little-endian.
+        buckets: the number of values in a sketch.
+        dtype: the type of these values, little-endian.
     """
 
     version: Annotated[Whole, keywords(const=VERSION)] = VERSION
@@ -53,7 +53,7 @@ class _CallColumns:
 
     Attributes:
         image: the key of the image.
-        call_id: which call of which layer, as tables show it.
+        call_id: the call and its layer, as in tables.
         shape: the shape of this image's part, with the leading axis 1.
         dtype: the name of the type in torch.
     """
@@ -70,10 +70,10 @@ class _CallColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenCall(Statistics, _CallColumns):
-    """What one call gave for one image.
+    """The facts about one call for one image.
 
     Attributes:
-        sketch: the sketch as text; null where there is no tensor.
+        sketch: the sketch as text; null without a tensor.
         reason: why there is no gradient; left out if there is one.
     """
 
@@ -91,8 +91,8 @@ class ImageFacts:
         sha256: the hash of the file's bytes.
         width: the width in pixels, upright.
         height: the height in pixels, upright.
-        pixels_shape: the shape of what the network was given, (1, …); empty if it is not known.
-        note: the clip, pair or part that the model saw instead of the image; else empty.
+        pixels_shape: the shape of the network's input, (1, …); empty if it is not known.
+        note: the clip, pair or part that the model saw instead of the image; otherwise empty.
     """
 
     key: str
@@ -104,26 +104,26 @@ class ImageFacts:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Raise if the shape is not one that a network could have been given."""
+        """Raise if no network input could have this shape."""
         if 0 in self.pixels_shape or math.prod(self.pixels_shape) > MOST_VALUES:
             raise ValueError(f"the pixels of {self.key!r} have no shape")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenFile(Document):
-    """What ``hookcli golden`` writes: a golden file.
+    """A golden file, as ``hookcli golden`` writes it.
 
     Attributes:
-        kind: what the file is.
-        sketch: how the sketches were made.
+        kind: the kind of the file.
+        sketch: the form of the sketches.
         hookcli: the version of hookcli that ran the model.
         command: the words that repeat the run.
-        versions: the versions of everything that can change a figure, also of other libraries that
-            the model comes from.
-        layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
+        versions: the versions of everything that can change a figure, including other libraries
+            that the model comes from.
+        layers: the module paths of the selected layers; ``(model)`` for the model itself.
         images: the images in the order of the run.
-        calls: the calls, image by image, in the order in which the tensors were seen: a module
-            after those that it calls.
+        calls: the calls, image by image, in the order in which the tensors appeared: a module comes
+            after the modules that it calls.
     """
 
     kind: Annotated[str, keywords(const=KIND)] = KIND
@@ -144,9 +144,9 @@ class GoldenFile(Document):
 
 
 def golden_facts(manifest: Mapping[str, object]) -> GoldenFile:
-    """Return the facts of a run that a golden file holds, still without its calls.
+    """Return the facts of a run for a golden file, without its calls.
 
     Raises:
-        DamagedError: the manifest does not hold them.
+        DamagedError: the manifest lacks some of them.
     """
     return convert({**manifest, "sketch": {}, "calls": []}, GoldenFile)

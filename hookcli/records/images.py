@@ -18,7 +18,7 @@ class FileState:
     """The state of a file when it was read; its size and time show whether it has changed since.
 
     Attributes:
-        file: the name under which it was found.
+        file: the name of the file where it was found.
         size: the number of bytes; -1 when the file did not exist.
         mtime_ns: the time of its last change, in nanoseconds.
         sha256: the hash of its bytes; empty when the file could not be read.
@@ -48,8 +48,8 @@ class Prediction:
     """One prediction of the model for an image.
 
     Attributes:
-        measure: what ``value`` means: ``probability`` (softmax over the logits), ``share of the
-            image`` (the pixels whose highest logit is that of this class), ``score`` (of a box),
+        measure: the meaning of ``value``: ``probability`` (softmax over the logits), ``share of the
+            image`` (the pixels whose highest logit belongs to this class), ``score`` (of a box),
             ``pixels`` (the length of a flow), or ``features`` (the model has no classifier).
         category: the name of the class, or of the figure.
         index: the index of the class; null when there is no class.
@@ -66,7 +66,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The number from which a backward started.
+    """The number from which a backward pass started.
 
     Attributes:
         kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, ``FILE.py:FUNCTION``, or a
@@ -87,22 +87,22 @@ class ImageResult:
     """An image that went through the model.
 
     Attributes:
-        key: a safe and unique name; also that of the image's folder under ``grids/``.
-        file: the file as the user gave it; bytes that are not UTF-8 as ``%XX``, and ``%`` before
-            two such digits as ``%25``.
+        key: a safe and unique name, also of the image's folder under ``grids/``.
+        file: the file as the user gave it; bytes that are not UTF-8 become ``%XX``, and ``%``
+            before two hexadecimal digits becomes ``%25``.
         width: the width in pixels, after the image was turned upright.
         height: the height in pixels, after the image was turned upright.
         sha256: the SHA-256 of the file's bytes.
-        predictions: the predictions, the foremost first; empty when the form of the model's output
-            is not known.
+        predictions: the predictions, the best first; empty when the model's output has an unknown
+            form.
         pixels_shape: the shape of the network's input for this image, with the leading axis 1.
-        seen: the picture that the network saw, a file name relative to the run folder; empty
+        seen: a picture of the network's input, a file name relative to the run folder; empty
             without one.
         note: how the input was made when it is not the image itself (a clip, a pair, a part of it);
             empty otherwise.
-        score: the number from which the backward started; null in a run without a backward.
+        score: the number from which the backward pass started; null in a run without one.
         unedited: the predictions without edits; empty in a run without edits.
-        unedited_score: the score without edits; null in a run without edits or a backward.
+        unedited_score: the score without edits; null in a run without edits or a backward pass.
     """
 
     key: str

@@ -1,7 +1,7 @@
 """The figures of a layer: strings and numbers, no tensors.
 
-Every figure that leaves a forward or a backward is in one of these frozen values. Nothing here
-computes on tensors, reads or writes files, or knows how it will be shown.
+Every figure that leaves a forward or a backward pass is in one of these frozen values. Nothing here
+computes on tensors, reads or writes files, or knows how the figures will be shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _TensorForm:
-    """What a tensor is, apart from its values; a base, so that it comes before the statistics."""
+    """The form of a tensor, without its values; a base class, so it precedes the statistics."""
 
     __slots__ = ()
 
@@ -39,12 +39,12 @@ class TensorStats(Statistics, _TensorForm):
         >>> stats = captured.records[0].stats
         >>> stats.mean, stats.std, stats.zero_fraction
 
-    NaN and Inf are counted and left out of the other figures, which are None when no value is
-    finite; ``zero_fraction`` is None only for an empty tensor. The figures of complex values are
-    those of their magnitudes. All figures are columns of ``records.parquet``, too.
+    NaN and Inf are counted, but do not affect the other figures, which are None when no value is
+    finite; ``zero_fraction`` is None only for an empty tensor. Complex values count by their
+    magnitudes. All figures are also columns of ``records.parquet``.
 
     Attributes:
-        shape: the shape of the tensor; for one image of a batch its part alone, ``(1, C, H, W)``.
+        shape: the shape of the tensor; for one image of a batch only its part, ``(1, C, H, W)``.
         dtype: torch's name of the dtype, without ``torch.``.
     """
 
@@ -79,7 +79,7 @@ class ChannelRange:
         return (list(self.low), list(self.high)) == (list(other.low), list(other.high))
 
     def __hash__(self) -> int:
-        """Return a hash that is the same for ranges that are equal."""
+        """Return a hash that equal ranges share."""
         return hash((tuple(self.low), tuple(self.high)))
 
 
@@ -94,7 +94,7 @@ class LayerRecord:
 
     Attributes:
         image: the image's key; empty outside a run over images.
-        call: the call, and which of its tensors it is.
+        call: the call, and the tensor among the call's tensors.
         layout: the meaning of the tensor's axes.
         stats: the figures of the tensor.
         channels: the range of each channel; None when the layout has no channel axis.
@@ -143,21 +143,21 @@ class _RecordColumns:
 class RecordRow(Statistics, _RecordColumns):
     """A row of ``records.parquet``: one tensor of one call, for one image.
 
-    The columns of the file, their types and their texts are made from it. Files of earlier versions
-    may lack columns that have a default, but not the statistics ``IN_EVERY_VERSION``.
+    The file's columns, their types and their texts are made from this class. Files of earlier
+    versions may lack columns that have a default, but not the statistics ``IN_EVERY_VERSION``.
 
     Attributes:
         image: key of the image.
-        call_id: which call of which layer, as tables show it.
+        call_id: the call and its layer, as in tables.
         module_path: dotted name; empty for the model itself.
         module_type: class name.
         call_index: 0 for the module's first call in a forward.
         side: output, input, grad_output, grad_input, or param for the gradient of a parameter.
-        output_key: which of several tensors; empty for a single one; a parameter's name.
+        output_key: name of one tensor among several; empty for a single one; a parameter's name.
         order: position among the observed calls, counted from 1 by their start.
         shape: the shape of this image's part, with leading axis 1.
         dtype: the name of the type in torch.
-        layout: what the axes mean.
+        layout: the meaning of the axes.
         change: distance from the run without edits, relative to its norm; null without edits.
         reason: why there is no gradient; empty when there is one.
         grid: the picture, relative to the run folder; empty if none was drawn.
@@ -174,6 +174,6 @@ _RECORD_COLUMNS = frozenset(each.name for each in fields(RecordRow))
 
 
 def read_record(cells: Mapping[str, Any]) -> RecordRow:
-    """Return a row that was read from a file; what is missing or null in it has its default."""
+    """Return a row that was read from a file; missing or null cells get their defaults."""
     known = {n: cell for n, cell in cells.items() if cell is not None and n in _RECORD_COLUMNS}
     return RecordRow(**{**known, "shape": tuple(cells["shape"])})

@@ -1,7 +1,7 @@
 """The meaning of an activation's axes: derived from the module's type and the shapes, not guessed.
 
-A picture of a feature map is right only if the axes are. Where neither the module's type nor the
-shapes decide, the layout is ``unknown`` and nothing downstream treats an axis as channels.
+A picture of a feature map is right only if the axes are. If neither the module's type nor the
+shapes decide, the layout is ``unknown``, and no later step treats an axis as channels.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Channels(Enum):
-    """Where the channel axis of a layer's output is, as far as its type tells.
+    """The position of the channel axis in a layer's output, as far as its type shows it.
 
-    A layer that works value by value has the axes of its input, and the type of its neighbour makes
-    ``LIKELY_FIRST`` or ``LIKELY_LAST`` of it; it is ``SAME`` if no neighbour tells. ``WINDOWS`` are
-    last, and the other axes are no longer those of the image.
+    An elementwise layer has the axes of its input. The type of its neighbour makes it
+    ``LIKELY_FIRST`` or ``LIKELY_LAST``; without such a neighbour it is ``SAME``. ``WINDOWS`` have
+    channels last, but their other axes are no longer the image's.
 
-    A functional operation that does not tell has the axes of one of its inputs, and its shape alone
-    tells nothing: ``BY_VALUE`` (it works value by value), ``BY_AXES`` (it keeps the axes in their
-    order, but not their lengths), ``BY_SHAPE`` (of an input of the same shape), or ``BY_NOTHING``
-    (it has other axes).
+    A functional operation whose name does not decide has the axes of one of its inputs, and its
+    shape alone shows nothing: ``BY_VALUE`` (it is elementwise), ``BY_AXES`` (it keeps the order of
+    the axes, but not their lengths), ``BY_SHAPE`` (of an input of the same shape), or
+    ``BY_NOTHING`` (it has other axes).
     """
 
     FIRST = "first"
@@ -43,7 +43,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """What ``FIRST`` or ``LAST`` makes likely for a neighbour that works value by value."""
+        """The likely position for an elementwise neighbour of a ``FIRST`` or ``LAST`` layer."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -53,17 +53,17 @@ class Channels(Enum):
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether the layer works value by value, so its output has the layout of its input."""
+        """Whether the layer is elementwise, so that its output has the layout of its input."""
         return self in _ELEMENTWISE
 
     @property
     def follows_input(self) -> bool:
-        """Whether it is of an operation whose inputs alone can tell."""
+        """Whether this is an operation whose layout only its inputs can show."""
         return self in _BY_INPUT
 
     @property
     def needs_inference(self) -> bool:
-        """Whether the type of the layer does not tell, or only makes likely, where channels are."""
+        """Whether the layer's type leaves the position of the channels open, or only likely."""
         return self.is_elementwise or self in _UNTOLD
 
 
@@ -78,12 +78,12 @@ class Layout:
 
     Attributes:
         name: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``.
-        channel_axis: the axis that holds channels; None when it is not known.
-        height: the rows of one feature map; 0, as the width, when there is no spatial form.
+        channel_axis: the axis of the channels; None if it is unknown.
+        height: the rows of one feature map; without rows and columns, height and width are 0.
         prefix: the number of tokens before the spatial ones: class, distillation and register
-            tokens. With NLC there can be others after them, such as detection tokens.
-        inferred: neither the type of the module nor the shape told the layout, but another tensor
-            of the same shape that went into the module or came out of one of its parts.
+            tokens. With NLC, others may follow the spatial ones, such as detection tokens.
+        inferred: the layout follows neither from the module's type nor from the shape, but from
+            another tensor of the same shape that the module took or that one of its parts returned.
     """
 
     name: str = "unknown"
@@ -95,7 +95,7 @@ class Layout:
 
     @property
     def text(self) -> str:
-        """The name, and that it was inferred."""
+        """The name, with a note if it was inferred."""
         return f"{self.name} (inferred)" if self.inferred else self.name
 
     @property
@@ -110,10 +110,10 @@ class Layout:
 
     @property
     def channels_first(self) -> tuple[int, ...]:
-        """The order of axes that puts channels right after the batch, to transpose a tensor with.
+        """The order of axes that puts channels right after the batch, for a transposition.
 
-        The transposed tensor is (N, C, …). With NLC it still has the tokens that have no place on
-        the image; ``image_tokens`` cuts them off. Empty without a channel axis.
+        The transposed tensor is (N, C, …). With NLC it still has the tokens without a place on the
+        image; ``image_tokens`` cuts them off. The order is empty without a channel axis.
         """
         if self.channel_axis is None:
             return ()
@@ -124,7 +124,7 @@ class Layout:
     def image_tokens(self) -> slice:
         """The tokens that have a place on the image, among those of an NLC tensor.
 
-        For any other tensor it is the whole of an axis.
+        For any other tensor it is the whole axis.
         """
         if self.name != "NLC" or not self.height:
             return slice(None)
@@ -133,9 +133,9 @@ class Layout:
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape (N, C, H, W) of the feature maps of a tensor of this layout.
 
-        For a clip it is (N, C, D, H, W), and for a sequence (N, C, L). A tensor that was transposed
-        to ``channels_first`` can be reshaped to it, once it is cut down to ``image_tokens``. It has
-        a channel axis and, with NLC, spatial form.
+        For a clip it is (N, C, D, H, W), and for a sequence (N, C, L). To reshape a tensor to it,
+        first transpose it to ``channels_first``, and cut it down to ``image_tokens``. The tensor
+        must have a channel axis and, with NLC, rows and columns.
         """
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
         if self.name == "NLC":
@@ -148,12 +148,12 @@ UNKNOWN = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What a model tells about its sequences of tokens.
+    """A model's facts about its sequences of tokens.
 
     Attributes:
-        patch: the height and width, in pixels, of the patches of which each becomes one token; None
-            if no layer tells.
-        before: the number of tokens before those of the patches; None if the model does not say.
+        patch: the height and width, in pixels, of the patch behind each token; None if no layer
+            shows it.
+        before: the number of tokens before the patches' tokens; None if the model does not say.
         after: the number of tokens after them.
     """
 
@@ -164,7 +164,7 @@ class Tokens:
 
 NO_TOKENS = Tokens()
 INFERRED = "inferred from inputs or parts"
-_MOST_BEFORE = 16  # the most tokens before those of the patches in a model that does not say
+_MOST_BEFORE = 16  # the most tokens before the patches' tokens in a model that does not say
 
 
 @functools.lru_cache(maxsize=4096)
@@ -177,7 +177,7 @@ def resolve_layout(
     """Name the axes of a tensor whose first axis is the batch.
 
     Feature maps keep the proportions (to a pixel) of ``pixels``, the height and width of the
-    network's input; None means square. The other arguments are those of ``LayerInfo``.
+    network's input; None means square. The other arguments are fields of ``LayerInfo``.
     """
     if 0 in shape or channels.follows_input:
         return UNKNOWN
@@ -199,8 +199,8 @@ def recall_layout(
 ) -> Layout:
     """Return the layout that ``resolve_layout`` gave this name, or ``UNKNOWN`` if no layout fits.
 
-    The name alone does not tell the size of the feature maps, nor how many tokens come before them:
-    of tokens, the fewest are taken that leave an image.
+    The name alone shows neither the size of the feature maps nor the number of tokens before them.
+    This takes the smallest number of such tokens that leaves an image.
     """
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)
@@ -219,7 +219,7 @@ def _three_axes(
     if channels is Channels.FIRST or (channels is Channels.LIKELY_FIRST and pixels is None):
         return Layout("NCL", 1, 1, shape[2])
     if pixels is None and not channels.is_last:
-        return UNKNOWN  # not known to come from an image, and any square number could be folded
+        return UNKNOWN  # perhaps not from an image, and any square number could be folded
     may_be_first = channels is Channels.LIKELY_FIRST
     if (found := _find_image(shape[1], pixels, tokens)) is not None:
         other = _find_image(shape[2], pixels, tokens) if may_be_first else None
@@ -235,17 +235,17 @@ def _find_image(
 ) -> tuple[int, int, int] | None:
     """Return height, width and prefix of the image in a sequence of tokens; None if it has none."""
     if length in (tokens.before, tokens.after):
-        return None  # a head that is given the other tokens alone
+        return None  # a head that takes only the other tokens
     if tokens.patch is not None and pixels is not None:
         height, width = (side // patch for side, patch in zip(pixels, tokens.patch, strict=True))
         more = length - height * width
         before = more - tokens.after if tokens.before is None else tokens.before
         if more == 0:
-            return height, width, 0  # the other tokens are not there yet, or no more
+            return height, width, 0  # the other tokens are not there yet, or no longer
         if more == before + tokens.after and 0 <= before <= max(_MOST_BEFORE, tokens.before or 0):
             return height, width, before
         if more > 0:
-            return None  # no layer has more tokens of the image than there are patches
+            return None  # no layer has more image tokens than there are patches
     counts = () if tokens.before is None else ((tokens.before, tokens.after),)
     for before, after in (*counts, (0, 0), *([] if counts else [(1, 0)])):
         height, width = _fold(length - before - after, pixels)
@@ -291,7 +291,7 @@ def _five_axes(
 
 
 def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) -> bool:
-    """Return whether (height, width) is the pixels' shape made smaller, rounded up or down."""
+    """Return whether (height, width) is the pixels' shape scaled down, rounded up or down."""
     rows, columns = pixels or (1, 1)
     return abs(width - columns * height / rows) < 1 and abs(height - rows * width / columns) < 1
 

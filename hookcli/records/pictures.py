@@ -1,4 +1,4 @@
-"""Facts about pictures, and the colour levels that those who make and who draw them agree on."""
+"""Facts about pictures, and the colour levels that their producers and their renderers share."""
 
 from __future__ import annotations
 
@@ -38,20 +38,19 @@ class Places:
 class ChannelMaps:
     """The channels of a grid at the resolution of their layer, in one picture without labels.
 
-    The channels stand side by side in the order of the grid's tiles. The index of a pixel in the
-    palette is its level, from 0 to 254 over the range of its channel, or 255 where the value is not
-    finite.
+    The channels are side by side in the order of the grid's tiles. The palette index of a pixel is
+    its level, from 0 to 254 over the range of its channel, or 255 where the value is not finite.
 
     Attributes:
         file: the file of the picture, relative to the run folder.
         size: the height and width of a channel in the picture, in pixels.
         own: the height and width of a channel in the layer. A channel with more than 256 values on
             a side is smaller in the picture: its pixels are means of squares.
-        columns: how many channels stand in a row.
+        columns: the number of channels in a row.
         signed: the range is from minus to plus the largest magnitude, instead of from the smallest
             value to the largest; level 127 is zero.
-        range: the smallest and largest value of the layer, if all channels have the range of the
-            layer; null if each has its own.
+        range: the smallest and largest value of the layer, if all channels share the layer's range;
+            null if each channel has its own.
     """
 
     file: FileName
@@ -64,7 +63,7 @@ class ChannelMaps:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A picture of one call for one image, and what its tiles show.
+    """A picture of one call for one image, and the content of its tiles.
 
     Attributes:
         image: the image's key.
@@ -77,8 +76,8 @@ class Grid:
         high: the largest value of each tile's channel.
         mean: the mean of each tile's channel; null when the channel is not finite.
         spread: the standard deviation of each tile's channel; null when the channel is not finite.
-        score: by how many standard deviations each channel fires more inside the box of ``--focus``
-            than outside; empty without a box.
+        score: for each channel, the mean inside the box of ``--focus`` minus the mean outside, in
+            standard deviations of the channel; empty without a box.
         maps: the same channels at the resolution of the layer; null for bars and for sheets.
     """
 
@@ -107,7 +106,7 @@ class HeatPicture:
 
     Attributes:
         image: the image's key.
-        kind: what was drawn.
+        kind: the kind of the map.
         call_id: the call of a Grad-CAM or an attention; empty for a saliency map of the pixels and
             for a rollout.
         file: the file of the picture, relative to the run folder.
@@ -139,5 +138,5 @@ LABEL_ROW = 13  # pixels: the height of a line of text above a tile
 LEVELS = 240
 MIDDLE = LEVELS // 2  # the level of zero of signed levels, with as many levels above as below
 NOT_FINITE = 240  # the level of NaN and Inf
-MAP_LEVELS = 255  # of channels at the resolution of their layer; the next is that of NaN and Inf
+MAP_LEVELS = 255  # of channels at the resolution of their layer; level 255 is NaN and Inf
 MOST_SIDE = 256  # pixels on a side of such a channel

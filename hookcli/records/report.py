@@ -1,4 +1,4 @@
-"""The JSON documents of a run folder: what was asked, what came of it, and what the page shows."""
+"""The JSON documents of a run folder: the request, the results, and the content of the page."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from hookcli.records.shared_fields import (
     UncalledLayers,
 )
 
-_SHOWN_VERSIONS = ("hookcli", "torch", "torchvision")  # that page.html.j2 names
+_SHOWN_VERSIONS = ("hookcli", "torch", "torchvision")  # page.html.j2 names these
 _TEXT = {"type": "string"}
 PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
-"""On whose versions every run depends."""
+"""The packages whose versions every run depends on."""
 _VERSIONS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(PACKAGES, _TEXT),
     "timm": {**_TEXT, "description": "Empty where no part of the model is timm's."},
@@ -59,7 +59,7 @@ _VERSIONS: dict[str, dict[str, Any]] = {
     },
 }
 DEFINED_VERSIONS: dict[str, Any] = {"properties": _VERSIONS, "required": [*_VERSIONS]}
-"""What the schema says of the versions of a run; those of other libraries may be added."""
+"""The schema for the versions of a run; other libraries may add theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class TopChannel:
     Attributes:
         channel: the channel, counted from 0.
         images: the keys of the images, the strongest first.
-        values: the largest value of the channel in each; null if it is not finite.
+        values: the largest value of the channel in each image; null if it is not finite.
     """
 
     channel: Whole
@@ -88,8 +88,8 @@ class RankedImages:
 
     Attributes:
         each: the number of images of every channel.
-        images: their positions among the images of the run; null where a channel has fewer.
-        values: the largest value of the channel in each, with four digits; null if it is not
+        images: their positions among the images of the run; null if a channel has fewer.
+        values: the largest value of the channel in each image, with four digits; null if it is not
             finite, or there is no image.
     """
 
@@ -98,7 +98,7 @@ class RankedImages:
     values: tuple[float | None, ...]
 
     def __post_init__(self) -> None:
-        """Raise if a channel has not as many images and values as the others."""
+        """Raise if the channels differ in their numbers of images and values."""
         if len(self.images) != len(self.values) or len(self.images) % self.each:
             raise ValueError(
                 f"ranked_images: {len(self.images)} images and {len(self.values)} values, "
@@ -112,7 +112,7 @@ class FocusBox:
 
     Attributes:
         box: left, top, width and height in pixels of the image, as the user gave them.
-        seen: the same as shares of the width and height of what the network saw.
+        seen: the same box as shares of the width and height of the network's input.
     """
 
     box: tuple[int, int, int, int]
@@ -121,14 +121,14 @@ class FocusBox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Document):
-    """The request of a run that was begun, as far as it must be known to recognize the run.
+    """The request of an earlier run, with the facts that identify the run.
 
     Attributes:
         hookcli: the version of hookcli that wrote the file.
-        versions: the versions of everything that can change a figure, also of other libraries that
-            the model comes from.
+        versions: the versions of everything that can change a figure, including other libraries
+            that the model comes from.
         code: the SHA-256 of each source file of the user's own model, by its name.
-        layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
+        layers: the module paths of the selected layers; ``(model)`` for the model itself.
     """
 
     hookcli: str
@@ -159,7 +159,7 @@ class FileList(Request):
 
 @dataclass(frozen=True, slots=True)
 class DoneImage:
-    """An image of a complete run, which was used or skipped.
+    """An image of a complete run, either used or skipped.
 
     Attributes:
         file: the file, with the row of a tensor file.
@@ -180,7 +180,7 @@ class DoneRun(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFile(Request):
-    """What was asked: ``run.json``, which is written first into a run folder."""
+    """The request, in ``run.json``, the first file in a run folder."""
 
     hookcli: str = ""
     command: Command
@@ -190,11 +190,11 @@ class RequestFile(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun(RequestFile):
-    """What a run over images was given, and what came of it.
+    """The request of a run over images, and its results.
 
     Attributes:
-        halved_batches: the number of batches that took too much memory and were run in halves; such
-            a run need not be equal to another, byte by byte.
+        halved_batches: the number of batches that took too much memory and ran in halves; such a
+            run need not equal another one byte by byte.
     """
 
     uncalled: UncalledLayers
@@ -211,8 +211,8 @@ class Manifest(FinishedRun):
     It is written last, so its presence means that the run is complete.
 
     Attributes:
-        files: every file of the run but this one, relative to the run folder, sorted.
-        sizes: the size of each of these files in bytes; runs of earlier versions do not have it.
+        files: every other file of the run, relative to the run folder, sorted.
+        sizes: the size of each of these files in bytes; runs of earlier versions lack it.
     """
 
     files: Annotated[tuple[str, ...], keywords(uniqueItems=True)] = ()
@@ -225,9 +225,9 @@ class ReportDocument(FinishedRun):
 
     Attributes:
         layers: the rows of ``layers.csv``.
-        histograms: by call id, how many of a sample of the first image's values lie in each of
-            equal parts of the way from the smallest to the largest; empty without a sample.
-        grids: the pictures of layers, and what their tiles show.
+        histograms: for each call id, a sample of the first image's values: how many are in each of
+            the equal intervals from the smallest to the largest value; empty without a sample.
+        grids: the pictures of layers, and the content of their tiles.
         heats: the maps that were drawn over images.
         thumbnails: the pictures of thumbnails of at least the first 2,000 images; empty for one
             image.
@@ -235,7 +235,7 @@ class ReportDocument(FinishedRun):
         attention_maps: the maps of the attention calls, image by image; empty without
             ``--attention``, and where no pictures are drawn.
         focus: the box of ``--focus``; null without one.
-        written: by call id, the module that wrote in place over what the call returned.
+        written: by call id, the module that overwrote the call's output in place.
         top_images: by call id, channels with the images that fire them most; empty for one image.
         ranked_images: by call id, the images that fire every channel most; empty for one image, and
             for more than 50,000 channels.
@@ -256,7 +256,7 @@ class ReportDocument(FinishedRun):
     colours: tuple[Colour, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise if a version that the page names is missing, or the layer of a picture."""
+        """Raise if a version that the page names, or the layer of a picture, is missing."""
         for name in _SHOWN_VERSIONS:
             if name not in self.versions:
                 raise ValueError(f"versions lacks {name!r}")

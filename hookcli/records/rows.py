@@ -1,4 +1,4 @@
-"""Rows of ``layers.csv``, and of what commands print: layers, channels, models, and files."""
+"""Rows of ``layers.csv``, and of the commands' output: layers, channels, models, and files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Side: TypeAlias = Annotated[
 TaskWord: TypeAlias = Literal[
     "classification", "detection", "segmentation", "video", "optical_flow", "quantization"
 ]
-# Their models may find nothing in an image; others without predictions returned an unknown form.
+# Their models may find nothing in an image. For others, no prediction means an unknown output.
 MAY_FIND_NOTHING: frozenset[TaskWord] = frozenset({"detection"})
 
 
 @dataclass(frozen=True)
 class _CallColumns:
-    """The columns that come before the statistics: which call it is, and what its tensor is."""
+    """The columns that come before the statistics: the call, and the form of its tensor."""
 
     __slots__ = ()
 
@@ -48,27 +48,27 @@ class _CallColumns:
 class LayerRow(Statistics, _CallColumns):
     """A row of ``layers.csv``: a layer call and output, over the images of the run.
 
-    The statistics are over all images, and null where no value is finite, or there is no gradient.
+    The statistics cover all images. They are null if no value is finite, or without a gradient.
 
     Attributes:
-        order: the position among the observed calls, from 1, by the moment the call started; 0 for
-            a parameter of a module that is not called.
+        order: the position among the observed calls, from 1, by the start of the call; 0 for a
+            parameter of a module that is not called.
         call_id: the identifier that tables show and filters accept: ``layer1.0.relu#1``,
             ``self_attention[1]``, ``input:fc``, ``param:fc.bias``.
-        module_path: the dotted name from ``named_modules()``; empty for the model itself. An
-            operation between modules has its own name after it: ``layer1.0/op:add``.
+        module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
+            operation between modules, its own name follows: ``layer1.0/op:add``.
         call_index: 0 for the module's first call in one forward.
-        output_key: the name of the tensor in an output that has several, empty if it has one; for a
-            gradient of a parameter, the name of the parameter.
-        shape: the shape of the tensor of one image, with the leading axis 1; if images differ, of
-            the first one.
+        output_key: the name of the tensor in an output that has several; empty if it has one; for
+            a gradient of a parameter, the name of the parameter.
+        shape: the shape of one image's tensor, with the leading axis 1; if images differ, the first
+            image's.
         dtype: the name of the type in torch, such as ``float32``.
         layout: the meaning of the axes: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``,
             ``NDHWC``, or ``unknown``.
         dead_channels: the number of channels that are zero everywhere in all images; null without a
             channel axis.
         channels: the number of channels of the first image; null without a channel axis.
-        images: the number of images that the row is about.
+        images: the number of images that the row covers.
         params: the number of parameters of the module and of all modules inside it.
         norm: the L2 norm of the finite values of an image; over several images, the root of the
             mean square of their norms.
@@ -79,8 +79,8 @@ class LayerRow(Statistics, _CallColumns):
         sparsity: the share of zeros in the weight of a layer that was pruned; null for other
             layers.
         reason: the reason why there is no gradient; empty if there is one.
-        layout_note: whether the layout was inferred from inputs or parts; empty if the type of the
-            module or the shape tells it.
+        layout_note: whether the layout was inferred from inputs or parts; empty if it follows from
+            the type of the module or the shape.
     """
 
     dead_channels: Whole | None
@@ -105,7 +105,7 @@ class ChannelRow:
         channel: the channel, counted from 0.
         effect: ``plain_score`` minus ``score``.
         score: the mean score over the images, with the channel set to zero.
-        plain_score: the mean score over the images, with nothing set to zero.
+        plain_score: the mean score over the images, without any channel set to zero.
         images: the number of images.
     """
 
@@ -126,18 +126,18 @@ class SurveyRow:
         order: the position among all calls of the model by their start, from 1; null without a
             tensor.
         call_id: the id of the call, as filters accept it.
-        module_path: the dotted name from ``named_modules()``; empty for the model itself. An
-            operation between modules has its own name after it: ``layer1.0/op:add``.
+        module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
+            operation between modules, its own name follows: ``layer1.0/op:add``.
         shape: the shape of the output for one image; null without a tensor.
         layout: the meaning of the axes of the output; empty without a tensor.
         params: the number of parameters of the module and of all modules inside it.
         output_mb: the size of the output in 1e6 bytes; null without a tensor.
-        flops: the floating point operations of this call, two per multiply-add; null without a
+        flops: the floating-point operations of this call, two per multiply-add; null without a
             tensor.
         calls: how often the module is called in one forward.
-        traps: what makes a naive hook go wrong here.
-        share: its share of the whole model's operations, or of what rows are sorted by, from 0 to
-            1; null without a number.
+        traps: the reasons why a naive hook goes wrong here.
+        share: its share of the whole model's operations, or of the figure by which rows are sorted,
+            from 0 to 1; null without a number.
     """
 
     order: AtLeastOne | None
@@ -156,11 +156,11 @@ class SurveyRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelTotal:
-    """What the whole model takes for one image.
+    """The cost of the whole model for one image.
 
     Attributes:
         params: the number of its parameters.
-        flops: the floating point operations of a forward, two per multiply-add.
+        flops: the floating-point operations of a forward, two per multiply-add.
         output_mb: the size of the outputs of all calls of layers without parts, in 1e6 bytes.
     """
 
@@ -175,7 +175,7 @@ class CatalogEntry:
 
     Attributes:
         name: the name that ``hookcli inspect`` takes.
-        task: the task of the model; ``quantization`` is that of quantized classification models.
+        task: the task of the model; ``quantization`` for quantized classification models.
         weights: the members of its weights, the default first.
         params: the number of parameters with the default weights.
         gflops: 1e9 floating-point operations for one input, counting two per multiply-add
@@ -198,11 +198,11 @@ class FileRow:
     """A file that ``hookcli report`` or ``hookcli export`` wrote.
 
     Attributes:
-        file: its path from the working directory; bytes that are not UTF-8 as ``%XX``, and ``%``
-            before two such digits as ``%25``.
-        call_id: the call that the file is about; empty for a page, and for the list of images that
-            all arrays share.
-        shape: the shape of its array, (images, …); null for a file that holds no array.
+        file: its path from the working directory; bytes that are not UTF-8 become ``%XX``, and
+            ``%`` before two hexadecimal digits becomes ``%25``.
+        call_id: the call that the file belongs to; empty for a page, and for the list of images
+            that all arrays share.
+        shape: the shape of its array, (images, …); null for a file without an array.
     """
 
     file: str

@@ -10,14 +10,14 @@ RULES: dict[str, float] = {
     "dead": 0.2,  # at least this share of the channels is zero everywhere
     "constant": 0.2,  # at least this share of the channels holds one value other than zero
     "saturated": 0.2,  # at least this share of the channels never leaves an end of its activation
-    "exploding": 20,  # the spread is this many times what its place in the block before lets expect
-    "vanishing": 20,  # its place in the block before lets expect this many times the spread
+    "exploding": 20,  # the standard deviation is this many times what its counterpart suggests
+    "vanishing": 20,  # its counterpart suggests this many times the standard deviation
     "no-gradient": 0,  # more than this many layers get no gradient at their output
-    "float16": 0.5,  # the largest magnitude is at least this share of what float16 can hold
-    "overwritten": 0,  # more than this many layers have an output that is written over later
+    "float16": 0.5,  # the largest magnitude is at least this share of float16's largest number
+    "overwritten": 0,  # more than this many layers have an output that is overwritten later
     "uncalled": 0,  # more than this many selected layers did not run
     "skipped": 0,  # more than this many images were skipped
     "untrained": 0,  # the weights are random; nothing is compared
     "small": 1,  # the image's shorter side is less than this share of the network's
 }
-"""Every rule with its threshold, the gravest first."""
+"""Every rule with its threshold, the most serious first."""

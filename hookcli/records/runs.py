@@ -1,4 +1,4 @@
-"""What a run over images says of its model, its findings, and how many of its images it shows."""
+"""The model of a run over images, its findings, and the number of images that it shows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 Rule: TypeAlias = Annotated[str, keywords(enum=list(RULES))]
-UNPREPARED = "none: exact pixels"  # what is done to tensor files before the network sees them
-MOST_IMAGES = 200  # images with feature maps and what the network saw, unless asked for
+UNPREPARED = "none: exact pixels"  # the preprocessing of tensor files
+MOST_IMAGES = 200  # images with feature maps and pictures of the input, unless asked for
 MOST_THUMBNAILS = 2_000  # images on a page
 MOST_NAMED = 200  # images that are named for one rule
 MOST_CHANNELS = 3  # channels per layer that are shown with the images that fire them most
-MOST_RANKED = 50_000  # images that a page names for all channels together; they take 0.25 MB of it
+MOST_RANKED = 50_000  # images that a page names for all channels together; they take 0.25 MB
 MOST_FIRING = 100  # images that a page of more than 200 shows because they fire some channel
 
 
@@ -33,7 +33,7 @@ class ModelInfo:
         task: the task of the model, such as ``classification``.
         weights: the source of the weights: an enum member, a file, or ``random (seed 0)``.
         trained: False when any figure depends on random numbers.
-        warning: what users must know about the weights, such as that they are random; empty for
+        warning: a warning about the weights for users, such as that they are random; empty for
             trained weights.
         sha256: the SHA-256 of the weights file or, for the user's own models without one, of the
             values of the state dict; empty for random weights of other models, and when it cannot
@@ -43,7 +43,7 @@ class ModelInfo:
         preprocessing: the transforms of the weights in words, or that there are none if all images
             are tensor files.
         input_shape: the shape of the pixels of an image of usual size, (1, …), or of the first
-            tensor file for the user's own model; the shape for one image is its ``pixels_shape``.
+            tensor file for the user's own model; an image's own shape is its ``pixels_shape``.
         notes: unrequested changes to the model that affect what it computes, each with the
             alternatives. Random values are reported in ``warning`` instead.
     """
@@ -63,7 +63,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that deserves a look.
+    """Something that deserves a closer look.
 
     Attributes:
         rule: the rule, as ``--fail-on`` and ``--rule`` take it.
@@ -86,7 +86,7 @@ class Finding:
 def choose_pictured(
     images: Sequence[ImageResult], findings: Iterable[Finding]
 ) -> Sequence[ImageResult]:
-    """Return the images with large pictures: all, or of more than 200 those that a finding names.
+    """Return the images with large pictures: all images or, if more than 200, those in findings.
 
     These are at most 200.
     """

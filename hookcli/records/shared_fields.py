@@ -1,4 +1,4 @@
-"""The fields that several documents have, each with what its text says in all of them."""
+"""The fields that several documents have, each with the text that all of them share."""
 
 from __future__ import annotations
 

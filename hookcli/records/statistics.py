@@ -1,7 +1,7 @@
 """The statistics of tensors, each declared once, as a field of ``Statistics``.
 
-A declaration says what the statistic is, how the values of two images are merged, and how it is
-shown. Columns, records, pages and totals are made from it; ``activations/stats`` computes it.
+A declaration says what the statistic is, how the values of two images are merged, and how people
+see it. Columns, records, pages and totals are made from it; ``activations/stats`` computes it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ Pairs: TypeAlias = Mapping[str, tuple[float, float]]
 """The statistics of two sets of values by name, with ``numel`` and ``finite``, their sizes."""
 
 OVER = {"number": "finite", "share": "numel", "count": "numel"}
-"""By the unit of a statistic, which number of values it is computed from; None if that is zero."""
+"""For the unit of a statistic, the size of the set that it is computed from; None if that is 0."""
 
 _Merge: TypeAlias = Callable[[str, Pairs], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
-    """What a statistic means, and what is done with it.
+    """The meaning of a statistic, and its handling.
 
     Attributes:
-        text: what the statistic is, of the values of one tensor or of those of all images.
+        text: the meaning of the statistic, for one tensor's values or for all images' values.
         unit: ``number`` for a figure of the finite values, which is None if there are none;
             ``share`` for a part of all values, 0 to 1, None if there are none; ``count`` for a
             number of values.
-        merge: returns the statistic of two sets of values together, from its name and the
-            statistics of each set. It is only called if it can be computed for both sets.
+        merge: returns the statistic of the union of two sets of values, from its name and both
+            sets' statistics. It is called only if both sets have the statistic.
         heading: the title of its column in tables; empty if tables do not show it.
     """
 
@@ -43,7 +43,7 @@ class Statistic:
     heading: str = ""
 
     def with_default(self, default: float | None) -> Any:
-        """Return the field of a dataclass that holds the statistic; ``default`` if not known."""
+        """Return the field of a dataclass for the statistic; ``default`` if unknown."""
         return field(default=default, metadata={"statistic": self, "text": self.text})
 
     def format(self, value: float | None) -> str:
@@ -54,12 +54,12 @@ class Statistic:
 
 
 def _combine(combine: Callable[[tuple[float, float]], float]) -> _Merge:
-    """Return the merge of statistics that need to know nothing but themselves."""
+    """Return the merge of a statistic that needs only its own two values."""
     return lambda name, pairs: combine(pairs[name])
 
 
 def _merge_shares(name: str, pairs: Pairs) -> float:
-    """Return the share in the values of both; each is a whole number of values, so it is exact."""
+    """Return the share in both sets; it counts whole values, so it is exact."""
     (one, two), (size, other_size) = pairs[name], pairs["numel"]
     return (round(one * size) + round(two * other_size)) / (size + other_size)
 
@@ -139,7 +139,7 @@ def figures_of(stats: Statistics) -> dict[str, Any]:
 def layer_cells(
     call_id: str, module_type: str, shape: str, figures: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return what a notebook shows of a call: texts, by the headings of their columns."""
+    """Return the texts that a notebook shows of a call, by the headings of their columns."""
     shown = {each.heading: each.format(figures.get(name)) for name, each in SHOWN.items()}
     return {"call": call_id, "type": module_type, "shape": shape, **shown}
 
@@ -147,24 +147,24 @@ def layer_cells(
 STATISTICS: Mapping[str, Statistic] = {
     each.name: each.metadata["statistic"] for each in fields(Statistics)
 }
-"""What is declared of each statistic, by its name, in the order of columns."""
+"""The declarations of all statistics, by name, in the order of the columns."""
 
 IN_EVERY_VERSION = ("mean", "std", "min", "max", "nan_count", "inf_count")
 """The statistics in the files of every version; files of earlier versions may lack the others."""
 
 COUNTS = [name for name in STATISTICS if STATISTICS[name].unit == "count"]
 
-# Of every call of every image: twice as fast as getattr, and as looking up what is declared.
+# For every call of every image: this is twice as fast as getattr or a look-up of declarations.
 _read_all = operator.attrgetter(*STATISTICS)
 _MERGES = [(name, OVER[each.unit], each.merge) for name, each in STATISTICS.items()]
 
 SHOWN = {name: each for name, each in STATISTICS.items() if each.heading}
-"""Those that tables show."""
+"""The statistics that tables show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalStats(Statistics):
-    """The statistics of ``numel`` values, of one tensor or of those of several images together."""
+    """The statistics of ``numel`` values, from one tensor or from several images' tensors."""
 
     numel: int = 0
 
@@ -174,7 +174,7 @@ class TotalStats(Statistics):
         return self.numel - self.nan_count - self.inf_count
 
     def merge(self, other: TotalStats) -> TotalStats:
-        """Return the statistics of the values of both."""
+        """Return the statistics of both sets of values together."""
         both = zip(_read_all(self), _read_all(other), strict=True)
         pairs = dict(zip(STATISTICS, both, strict=True))
         pairs["numel"] = (self.numel, other.numel)

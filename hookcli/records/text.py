@@ -1,4 +1,4 @@
-"""Facts written out for people: shapes, figures, and what a run depended on."""
+"""Facts as text for people: shapes, figures, and what a run depended on."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def count(number: int, noun: str) -> str:
 
 
 def figure_text(value: float | None) -> str:
-    """Return a distance with three digits, or ``not finite``; empty when it is not known."""
+    """Return a distance with three digits, or ``not finite``; empty when it is unknown."""
     if value is None:
         return ""
     return f"{value:.3g}" if math.isfinite(value) else "not finite"
 
 
 def and_more(rest: int, form: str = " and {} more") -> str:
-    """Return ``" and 3 more"``, the end of a list that is cut short; empty if nothing was left out.
+    """Return ``" and 3 more"``, the end of a shortened list; empty if nothing was left out.
 
     Args:
         rest: the number of items that were left out; 0 or less for none.
@@ -37,7 +37,7 @@ def and_more(rest: int, form: str = " and {} more") -> str:
 
 
 def fact_text(value: object) -> str:
-    """Return the value of something that a run depends on, as text; ``none`` when it has none."""
+    """Return the value of a fact that a run depends on, as text; ``none`` without a value."""
     if value is None or value in ("", (), []):
         return "none"
     if not isinstance(value, (list, tuple)):

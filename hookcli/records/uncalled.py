@@ -41,8 +41,8 @@ def group_uncalled(
 
     Args:
         uncalled: the name of each layer, and why it did not run.
-        chosen: the names of all layers that were chosen. If they are given, globs that match none
-            of the other names stand for many names; otherwise only the first few names are listed.
+        chosen: the names of all chosen layers. If they are given, a glob may replace many names,
+            as long as it matches no other name; otherwise only the first few names are listed.
     """
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:
@@ -66,9 +66,9 @@ def _shorten(layers: Sequence[str], known: Collection[str]) -> str:
 
 
 def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
-    """Return a glob for each set of layers whose names differ in numbers alone.
+    """Return a glob for each set of layers whose names differ only in numbers.
 
-    The list is empty if there would be many globs, or if one would match other layers too.
+    The list is empty if there would be many globs, or if a glob would also match other layers.
     """
     alike: dict[str, list[str]] = {}
     for layer in layers:
@@ -78,7 +78,7 @@ def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
 
 
 def _find_glob(layers: Sequence[str], known: Collection[str]) -> str:
-    """Return the shortest glob that matches exactly ``layers`` among the known ones, or nothing."""
+    """Return the shortest glob that matches ``layers`` and no other known name; empty without."""
     if len(layers) == 1:
         return layers[0]
     if any(sign in layers[0] for sign in "*?["):

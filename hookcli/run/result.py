@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Everything that a run found, in the order in which it was found.
+    """The results of a run, in the order in which hookcli found them.
 
     Example:
         >>> result = hookcli.inspect_images(config)
@@ -37,13 +37,13 @@ class RunResult:
         rows: one row per call and output, over all images.
         uncalled: the selected layers that never ran.
         layers: the number of selected layers.
-        findings: what deserves a look, the gravest first.
-        grids: the pictures of feature maps, and what they show.
+        findings: the findings, the most serious first.
+        grids: the pictures of feature maps, and the content of their tiles.
         attention: one row per attention call, over all images.
         undrawn: the layers for which a Grad-CAM was requested and none was drawn.
-        failed: the rules of ``--fail-on`` for which there is a finding.
+        failed: the rules of ``--fail-on`` with a finding.
         out_dir: the run folder; empty when nothing was written.
-        files: the files that were written, relative to ``out_dir``.
+        files: the written files, relative to ``out_dir``.
         seconds: the duration of each stage, by its name.
     """
 
@@ -70,7 +70,7 @@ class RunResult:
         return errors.SKIPPED if self.skipped else errors.DONE
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the model, what was found, the layers and some grids."""
+        """Return the HTML for a notebook: the model, the findings, the layers and some grids."""
         notes = [*notebook.describe_run(self.model.weights, self.findings), *self._list_places()]
         rows = [
             layer_cells(row.call_id, row.module_type, shape_text(row.shape), figures_of(row))

@@ -7,16 +7,16 @@ from typing import Any
 
 from hookcli.records.attention import AttentionRow
 
-_OF_HEADS = ("entropy", "prefix_share", "distance")  # the figures of a row with one of each head
+_OF_HEADS = ("entropy", "prefix_share", "distance")  # the figures with one number per head
 
 
 @dataclass(slots=True)
 class HeadSums:
-    """A figure of each head, added up over images.
+    """A figure of each head, summed over images.
 
     Attributes:
         sums: the sum over the images in which the head has the figure.
-        counts: how many these are.
+        counts: the number of these images.
     """
 
     sums: list[float]
@@ -28,13 +28,13 @@ class HeadSums:
         return cls([value or 0.0 for value in values], [int(value is not None) for value in values])
 
     def merge(self, other: HeadSums) -> None:
-        """Add the sums of later images; the figures of other numbers of heads are left out."""
+        """Add the sums of later images, unless their number of heads differs."""
         if len(other.sums) == len(self.sums):
             self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
             self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
 
     def means(self) -> tuple[float | None, ...]:
-        """Return the mean of each head; None where no image has the figure."""
+        """Return each head's mean; None where no image has the figure."""
         pairs = zip(self.sums, self.counts, strict=True)
         return tuple(total / count if count else None for total, count in pairs)
 
@@ -45,7 +45,7 @@ class AttentionTally:
 
     Attributes:
         row: the row of the first image that has figures.
-        heads: the sums of its figures of heads, by the name of the figure.
+        heads: the sums of the heads' figures, by the name of the figure.
     """
 
     row: AttentionRow
@@ -54,14 +54,14 @@ class AttentionTally:
 
     @classmethod
     def of(cls, row: AttentionRow) -> AttentionTally:
-        """Return the tally of one image, whose figures ``row`` holds."""
+        """Return the tally of one image from its row."""
         heads = {name: HeadSums.of(getattr(row, name)) for name in _OF_HEADS}
         return cls(row, row.images, heads)
 
     def merge(self, other: AttentionTally) -> None:
         """Add the tally of later images."""
         self.images += other.images
-        if not self.row.function:  # of the images before, no figures were known
+        if not self.row.function:  # the images before have no figures
             self.row = replace(other.row, reason=other.row.reason or self.row.reason)
             self.heads = other.heads
             return

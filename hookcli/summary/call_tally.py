@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RuleHit:
-    """A figure of a call that is beyond the threshold of a rule in some images.
+    """The images in which a figure of a call is beyond the threshold of a rule.
 
     Attributes:
         number: the largest figure; for NaN and Inf the sum of the figures.
         images: the keys of the first 200 images.
-        against: the call with which it was compared; empty for rules that compare no calls.
+        against: the call that it was compared with; empty for rules that compare no calls.
     """
 
     number: float = 0.0
@@ -46,14 +46,14 @@ class RuleHit:
 
 @dataclass(slots=True)
 class CallTally:
-    """The figures of one call over the images so far; shape and the like are those of the first.
+    """The figures of one call over the images so far; shape and the like are the first image's.
 
     Attributes:
-        low: the smallest value of each channel, as bytes of float64; None without channels, or when
+        low: the smallest value of each channel, as bytes of float64; None without channels, or if
             images differ in the number of channels.
         high: the largest value of each channel, in the same form.
         channels: the number of channels; None without any.
-        hits: the rules whose thresholds were passed, with what passed them.
+        hits: the hits of each rule whose threshold was passed, by the rule.
         changes: the sum of the squares of the images' distances from the run without edits; None in
             a run without edits.
         reason: why there is no gradient, for the first image that has none.
@@ -86,14 +86,14 @@ class CallTally:
             self.hit(rule, hit)
 
     def hit(self, rule: str, hit: RuleHit) -> None:
-        """Add that the threshold of a rule was passed."""
+        """Add the hit of a rule whose threshold was passed."""
         known = self.hits.setdefault(rule, RuleHit(0.0, [], hit.against))
         known.merge(hit, adds=rule in ("nan", "inf"))
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Return the smallest and the largest value of each channel over all images, each (C,).
 
-        Return None when they are not known.
+        Return None if they are not known.
         """
         if self.low is None or self.high is None:
             return None

@@ -1,8 +1,8 @@
 """Rules about the channels of a layer: dead, constant or saturated in all images.
 
-A fact is told once, at the layer that makes it. Where a layer is dead, so is the block that ends
-with it, and the dropout after it; where all of its channels are, every layer that it alone feeds
-holds a single value. These are counted in its finding.
+A fact is reported once, at the layer that causes it. If a layer is dead, so are the block that ends
+with it and the dropout after it. If all channels of a layer are dead, every layer that it alone
+feeds holds a single value. The layer's finding counts these other layers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _ENDS = {
 }
 _ACTIVATIONS = {*_ENDS, "ReLU", "relu", "sigmoid", "tanh", "relu6", "hardswish", "hardsigmoid"}
 _NAMED = 2  # at most this many other layers are named
-_LEAST_VALUES = 4  # per channel, over all images: a single one may be zero by chance
-_MIXING = ("Conv", "Linear")  # types of layers whose channels come from all of the layer before
+_LEAST_VALUES = 4  # per channel, over all images: a single value may be zero by chance
+_MIXING = ("Conv", "Linear")  # types of layers that mix all channels of the layer before
 _SAYS = {
     "dead": "are zero everywhere",
     "constant": "hold a single value",
@@ -41,12 +41,12 @@ _SAYS = {
 
 @dataclass(slots=True)
 class _Hit:
-    """A call of which more channels are dead, constant or saturated than the threshold allows.
+    """A call with more dead, constant or saturated channels than the threshold allows.
 
     Attributes:
-        places: which channels these are.
-        channels: how many the call has.
-        after: how many calls hold the same because of this one.
+        places: the indices of these channels.
+        channels: the number of all channels of the call.
+        after: the number of calls with the same channels because of this call.
     """
 
     rule: str
@@ -69,7 +69,7 @@ class _Hit:
 
     @property
     def kind(self) -> tuple[str, str, str, bool]:
-        """The same for layers that do the same work in other blocks and lose as much."""
+        """A key that layers share if they have the same role in other blocks and the same loss."""
         role, kind = role_of(self.path).name, self.tally.call.layer.module_type
         return self.rule, role, kind, self.share == 1
 
@@ -81,7 +81,7 @@ class _Hit:
     def is_made_by(self, other: _Hit) -> bool:
         """Return whether the call before, if it feeds this one, explains its channels.
 
-        An activation is not fed by another one of its type: they stand in two branches.
+        An activation does not feed another one of its type: the two are in different branches.
         """
         layer, layer_before = self.tally.call.layer, other.tally.call.layer
         if layer.module_type == layer_before.module_type and layer.module_type in _ACTIVATIONS:
@@ -102,7 +102,7 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
     for hit in _find_makers(outputs, limits):
         alike.setdefault(hit.kind, []).append(hit)
     for group in alike.values():
-        hit = max(group, key=lambda each: each.share)  # of equal ones the first
+        hit = max(group, key=lambda each: each.share)  # in a tie, the first
         rule, call_id, tally = hit.rule, hit.tally.call.id, hit.tally
         everywhere = " in every image" if tally.images > 1 else ""
         after = f", and so in {count(hit.after, 'layer')} after it" if hit.after else ""
@@ -115,13 +115,13 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 
 def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> list[_Hit]:
-    """Return the hits that no other explains, each with the number of those that it explains.
+    """Return the hits that no other hit explains, each with the number of hits that it explains.
 
-    A hit is explained by that of the call that ended just before, which feeds it, or by those of
-    the parts of a block, whose output is made of theirs.
+    A hit is explained by the hit of the call that ended just before and feeds it, or by the hits of
+    a block's parts, from which the block's output is made.
     """
     makers: list[_Hit] = []
-    before: list[tuple[_Hit, _Hit]] = []  # the hits of the call before, each with its maker
+    before: list[tuple[_Hit, _Hit]] = []  # the hits of the call before, each with its cause
     for tally in _in_order_of_their_ends(outputs):
         now = []
         for hit in _list_hits(tally, limits):
@@ -139,7 +139,7 @@ def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> l
 
 def _in_order_of_their_ends(outputs: Sequence[CallTally]) -> list[CallTally]:
     """Return calls in the order in which they end: a block after its parts."""
-    ends: dict[str, int] = {}  # of the last call inside a block, by the path of the block
+    ends: dict[str, int] = {}  # the end of the last call inside a block, by the path of the block
     keys = {}
     for tally in reversed(outputs):
         path, order = tally.call.layer.module_path, tally.call.order

@@ -1,7 +1,7 @@
 """A chunk of a run: some consecutive images and their results, in a form that can be saved.
 
-Everything that a run reports about its images is the sum of its chunks in their order, so a run
-that was interrupted resumes from the saved chunks and ends with the same bytes.
+Everything that a run reports about its images is the sum of its chunks in their order. A resumed
+run therefore continues from the saved chunks and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 
 _LEAST = 32  # images in a chunk, except the last
-FORM = 3  # of saved chunks; it goes up when a field goes away, or its type or meaning changes
+FORM = 3  # of saved chunks; increase it when a field goes away, or its type or meaning changes
 
 
 @dataclass(slots=True)
 class Chunk:
-    """The results of some consecutive images. Its field names are those of the saved files.
+    """The results of some consecutive images. Its field names are the names in the saved files.
 
-    It is one chunk as it is saved, or the sum of all chunks so far, which has no number, no files
-    and no key of its own.
+    It is one saved chunk, or the sum of all chunks so far; the sum has no number, no files and no
+    key of its own.
 
     Attributes:
         number: the number of the chunk, from 0.
-        files: the state of each file that was planned, in the order of the plan.
+        files: the state of each planned file, in the order of the plan.
         images: the images that went through the model, in the same order.
         calls: the figures of the images, by call id.
         called: the module paths of the selected layers that ran.
-        written: the module that wrote over the output of a call, by call id.
-        broken: the first image that holds a ``NaN``, and the first that holds an ``Inf``.
+        written: the module that overwrote the output of a call, by call id.
+        broken: the first image that holds a ``NaN``, and the first image that holds an ``Inf``.
         attention: the figures of the attention calls, by call id.
         attention_maps: the maps of the attention calls, for the page.
         written_files: the files that were written, relative to the run folder.
-        alone: whether images may not share a forward from this chunk on.
+        alone: whether images cannot share a forward pass from this chunk on.
         halved: the number of batches that ran out of memory and were divided.
-        merge_key: the settings that must be the same before two chunks may be merged.
+        merge_key: the settings that must be equal for two chunks to be merged.
     """
 
     number: int = 0
@@ -83,7 +83,7 @@ _OF_ONE_CHUNK = ("number", "files", "merge_key")
 
 
 def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
-    """Add what is known of each call by its id; what cannot be merged is kept as it came first."""
+    """Merge the facts about each call by its id; values that cannot be merged stay as they are."""
     for call_id, value in later.items():
         if call_id not in known:
             known[call_id] = value
@@ -92,7 +92,7 @@ def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
 
 
 def _add(mine: Any, theirs: Any) -> Any:
-    """Return one field of two consecutive chunks together."""
+    """Return the sum of one field of two consecutive chunks."""
     match mine:
         case dict():
             merge_by_call(mine, theirs)

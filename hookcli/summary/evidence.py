@@ -1,4 +1,4 @@
-"""The facts about a run on which the rules of findings work."""
+"""The facts about a run that the rules of findings need."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts about a run on which the rules of findings work.
+    """The facts about a run that the rules of findings need.
 
     Attributes:
         calls: the figures of each call over the images, by call id.
         takes_any_size: the model was made for pictures of no particular size.
-        sizes: two sizes of each image, by its key: the height and width of the image as it was
-            given, and of the network's input.
+        sizes: two sizes of each image, by its key: the height and width of the given image, and of
+            the network's input.
         producers: a sentence about the module that produced the first ``NaN`` or ``Inf``, by that
             name.
-        written: the module that wrote over the output of a call, by call id.
+        written: the module that overwrote the output of a call, by call id.
         files: the file of each image as the user gave it, by its key.
     """
 

@@ -1,7 +1,7 @@
-"""Findings, which deserve a look: rules that are applied to the records of a run, and ranked.
+"""Findings, which deserve a closer look: hookcli applies rules to the records of a run and ranks.
 
 Everything is derived from records and their summaries per channel; nothing here sees a tensor. A
-rule that needs the model itself (which module produced a NaN) is given the result.
+rule that needs the model itself (which module produced a NaN) receives the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def list_findings(
     evidence: Evidence, thresholds: Mapping[str, float] = RULES
 ) -> tuple[Finding, ...]:
-    """Return all findings, the gravest rule first, and the largest number first within a rule."""
+    """Return all findings, the most serious rule first, and the largest number first in a rule."""
     limits = {**RULES, **thresholds}
     del limits["untrained"]  # it compares nothing
     finders = (*layer_findings.FINDERS, find_channels, *run_findings.FINDERS)

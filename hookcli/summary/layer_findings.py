@@ -1,4 +1,4 @@
-"""Rules about one layer: its values, and its spread next to the block before it."""
+"""Rules about one layer: its values, and its standard deviation against the block before it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterato
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the first call whose module has no part among the calls. Blocks start first."""
+    """Return the first call without a part of its module among the calls. Blocks start first."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""
@@ -46,7 +46,7 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
 
 
 def find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about spreads, compared with the same role in the block before, per image."""
+    """Yield findings about standard deviations, compared per image with the counterpart's."""
     for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, hit in _list_hits(evidence, rule).items():
@@ -88,7 +88,7 @@ def find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[F
 
 
 def _expected(call: Call, against: Call) -> str:
-    """Return what a spread is compared with, and the place of that: gradients go backwards."""
+    """Describe the call that a standard deviation is compared with; gradients run backwards."""
     side = "before" if against.order < call.order else "after"
     kind = against.layer.module_type
     if role_of(call.layer.module_path).is_in_block:
@@ -103,9 +103,9 @@ def _list_hits(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
 
 
 def _moment(call: Call) -> tuple[int, str]:
-    """Return a sort key for the moment at which a tensor exists, among those of its kind.
+    """Return a sort key for the time at which a tensor exists, among tensors of its kind.
 
-    Gradients come from the end of the model, and that of an output before that of an input.
+    Gradients come from the end of the model, and an output's gradient comes before an input's.
     """
     if call.side in ("output", "input"):
         return call.order, call.side

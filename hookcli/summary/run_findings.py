@@ -1,7 +1,7 @@
 """Rules about the whole run.
 
-They find layers that did not run, skipped images, outputs that are written over, images that are
-too small, and weights that are not trained.
+They find layers that did not run, skipped images, outputs that the model overwrites, images that
+are too small, and untrained weights.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Uncalled
     from hookcli.summary.evidence import Evidence
 
-_ROUNDING = 8  # pixels that the preprocessing of a network may add
+_ROUNDING = 8  # pixels that a network's preprocessing may add
 
 
 def _find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding about outputs that are written over later, which a naive hook shows wrong."""
+    """Yield a finding about outputs that are overwritten later, which a naive hook shows wrong."""
     written = [call_id for call_id in evidence.calls if call_id in evidence.written]
     if len(written) > limits["overwritten"]:
         first = written[0]

@@ -1,8 +1,9 @@
-"""Spreads that explode or vanish: each call of an image next to the call of the same role.
+"""Standard deviations that explode or vanish: each call of an image against its counterpart.
 
-Layers of one type do different work: an expansion is no depthwise convolution, a query is no patch
-embedding. What can be compared is the same role in another block, as ``layer2.3.conv2`` with
-``layer2.2.conv2``. The role of a layer is its module path without the numbers of its blocks.
+Layers of one type do different work: an expansion is not a depthwise convolution, and a query
+projection is not a patch embedding. A counterpart has the same role in another block, as
+``layer2.3.conv2`` and ``layer2.2.conv2`` do. A layer's role is its module path without the numbers
+of its blocks.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _NUMBER = re.compile(r"(?<![#\d])(?:\d+[a-z](?![A-Za-z\d])|\d+)")  # 3, and 3a o
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The work of a layer in its block, and the block.
+    """A layer's role in its block, and the block.
 
-    Numbers side by side, as in ``layer2.3``, are one number here.
+    Adjacent numbers, as in ``layer2.3``, count as one number here.
 
     Attributes:
         name: the module path with a star for each number of a block.
@@ -39,7 +40,7 @@ class Role:
 
     @property
     def is_in_block(self) -> bool:
-        """True when the layer is a part of a numbered block, and not itself one of a row."""
+        """True if the layer is inside a numbered block, and is not an item of a plain sequence."""
         return bool(self.blocks) and not self.name.endswith("*")
 
 
@@ -47,9 +48,9 @@ class Role:
 def role_of(module_path: str) -> Role:
     """Return the role of the layer at ``module_path``.
 
-    A number that a name follows is that of a block. A number at the end belongs to the layer
-    (``mlp.3``, ``conv2``) unless the path has no other: then the layers stand in a row
-    (``features.3``). Numbers in the name of an operation (``op:conv2d``) always belong to it.
+    A number followed by a name counts a block. A trailing number belongs to the layer (``mlp.3``,
+    ``conv2``), unless it is the only number in the path; such layers form a plain sequence
+    (``features.3``). Numbers in an operation's name (``op:conv2d``) always belong to the operation.
     """
     groups: list[list[re.Match[str]]] = []
     name_start = module_path.rfind("/") + 1
@@ -70,11 +71,11 @@ def role_of(module_path: str) -> Role:
 
 @dataclass(frozen=True, slots=True)
 class ScaleHit:
-    """A call whose spread is beyond the threshold of a rule.
+    """A call whose standard deviation is beyond the threshold of a rule.
 
     Attributes:
         rule: ``exploding`` or ``vanishing``.
-        number: how many times its spread is larger or smaller than that of the other call.
+        number: how many times larger or smaller its standard deviation is than the other call's.
         against: the other call.
     """
 
@@ -86,10 +87,10 @@ class ScaleHit:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What decides which calls can be compared.
+    """The facts that decide which calls can be compared.
 
     Attributes:
-        form: the type of the module, the layout of the tensor, and which call and output it is.
+        form: the module's type, the tensor's layout, and the numbers of the call and the output.
     """
 
     module_path: str
@@ -97,24 +98,24 @@ class _Place:
 
     @property
     def role(self) -> tuple[str, object]:
-        """The same for calls that may be compared from block to block."""
+        """A key that calls share if they may be compared from block to block."""
         return role_of(self.module_path).name, self.form
 
     @property
     def row(self) -> tuple[str, object]:
-        """The same for calls of one type of layer with the same parent."""
+        """A key that calls share if their layers have the same type and the same parent."""
         return re.sub(r"[./]?[^./]*$", "", self.module_path), self.form
 
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """What a call is compared with.
+    """The counterpart of a call.
 
     Attributes:
-        there: the place of the other call.
-        same_step: the calls right before the two have the same role too.
-        others: up to two calls of the same role after it, where the other call cannot be relied on
-            alone: the call that is meant is unlike them too.
+        there: the index of the counterpart.
+        same_step: the calls right before the two also have the same role.
+        others: up to two later calls of the same role, for a counterpart that is not reliable on
+            its own: the call must differ from these, too.
     """
 
     here: int
@@ -126,18 +127,19 @@ class _Reference:
 def find_scale_hits(
     records: Iterable[LayerRecord], exploding: float, vanishing: float
 ) -> list[ScaleHit]:
-    """Return the calls at which the spread of one image explodes or vanishes.
+    """Return the calls at which one image's standard deviation explodes or vanishes.
 
-    A call is compared with that of the same role in the block before; one of the first block with
-    that in the block after; and one outside of blocks with the layer of its type that ran before it
-    under the same parent. Where there is none, nothing is said.
+    A call's counterpart is the call of the same role in the block before, for the first block in
+    the block after. Outside of blocks it is the layer of the same type that ran before under the
+    same parent. A call without a counterpart is not checked.
 
-    The change must be the call's own. What tells is its step: its spread over that of the call
-    right before it. A step counts if it is beyond the threshold, or beyond its root and, next to
-    the step of the other call, beyond the threshold.
+    The change must be the call's own. A call's step shows this: its standard deviation divided by
+    that of the call right before it. A step counts if it is beyond the threshold. It also counts if
+    it is beyond the square root of the threshold and, divided by the counterpart's step, beyond the
+    threshold.
 
-    What follows from a hit is no hit: neither the same change in the layers after it, until they
-    are compared with one that is changed too, nor the return to the spread before it.
+    Consequences of a hit are not hits: neither the same change in later layers, until their
+    counterparts have changed too, nor the return to the earlier standard deviation.
 
     The records are the outputs of one image, or their gradients, in the order in which they were
     made; the numbers are thresholds.
@@ -169,10 +171,10 @@ def find_scale_hits(
 
 
 def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
-    """Return how many times larger a call is than the other leads one to expect.
+    """Return how many times larger a call is than its counterpart lets us expect.
 
-    The steps tell it where they can be compared, and the spreads where not. A first block cannot be
-    told from the block after by its spread alone, since whatever comes after it is changed with it.
+    This compares the steps if possible, and otherwise the standard deviations. In a first block
+    the standard deviation alone is not enough, since a change there also affects the next block.
     """
     here, there = reference.here, reference.there
     ratio, step = sizes[here] / sizes[there], sizes[here] / sizes[here - 1]
@@ -185,7 +187,7 @@ def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> flo
 
 
 def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> bool:
-    """Return whether a call is larger by itself, and not because of those before it."""
+    """Return whether a call is larger by itself, and not because of the calls before it."""
     here, there = reference.here, reference.there
     step = sizes[here] / sizes[here - 1]
     for other in reference.others:
@@ -203,7 +205,7 @@ def _is_near(ratio: float, limit: float) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
-    """Return what each call is compared with; calls that are like no other have nothing."""
+    """Return the counterparts of all calls that have one."""
     mates: dict[object, list[int]] = {}
     siblings: dict[object, int] = {}
     for index, place in enumerate(row):
@@ -237,9 +239,9 @@ def _find_mates(
 ) -> tuple[int | None, int | None]:
     """Return the calls of the same role in the block before and in the block after.
 
-    Of nested blocks the outermost is changed: ``branch2`` of one block is compared with ``branch2``
-    of another, and with ``branch1`` of its own only if there is no other. The call after is None
-    where that before says enough.
+    With nested blocks, the partner is in a different outermost block if possible: ``branch2`` of
+    one block is compared with ``branch2`` of another block, and with its own block's ``branch1``
+    only if there is no other. The call after is None if the call before is good enough.
     """
     role = role_of(row[here].module_path)
     if not role.is_in_block:
@@ -264,7 +266,7 @@ def _place_of(record: LayerRecord) -> _Place:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Put the outputs of one image, which come as their calls started, in the order of their ends.
+    """Sort one image's outputs, which come in the order of their calls' starts, by their ends.
 
     A block starts before its parts and ends after them.
     """
@@ -278,7 +280,7 @@ def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
 
 
 def _is_inside(record: LayerRecord, running: LayerRecord) -> bool:
-    """Return whether a call started during another one, or is another tensor of it."""
+    """Return whether a call started during another one, or is another tensor of the same call."""
     path = running.call.layer.module_path
     inside = record.call.layer.module_path.startswith((f"{path}.", f"{path}/"))
     return not path or inside or record.call.order == running.call.order

@@ -1,7 +1,7 @@
-"""The figures of all calls over many images, added up as they come, in constant memory.
+"""The figures of all calls over many images, summed image by image in constant memory.
 
-A tally of some images can be merged with that of the images after them; the same images in the same
-chunks give the same bytes.
+A tally can be merged with the tally of the images after it; the same images in the same chunks give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Tally:
                 self._sign("float16", record, share)
 
     def _compare(self, records: Iterable[LayerRecord]) -> None:
-        """Compare the spreads of one image with each other."""
+        """Compare the standard deviations of one image with each other."""
         exploding, vanishing = (self.limits.get(r, math.inf) for r in ("exploding", "vanishing"))
         for hit in find_scale_hits(records, exploding, vanishing):
             self._sign(hit.rule, hit.record, hit.number, hit.against.call.id)

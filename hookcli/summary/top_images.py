@@ -1,4 +1,4 @@
-"""The images that fire each channel most, kept in memory that does not grow with the run."""
+"""The images that fire each channel most, in memory that does not grow with the run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class TopTally:
     """The images with the largest values of every channel of every call, the largest first.
 
-    Of equal values that of the earlier image comes first; NaN and minus infinity are left out.
+    In a tie the earlier image comes first; NaN and minus infinity are left out.
 
     Attributes:
-        count: the number of images that are kept per channel.
+        count: the number of images to keep per channel.
         chunks: the number of chunks that have been added.
         values: the largest values of each call, (C, count), by call id; minus infinity when there
             are fewer images.
@@ -43,7 +43,7 @@ class TopTally:
     ) -> list[LayerRecord]:
         """Add the next chunk, and return the records with a different number of channels.
 
-        These are left out: the first image of a call decides.
+        The tally leaves these records out, because the first image of a call decides.
         """
         self.chunks += 1
         others: list[LayerRecord] = []
@@ -66,7 +66,7 @@ class TopTally:
         return others
 
     def merge(self, chunk: TopTally) -> None:
-        """Add one of the top images that ``list_tops`` returns for the next chunk.
+        """Add one of the next chunk's tallies from ``list_tops``.
 
         Calls with a different number of channels are left out.
         """
@@ -85,13 +85,13 @@ class TopTally:
                         yield call_id, channel, rank, place, value
 
     def strongest(self, call_id: str, most: int) -> list[int]:
-        """Return up to ``most`` channels of a call whose best image stands out most from the last.
+        """Return up to ``most`` channels of a call whose best image exceeds their last image most.
 
         They are ranked by ``(best - last) / (last + usual)``, where ``usual`` is the mean of the
-        best values of the layer's channels: 10.71 and 2.98 are far apart, 100 and 90 are not, nor
-        are 0.01 and 0 in a layer that reaches 5. Below zero a channel is silent: a last value below
-        zero counts as 0, and a channel whose best value is not positive, or not finite, is left
-        out.
+        best values of the layer's channels. So 10.71 and 2.98 are far apart, but 100 and 90 are
+        not, nor are 0.01 and 0 in a layer that reaches 5. A channel is silent below zero: a
+        negative last value counts as 0, and a channel whose best value is not positive, or not
+        finite, is left out.
         """
         values = self.values[call_id]
         best = values[:, 0]
@@ -128,9 +128,9 @@ class TopTally:
 def list_tops(
     count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
 ) -> list[TopTally]:
-    """Return the top images of one chunk, without knowing the chunks before it.
+    """Return the top images of one chunk, independently of the chunks before it.
 
-    There is one for each number of channels that a call has; only the first counts as a chunk.
+    There is one tally for each number of channels of a call; only the first counts as a chunk.
     """
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
@@ -140,7 +140,7 @@ def list_tops(
 
 @dataclass(frozen=True, slots=True)
 class _SavedCall:
-    """The top images of a call as they are saved; ``values`` and ``places`` as in ``TopTally``."""
+    """A call's top images in the saved form; ``values`` and ``places`` as in ``TopTally``."""
 
     call_id: str
     channels: int
@@ -150,7 +150,7 @@ class _SavedCall:
 
 @dataclass(frozen=True, slots=True)
 class _SavedTop:
-    """Top images as they are saved; the digest shows whether the file has changed since."""
+    """Top images in the saved form; the digest shows whether the file has changed since."""
 
     count: int
     parts: int
@@ -161,7 +161,7 @@ class _SavedTop:
 def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
     """Return the top images that ``to_bytes`` saved, or None if the data are damaged.
 
-    Data that name an image after the first ``images``, those of the run, are damaged.
+    Data that name a position beyond the run's ``images`` images are damaged.
     """
     try:
         saved = decode_escaped(data, _SavedTop)

@@ -1,7 +1,7 @@
 """A result as HTML for a notebook: a table and small pictures, from plain text and PNG files.
 
-The HTML holds no script and no style sheet, takes its colours from the notebook, and embeds its
-pictures, so that it is shown alike in JupyterLab, in VS Code, and in a notebook that was saved.
+The HTML contains no script and no style sheet, takes its colours from the notebook, and embeds its
+pictures, so that it looks the same in JupyterLab, in VS Code, and in a saved notebook.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def render_layers(
         notes: lines below the title.
         rows: the texts of each of the first ``MOST_ROWS`` calls, by the headings of their columns.
         total: the number of all calls.
-        pictures: what each shows, and its PNG file; files that cannot be read are left out.
+        pictures: a caption and a PNG file for each picture; unreadable files are left out.
     """
     lines = "".join(f"<div>{_text(note)}</div>" for note in notes)
     table = "".join(_row([*row.values()], "td") for row in rows)
@@ -63,19 +63,19 @@ def render_layers(
 def read_pictures(
     names: Iterable[str], locate: Callable[[str], Path]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the stems and contents of the first pictures, as far as they can be read."""
+    """Yield the stems and contents of the first pictures, without unreadable ones."""
     for name in islice(names, MOST_PICTURES):
         with suppress(OSError, ValueError):
             yield PurePosixPath(name).stem, read_regular(locate(name), MOST_BYTES)
 
 
 def run_title(model: str, calls: int, images: int) -> str:
-    """Return the line with which a notebook shows a run."""
+    """Return the title line of a run in a notebook."""
     return f"{model}: {count(calls, 'call')}, {count(images, 'image')}"
 
 
 def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield lines about a run: its weights, and the gravest findings."""
+    """Yield lines about a run: its weights, and the most serious findings."""
     yield f"weights: {weights}"
     for finding in findings[:MOST_NOTES]:
         yield f"{finding.rule}: {finding.sentence}"
@@ -97,7 +97,7 @@ def _text(text: str) -> str:
 
 
 def _image(caption: str, data: bytes) -> str:
-    """Return a small copy of a picture; empty if the file is not a PNG that can be read."""
+    """Return a small copy of a picture; empty if the file is not a readable PNG."""
     try:
         picture = decode_png(data)
     except ValueError:
