@@ -35,7 +35,7 @@ def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance])
 
 
 def render_fields(*texts: str) -> str:
-    """Return texts as cells of a line of CSV, joined by commas and without the end of the line."""
+    """Return texts as CSV cells joined by commas, without a line end."""
     return _render_lines([[_cell(text) for text in texts]])[:-1]
 
 
@@ -46,7 +46,7 @@ def _render_lines(lines: Iterable[Sequence[str]]) -> str:
 
 
 def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; the cells are given as plain text."""
+    """Return a Markdown table; the cells are plain text, which is escaped here."""
     lines = [header, ["---"] * len(header), *rows]
     cells = [
         [escape.for_markdown(cell) if i != 1 else cell for cell in line]
@@ -61,16 +61,16 @@ def render_json(document: Document) -> str:
 
 
 def encode_json(document: Document) -> bytes:
-    """Return a document that is ``plain`` as JSON, in little more memory than the bytes take."""
+    """Return a document, already ``plain``, as JSON; it takes little more memory than the bytes."""
     stream = io.BytesIO()
     stream.writelines(piece.encode() for piece in render_pieces(document))
     return stream.getvalue()
 
 
 def render_pieces(document: Document) -> Iterator[str]:
-    """Yield a document that is ``plain`` as JSON.
+    """Yield the pieces of a document, already ``plain``, as JSON.
 
-    A list is yielded row by row, for a run may have 100,000 images.
+    Lists are yielded row by row, since a run may have 100,000 images.
     """
     for place, (name, value) in enumerate(to_fields(document).items()):
         yield f"{',' if place else '{'}\n {json.dumps(name)}: "
@@ -95,10 +95,10 @@ def render_line(row: DataclassInstance) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of the same type as JSON can hold it.
+    """Return a value of the same type that JSON can hold.
 
-    Text is reversibly escaped, and NaN and Inf become None. It must not be done twice: what was
-    escaped would be escaped again. Parts that stay the same are not copied.
+    Text is reversibly escaped, and NaN and Inf become None. Never call this twice: it would escape
+    escaped text again. Unchanged parts are not copied.
     """
     if isinstance(value, str):
         return escape.reversible(value)

@@ -1,4 +1,4 @@
-"""Read ``report.json`` of a run folder, and choose what the page shows of it."""
+"""Read ``report.json`` from a run folder, and choose what the page shows."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _FLAT_ELSE = "its maps have no height and width"
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """The differences between a run folder and what the run left there."""
+    """How a run folder differs from what the run wrote."""
 
-    missing: tuple[str, ...] = ()  # pictures of the page
+    missing: tuple[str, ...] = ()  # pictures that are missing or damaged
     damage: tuple[str, ...] = ()  # sentences about other files
-    complete: bool = True  # there is a readable manifest, which is written last
+    complete: bool = True  # a readable manifest exists; it is written last
 
 
 AS_LEFT = FolderState()
 
 
 def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
-    """Return the content of ``report.json``, and how the folder differs from what the run left.
+    """Return the content of ``report.json``, and how the folder differs from what the run wrote.
 
     Raises:
-        RequestError: the folder is not that of a run, or the run is unfinished or damaged.
+        RequestError: the folder is not a run folder, or the run is unfinished or damaged.
         OutputError: its storage cannot be used.
     """
     require_file(run, DOCUMENT)
@@ -86,7 +86,7 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
 
 
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
-    """Return each image's file and its sheet or grid folder, if the page shows only some images."""
+    """If the page shows only some images, return each image's file and its sheet or grid folder."""
     if len(document.images) <= MOST_THUMBNAILS:
         return []
     files = {grid.image: grid.file for grid in document.grids}
@@ -107,8 +107,8 @@ def for_script(
 ) -> dict[str, object]:
     """Return what the script of the page needs to know about the grids of one image.
 
-    Of the first image with grids, the script takes the addresses from the page. The figures of each
-    channel of 1,000 images would take 12 MB, so not all pages have them.
+    For the first image with grids, the script reads the addresses from the page. Some pages leave
+    out the figures of each channel, which for 1,000 images would take 12 MB.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
