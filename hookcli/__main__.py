@@ -34,17 +34,17 @@ _SUBJECTS = {
         "gradients": "Write gradients, Grad-CAM and saliency.",
         "layers": "List a model's layers: shapes, cost, traps for hooks.",
         "models": "List torchvision's models and their weights.",
-        "ablate": "Zero channels one by one, and list what the score loses.",
+        "ablate": "Zero channels one by one, and rank them by the change of the score.",
     },
     "Compare": {
         "compare": "Run a model in two ways: which layer differs first.",
-        "golden": "Write a run as one small file, to compare later runs with.",
+        "golden": "Write a run as one small file, to compare with later runs.",
         "diff": "Compare two runs: which layer differs first, and by how much.",
     },
     "Use a run": {
         "report": "Make the page of a run again.",
         "export": "Write saved tensors as .npy or .csv files.",
-        "schema": "Print the JSON Schema of what is printed and written.",
+        "schema": "Print the JSON Schema of outputs and files.",
     },
 }
 _COMMANDS = {name: text for commands in _SUBJECTS.values() for name, text in commands.items()}

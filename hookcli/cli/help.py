@@ -29,17 +29,17 @@ NOTES = {
         "FORM chooses layers; several are separated by commas",
         (
             ("conv linear norm act pool", "the layers of a family; also attention, dropout"),
-            ("leaf all", "layers without parts; every module"),
+            ("leaf all", "layers without submodules; every module"),
             ("Conv2d", "a class"),
-            ("layer1.0.conv2", "a module, as hookcli layers lists it"),
-            ("'layer1.*' 're:REGEX'", "names that fit; * stands for dots, too"),
+            ("layer1.0.conv2", "a module path, as hookcli layers lists it"),
+            ("'layer1.*' 're:REGEX'", "matching paths; * also matches dots"),
             ("'conv[16]' 'conv[-1]'", "the 16th, counted from 1; the last"),
             ("'op:add' 'op:*'", "additions between modules; all operations"),
             ("@FILE", "a file with one form per line"),
         ),
     ),
     "CHANGE": (
-        "CHANGE is [SIDE:]FORM[{CHANNELS}]:WHAT; several are made in order",
+        "CHANGE is [SIDE:]FORM[{CHANNELS}]:WHAT; several apply in order",
         (
             ("'conv[3]:zero'", "WHAT: zero, mean, scale=, set=, clamp=LO:HI, clip-norm="),
             ("'layer1.*{3,7-9}:scale=2'", "only these channels, counted from 0"),

@@ -153,9 +153,7 @@ def _make_session_folder() -> TemporaryDirectory[str]:
 
 
 def _import_ray() -> Any:
-    os.environ.setdefault(
-        "RAY_USAGE_STATS_ENABLED", "0"
-    )  # else Ray reports each run to its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports each run to its makers
     # Ray prints colours even without a terminal, and counts repeated lines in green.
     os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")

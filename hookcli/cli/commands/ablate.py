@@ -55,7 +55,7 @@ def ablate(
         int,
         Flag(
             "--top N",
-            "Rows of the table; the other formats have all channels.",
+            "Rows of the table; other formats have all channels.",
             at_least=1,
             panel="Output",
         ),
@@ -64,7 +64,7 @@ def ablate(
     quiet: options.Quiet = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Zero channels one by one, and rank them by what the score loses.
+    """Zero channels one by one, and rank them by the change of the score.
 
     Examples:
         hookcli ablate resnet18 cat.jpg --layers 'conv[2]'

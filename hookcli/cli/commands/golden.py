@@ -52,19 +52,15 @@ def golden(
     ],
     run: RunRequest,
     context: typer.Context,
-    images: Annotated[
-        tuple[str, ...],
-        Flag("images IMAGE", "With MODEL: images, as for hookcli inspect.", many=True),
+    images: Annotated[ tuple[str, ...], Flag("images IMAGE", "With MODEL: images, as for hookcli
+        inspect.", many=True),
     ] = (),
     out: Annotated[
         Path | None, Flag("-o --out FILE", "The golden file.  [default: stdout]")
-    ] = None,
-    overwrite: Annotated[bool, Flag("--overwrite", "Replace any file, golden or not.")] = False,
-    at: ObservedSide = DEFAULTS.at,
-    workers: Workers = DEFAULTS.machine.workers,
-    batch_size: BatchSize = DEFAULTS.batch_size,
-    storage_option: StorageOptions = (),
-    quiet: options.Quiet = False,
+    ] = None, overwrite: Annotated[bool, Flag("--overwrite", "Replace the file even if it is not a
+    golden file.")] = False, at: ObservedSide = DEFAULTS.at, workers: Workers =
+    DEFAULTS.machine.workers, batch_size: BatchSize = DEFAULTS.batch_size, storage_option:
+    StorageOptions = (), quiet: options.Quiet = False,
 ) -> None:
     """Write a run as one small file, with which hookcli diff compares later runs.
 

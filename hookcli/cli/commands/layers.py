@@ -69,7 +69,7 @@ def layers(
     model_arg: ModelArguments = (),
     output_format: options.Format = "table",
 ) -> None:
-    """List a model's layers: shapes, parameters, cost, and the traps they set for hooks.
+    """List a model's layers: shapes, parameters, cost, and traps for hooks.
 
     Loads no weights and computes no values. A multiply-add counts as two FLOPs.
 

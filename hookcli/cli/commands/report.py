@@ -21,8 +21,8 @@ from hookcli.records.text import and_more
 @command
 def report(
     run: options.RunFolder,
-    single_file: Annotated[
-        bool, Flag("--single-file", "Put the pictures into the page, to send it.")
+    single_file: Annotated[ bool, Flag("--single-file", "Embed the pictures in the page, so that you
+        can send it.")
     ] = False,
     open_page: Annotated[bool, Flag("--open", "Show the page in the browser.")] = False,
     storage_option: StorageOptions = (),
