@@ -66,11 +66,11 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "load_run": "reading.load",
 }
 
-if not TYPE_CHECKING:  # mypy would take a misspelt name for one that there is
+if not TYPE_CHECKING:  # without this, mypy would accept a misspelt name
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
-            from importlib import metadata  # 20 ms, which hookcli --help need not wait for
+            from importlib import metadata  # takes 20 ms, which hookcli --help does not need
 
             return metadata.version("hookcli")
         if name not in _HOMES:

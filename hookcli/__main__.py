@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-# Typer has its own copy of click, whose base class of errors is reached in this way.
+# Typer has its own copy of click; this is how to reach its base class of errors.
 _ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
 
-# The commands by subject, and what --help says about each. The module of a command has its name,
-# and is imported when the command is named.
+# The commands by subject, and their lines in --help. A command's module has the same name, and is
+# imported when the user names the command.
 _SUBJECTS = {
     "Look inside": {
         "inspect": "Write feature maps and statistics, and a page to look at.",
         "gradients": "Write gradients, Grad-CAM and saliency.",
         "layers": "List a model's layers: shapes, cost, traps for hooks.",
         "models": "List torchvision's models and their weights.",
-        "ablate": "Zero channels one by one, and list what the score loses.",
+        "ablate": "Zero channels one by one, and rank them by the change of the score.",
     },
     "Compare": {
         "compare": "Run a model in two ways: which layer differs first.",
-        "golden": "Write a run as one small file, to compare later runs with.",
+        "golden": "Write a run as one small file, to compare with later runs.",
         "diff": "Compare two runs: which layer differs first, and by how much.",
     },
     "Use a run": {
         "report": "Make the page of a run again.",
         "export": "Write saved tensors as .npy or .csv files.",
-        "schema": "Print the JSON Schema of what is printed and written.",
+        "schema": "Print the JSON Schema of outputs and files.",
     },
 }
 _COMMANDS = {name: text for commands in _SUBJECTS.values() for name, text in commands.items()}
@@ -65,7 +65,7 @@ All commands: hookcli --help
 
 @functools.cache
 def build_command(name: str) -> Any:
-    """Return a command, for which its module is imported."""
+    """Import the module of a command, and return the command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
     settings = {"max_content_width": WIDTH}
@@ -76,18 +76,18 @@ def build_command(name: str) -> Any:
 
 
 class _Group(TyperGroup):
-    """The command line without a command, which lists all commands without importing any."""
+    """The top-level command, which lists all commands without importing any."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Return the names; Typer's own way would import every command."""
+        """Return the names; Typer's own method would import every command."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Import a command; an ImportError inside it is not taken for an unknown command."""
+        """Import a command; an ImportError inside it does not mean that the command is unknown."""
         return build_command(cmd_name) if cmd_name in _COMMANDS else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by subject, and after them the options."""
+        """Write the commands by subject, and then the options."""
         for subject, commands in _SUBJECTS.items():
             with formatter.section(subject):
                 formatter.write_dl(list(commands.items()))
@@ -106,7 +106,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib import metadata  # 20 ms, which hookcli --help need not wait for
+        from importlib import metadata  # takes 20 ms, which hookcli --help does not need
 
         console.print_data(f"hookcli {metadata.version('hookcli')}\n")
         raise typer.Exit
@@ -133,11 +133,11 @@ def main() -> None:
     # It maps blocks of over 32 MB on their own, and returns them to the system (mallopt(3)).
     os.environ.setdefault("PILLOW_BLOCK_SIZE", "64m")
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # it was closed before we started
+        if getattr(sys, name) is None:  # it was closed before hookcli started
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     console.keep_stdout()
     if not sys.warnoptions:
-        warnings.simplefilter("ignore")  # those of libraries; ours are lines on stderr
+        warnings.simplefilter("ignore")  # warnings of libraries; hookcli prints its own on stderr
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -146,13 +146,13 @@ def main() -> None:
         try:
             code = _run()
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C no longer changes the code
-        except KeyboardInterrupt:  # a late one, or the second while the first was reported
+        except KeyboardInterrupt:  # a late Ctrl-C, or a second one while the first was reported
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             code = _report_interrupt()
         ended = True
     finally:
         if not ended:
-            sys.excepthook = _report_bug  # only now, because Typer installs its own
+            sys.excepthook = _report_bug  # only now, because Typer installs its own hook
     console.close_stdout()
     # sys.exit would end by SIGINT if an interrupt came inside exec() of a text
     memory.end_process(code)
@@ -217,13 +217,13 @@ def _run() -> int:
             leave.code == 1 and sys.stdout is not stdout
         )  # Typer exits with 1 when `| head` has closed the pipe
         return 0 if closed_pipe else int(leave.code or 0)
-    if code == errors.INTERRUPTED:  # Typer caught it
+    if code == errors.INTERRUPTED:  # Typer caught the interrupt
         return _report_interrupt()
     return code if isinstance(code, int) else 0
 
 
 def _explain(error: Any, message: str) -> tuple[str, str]:
-    """Return the message about words that cannot be read, and a hint that says what to type."""
+    """Return the message about invalid words, and a hint that says what to type."""
     from hookcli.cli import guesses
 
     kind, words = type(error).__name__, sys.argv[1:]

@@ -51,7 +51,7 @@ Size: TypeAlias = Annotated[
     int | None,
     Flag(
         "--size N",
-        "Side of what the network sees, in pixels.",
+        "Side of the network's input, in pixels.",
         at_least=1,
         at_most=LARGEST_SIDE,
         panel="Model",
@@ -90,7 +90,7 @@ BatchSize: TypeAlias = Annotated[
     int,
     Flag(
         "--batch-size N",
-        "Most images in one forward.",
+        "Largest number of images in a forward pass.",
         at_least=1,
         panel="Images",
         late=True,
@@ -101,7 +101,7 @@ Workers: TypeAlias = Annotated[
     int | None,
     Flag(
         "--workers N",
-        "Processes that read images.  [default: by the cores]",
+        "Processes that read images.  [default: depends on the cores]",
         at_least=0,
         panel="Images",
     ),
@@ -110,7 +110,7 @@ StorageOptions: TypeAlias = Annotated[
     tuple[tuple[str, str], ...],
     Flag(
         "--storage-option KEY=VALUE",
-        "Option of the storage behind a URL; no credentials.",
+        "Option of the storage behind a URL, but no credentials.",
         many=True,
         read=parse.read_storage_option,
     ),
@@ -127,19 +127,19 @@ class GridStyle:
         >>> GridStyle("sheet", top=16, rank="max")
 
     Attributes:
-        mode: ``auto`` is ``layers`` for up to eight images and for those that are named one by one,
-            ``sheet`` for up to 200 other images, and ``none`` for more.
-        top: None for all.
-        channels: They are shown instead of the first ``top`` by rank; None for those.
+        mode: ``auto`` is ``layers`` for up to eight images and for images named one by one,
+            ``sheet`` for up to 200 images from folders or globs, and ``none`` for more.
+        top: None draws all channels.
+        channels: These are drawn, whatever their rank; None draws the first ``top`` by rank.
         rank: ``spread`` is the standard deviation.
-        tile: The picture of an attention head is 2.6 times as large.
-        signed: zero is in the middle of the range and the colours (``tide``, or the named map); it
-            is set for gradients, and there is no option for it.
+        tile: Pictures of attention heads are 2.6 times as large.
+        signed: zero is in the middle of the range and of the colours (``tide``, or the named map);
+            hookcli sets it for gradients, and it has no option.
     """
 
     mode: Annotated[
         GridMode,
-        Flag("--grids WHICH", "layers (a picture each), sheet (one per image), none or auto."),
+        Flag("--grids WHICH", "layers (a picture per layer), sheet (one per image), none or auto."),
     ] = "auto"
     top: Annotated[
         int | None,
@@ -170,13 +170,13 @@ class GridStyle:
         int,
         Flag(
             "--tile PX",
-            "Longest side of a channel, in pixels; scales heads too.",
+            "Longest side of a channel, in pixels; also scales attention heads.",
             at_least=8,
             at_most=1024,
         ),
     ] = 64
     theme: Annotated[
-        Theme, Flag("--theme dark|light", "Background of pictures; light is for papers.")
+        Theme, Flag("--theme dark|light", "Background of pictures; light suits papers.")
     ] = "dark"
     format: Annotated[
         PictureFormat,
@@ -187,15 +187,16 @@ class GridStyle:
 
 @dataclass(frozen=True, slots=True)
 class SaveStyle:
-    """Tensors: the part of each that is saved, and its form.
+    """Tensors: which part of each to save, and in what form.
 
     Example:
         >>> SaveStyle("mean", dtype="float16")
 
     Attributes:
-        pool: N is written in digits, and stands for means on an N x N grid.
-        dtype: None for the dtype of the tensor.
-        channels: They are counted from 0, and saved in this order; None for all.
+        pool: a number N in digits saves means on an N x N grid.
+        dtype: None keeps the dtype of the tensor.
+        channels: The numbers count from 0, and the channels are saved in this order; None saves
+            all.
     """
 
     UNASKED: ClassVar[tuple[str, str]] = (
@@ -221,7 +222,7 @@ class SaveStyle:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Score: the number that a backward starts at, or whose change ranks the channels."""
+    """Score: the number that a backward pass starts from, or whose change ranks the channels."""
 
     target: Annotated[
         str, Flag("--target CLASS", "The class: predicted, an index or a name.", in_diff=True)
@@ -238,14 +239,14 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackwardStyle(ScoreRequest):
-    """Gradients: the score that a backward starts at, and what is recorded and drawn of it.
+    """Gradients: the score that a backward pass starts from, and what to record and draw.
 
     Example:
         >>> BackwardStyle(target="tabby", saliency=True)
     """
 
     input_grad: Annotated[
-        bool, Flag("--input-grad", "Also the gradient of the first layer's input.")
+        bool, Flag("--input-grad", "Also record the gradient of the first layer's input.")
     ] = False
     times_activation: Annotated[
         bool, Flag("--times-activation", "Draw activation times gradient in the grids.")
@@ -266,7 +267,7 @@ class BackwardStyle(ScoreRequest):
 
 @dataclass(frozen=True, slots=True)
 class AblationStyle:
-    """Channels: which of them are zeroed, and how many at once."""
+    """Channels: which to zero, and how many at once."""
 
     channels: Annotated[
         tuple[int, ...] | None,
@@ -277,27 +278,27 @@ class AblationStyle:
         ),
     ] = None
     batch_size: Annotated[
-        int, Flag("--batch-size N", "Most channels in one forward.", at_least=1)
+        int, Flag("--batch-size N", "Largest number of channels in a forward pass.", at_least=1)
     ] = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Model: which weights, where it runs, and how images are prepared for it.
+    """Model: its weights, where it runs, and how images are prepared for it.
 
     Example:
         >>> ModelRequest("resnet34", weights="IMAGENET1K_V1", device="cpu")
 
     Attributes:
-        seed: It is also that of random numbers that a model draws if it is compared or in training
+        seed: It also seeds the random numbers that a model draws in a comparison or in training
             mode.
-        dtype: The parameters and the pixels have it.
-        size: None for the size that belongs to the weights.
-        resize: None for the proportion that belongs to the weights.
-        mean: None for that of the weights.
-        std: It has so many numbers as ``mean``.
-        interpolation: None for that of the weights.
-        arguments: Their values are as the user wrote them.
+        dtype: The dtype of the parameters and of the pixels.
+        size: None for the size that the weights were published with.
+        resize: None keeps the proportion to ``size`` that the weights were published with.
+        mean: None for the mean of the weights' preprocessing.
+        std: It has as many numbers as ``mean``.
+        interpolation: None for the interpolation of the weights' preprocessing.
+        arguments: The values are as the user wrote them.
         progress: show torch's download bar on stderr.
     """
 
@@ -324,13 +325,15 @@ class ModelRequest:
         tuple[float, ...] | None,
         Flag(
             "--mean R,G,B",
-            "Subtracted from the colours, which are 0 to 1; one number: a grey model.",
+            "Mean to subtract from the colours (0 to 1); one number for a grey model.",
             read=parse.read_colours,
         ),
     ] = None
     std: Annotated[
         tuple[float, ...] | None,
-        Flag("--std R,G,B", "Divisor of the colours.", read=parse.read_colours),
+        Flag(
+            "--std R,G,B", "Standard deviation to divide the colours by.", read=parse.read_colours
+        ),
     ] = None
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
@@ -344,14 +347,14 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """Images: which they are, and how their names are understood.
+    """Images: which to use, and how to read their names.
 
     Example:
         >>> ImageRequest(("photos/", "cat.jpg"), recursive=False)
 
     Attributes:
         names: Tensor files are images, too.
-        clip: The frames of a clip are the files of its folder, ordered by name.
+        clip: The files of a folder, sorted by name, are the frames of a clip.
     """
 
     names: Annotated[
@@ -376,13 +379,13 @@ class ImageRequest:
         ),
     ] = None
     clip: Annotated[
-        bool, Flag("--clip", "Take a folder of frames as one video clip.", late=True, in_diff=True)
+        bool, Flag("--clip", "Read a folder of frames as one video clip.", late=True, in_diff=True)
     ] = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The requests that all commands share that run images through a model.
+    """The requests that all commands share if they run images through a model.
 
     Example:
         >>> RunRequest(
@@ -392,8 +395,8 @@ class RunRequest:
     Attributes:
         model: which model to run.
         images: which images to run it on.
-        layers: A layer is chosen if any of these forms of the filter language matches it.
-        on_error: ``stop`` ends the run, ``skip`` goes on without the image.
+        layers: A layer is chosen if one of these forms of the filter language matches it.
+        on_error: ``stop`` ends the run, ``skip`` continues without the image.
     """
 
     model: ModelRequest
@@ -404,7 +407,7 @@ class RunRequest:
         tuple[str, ...],
         Flag(
             "--edit CHANGE",
-            "Change what passes a layer; explained below.",
+            "Change the values that pass through a layer; explained below.",
             many=True,
             panel="Changes",
             in_diff=True,
@@ -424,7 +427,7 @@ class RunRequest:
         OnError,
         Flag(
             "--on-error stop|skip",
-            "When the model fails on an image.",
+            "What to do when the model fails on an image.",
             panel="Images",
             repeats=False,
         ),
@@ -433,13 +436,13 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class FolderRequest:
-    """Output: where a run is written, and what may be replaced there.
+    """Output: where to write a run, and what it may replace there.
 
     Example:
         >>> FolderRequest(Path("my-run"), overwrite=True)
 
     Attributes:
-        out: A string is taken as either. A URL is for a run on a cluster.
+        out: A string is read as a path or a URL. Only a run on a cluster can write to a URL.
 
     Raises:
         RequestError: the URL holds a password.
@@ -453,38 +456,37 @@ class FolderRequest:
             read=parse.read_place,
         ),
     ] = None
-    overwrite: Annotated[
-        bool, Flag("--overwrite", "Replace the run that is in the run folder.")
-    ] = False
-    resume: Annotated[bool, Flag("--resume", "Go on with an interrupted run.")] = False
+    overwrite: Annotated[bool, Flag("--overwrite", "Replace the run in the run folder.")] = False
+    resume: Annotated[bool, Flag("--resume", "Continue an interrupted run.")] = False
     verify: Annotated[
-        bool, Flag("--verify", "With --resume: compare images by content, not by time.")
+        bool,
+        Flag("--verify", "With --resume: compare images by content, not by modification time."),
     ] = False
 
     def __post_init__(self) -> None:
-        if self.out is not None:  # in a notebook it is easily forgotten that it is a Path
+        if self.out is not None:  # in a notebook, users easily pass a string
             object.__setattr__(self, "out", to_place(self.out))
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRequest:
-    """Tensors: which are kept, in addition to their figures.
+    """Tensors: which to keep, in addition to their figures.
 
     Example:
         >>> TensorRequest(SaveStyle("mean"), max_disk=2.0)
 
     Attributes:
-        save: The part of each tensor that is saved; None to save no tensors.
-        max_disk: It is counted in 1e9 bytes, for all tensors together.
-        attention: The probabilities of all heads, queries and keys of the attention that is
-            computed are saved.
+        save: The part of each tensor to save; None saves no tensors.
+        max_disk: The limit in 1e9 bytes, for all tensors together.
+        attention: Save the attention probabilities of all heads, queries and keys in the chosen
+            layers.
     """
 
     save: Annotated[
         SaveStyle | None, Flag(_SAVE, _SAVE_HELP, many=True, read=parse.read_saved, word="tensors")
     ] = None
     max_disk: Annotated[
-        float, Flag("--max-disk GB", "Refuse to save more than this.", repeats=False)
+        float, Flag("--max-disk GB", "Refuse to save more tensors than this.", repeats=False)
     ] = 10.0
     sketch: Annotated[
         bool | None,
@@ -501,7 +503,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Findings: what is reported as worth a look, and what makes the command fail.
+    """Findings: what to report as worth a look, and what makes the command fail.
 
     Example:
         >>> FindingRequest(rules=(("dead", 0.5),), fail_on=("nan",))
@@ -521,7 +523,7 @@ class FindingRequest:
         tuple[str, ...],
         Flag(
             "--fail-on RULES",
-            "End with code 7 if one is found: nan,inf,dead.",
+            "End with code 7 if a rule finds something: nan,inf,dead.",
             read=parse.read_names,
         ),
     ] = ()
@@ -529,12 +531,12 @@ class FindingRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRequest:
-    """Machine: the machines of a Ray cluster, and the share of them that each worker gets.
+    """Machine: the Ray cluster, and each worker's share of it.
 
     Attributes:
-        address: ``auto`` stands for the cores and GPUs of this machine.
-        cpus: It is also the number of threads that torch uses there.
-        gpus: None for one if the model runs on a GPU.
+        address: ``auto`` starts a cluster with the cores and GPUs of this machine.
+        cpus: Cores per worker, and also the number of torch's threads there.
+        gpus: None gives each worker one GPU if the model runs on a GPU.
     """
 
     UNASKED: ClassVar[tuple[str, str]] = (
@@ -543,25 +545,27 @@ class ClusterRequest:
     )
 
     address: Annotated[
-        str, Flag("--cluster auto|ADDRESS", "Run on a Ray cluster; auto starts one here.")
+        str,
+        Flag("--cluster auto|ADDRESS", "Run on a Ray cluster; auto starts one on this machine."),
     ]
     workers: Annotated[
         int | None,
-        Flag("--cluster-workers N", "Number of workers.  [default: as many as fit]", at_least=1),
+        Flag("--cluster-workers N", "Number of workers.  [default: all that fit]", at_least=1),
     ] = None
-    cpus: Annotated[int, Flag("--cpus-per-worker N", "Cores of a worker.", at_least=1)] = 1
+    cpus: Annotated[int, Flag("--cpus-per-worker N", "Cores per worker.", at_least=1)] = 1
     gpus: Annotated[
-        float | None, Flag("--gpus-per-worker N", "GPUs of a worker, such as 0.5.", at_least=0)
+        float | None, Flag("--gpus-per-worker N", "GPUs per worker, such as 0.5.", at_least=0)
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRequest:
-    """Machine: the processes and threads of this machine, or a cluster of many."""
+    """Machine: processes and threads on this machine, or a cluster."""
 
     workers: Workers = None
     threads: Annotated[
-        int | None, Flag("--threads N", "Threads of torch.  [default: the cores]", at_least=1)
+        int | None,
+        Flag("--threads N", "Threads that torch uses.  [default: the cores]", at_least=1),
     ] = None
     cluster: ClusterRequest | None = None
     storage: StorageOptions = ()
@@ -569,13 +573,13 @@ class MachineRequest:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """Attention: which of it is computed and drawn, head by head.
+    """Attention: which layers to analyse head by head, and what to draw.
 
     Example:
         >>> AttentionRequest(("all",), patch=(120, 80))
 
     Attributes:
-        layers: The attention of these layers and of all modules inside them is computed.
+        layers: hookcli computes the attention of these layers and of all modules inside them.
     """
 
     UNASKED: ClassVar[tuple[str, str]] = (
@@ -587,7 +591,7 @@ class AttentionRequest:
         tuple[str, ...],
         Flag(
             "--attention FORM[,FORM]",
-            "Compute what each head of these looks at (the last: 'attention[-1]').",
+            "Layers whose heads to analyse; 'attention[-1]' is the last.",
             many=True,
         ),
     ]
@@ -600,7 +604,7 @@ class AttentionRequest:
         ),
     ] = None
     rollout: Annotated[
-        bool, Flag("--rollout", "Also draw the attention multiplied over depth.")
+        bool, Flag("--rollout", "Also draw the attention multiplied over all layers.")
     ] = False
 
 
@@ -608,7 +612,7 @@ class AttentionRequest:
 class RunConfig:
     """The base of ``InspectConfig`` and ``GradientsConfig``, the runs that write a run folder.
 
-    The fields that cannot be given hold what such a run does unless its own config gives them.
+    Fields that the constructor does not take hold the values for runs whose own config lacks them.
     """
 
     command: ClassVar[str]
@@ -623,7 +627,7 @@ class RunConfig:
         Path | None,
         Flag(
             "--save-weights FILE",
-            "With --prune: write the weights as .safetensors.",
+            "With --prune: write the pruned weights as .safetensors.",
             panel="Changes",
             repeats=False,
         ),
@@ -639,7 +643,7 @@ class RunConfig:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The sides of a call that are recorded."""
+        """The sides of a call that the run records."""
         return SIDES[self.at] if self.backward is None else ("grad_output", "grad_input")
 
     @property
@@ -657,10 +661,10 @@ class InspectConfig(RunConfig):
         >>> result = hookcli.inspect_images(InspectConfig(request, at="both"))
 
     Attributes:
-        focus: Left, top, width and height are in pixels of the image as given. Channels that fire
-            more inside the box than outside come first; None for no box.
-        attention: what is computed of the attention; None for nothing.
-        top_images: 0 for none.
+        focus: Left, top, width and height of a box, in pixels of the original image. Channels that
+            fire more inside the box than outside come first. None for no box.
+        attention: None computes no attention.
+        top_images: 0 lists none.
     """
 
     command: ClassVar[str] = "inspect"
@@ -671,14 +675,14 @@ class InspectConfig(RunConfig):
         Box | None,
         Flag(
             "--focus X,Y,W,H",
-            "Put channels first that fire inside this box.",
+            "Put the channels first that fire more inside this box.",
             read=parse.read_pixels,
             panel="Pictures",
         ),
     ] = None
     attention: AttentionRequest | None = None
     overview: Annotated[
-        bool, Flag("--overview", "Also draw overview.png, which fits a slide.", panel="Pictures")
+        bool, Flag("--overview", "Also draw overview.png, for a slide.", panel="Pictures")
     ] = False
     top_images: Annotated[
         int,
@@ -702,7 +706,7 @@ class GradientsConfig(RunConfig):
         ... )
 
     Attributes:
-        backward: the score that the backward starts at, and what is recorded and drawn of it.
+        backward: the score that the backward pass starts from, and what to record and draw.
     """
 
     command: ClassVar[str] = "gradients"
@@ -725,8 +729,8 @@ class VariantRequest:
 
     Attributes:
         name: the name of the variant, in the words of the user.
-        run: the request of the first variant with what differs.
-        threads: None for as many as in the first variant.
+        run: the request of the first variant with the changes applied.
+        threads: None for the same number as in the first variant.
     """
 
     name: str

@@ -1,22 +1,13 @@
-"""Every way a run can end that is not a bug, with the exit code it ends with.
+"""Every way in which a run can fail without a bug, with its exit code.
 
-HookcliError
-├── RequestError              2   the request cannot be met as it was made
-│   ├── UnknownModelError
-│   ├── NoLayerMatchedError
-│   ├── FilterSyntaxError
-│   ├── EditSyntaxError
-│   ├── NoBoxError
-│   ├── NestedTensorError
-│   └── DeviceError
-├── NoImageError              3   no image could be used
-├── ModelError                4   the model could not be loaded or run
-│   ├── WeightsError
-│   ├── EnvironmentMismatchError
-│   └── ForwardError
-├── CompleteError             0   nothing is left to resume
-├── OutputError               5   a file could not be written, or the folder is protected or in use
-└── InterruptError          130   Ctrl-C ended a command that can be resumed
+HookcliError ├── RequestError              2   the request cannot be met as the user made it │   ├──
+UnknownModelError │   ├── NoLayerMatchedError │   ├── FilterSyntaxError │   ├── EditSyntaxError │
+├── NoBoxError │   ├── NestedTensorError │   └── DeviceError ├── NoImageError              3   no
+image could be used ├── ModelError                4   the model could not be loaded or run │   ├──
+WeightsError │   ├── EnvironmentMismatchError │   └── ForwardError ├── CompleteError             0
+nothing is left to resume ├── OutputError               5   a file could not be written, or the
+folder is protected or in use └── InterruptError          130   Ctrl-C ended a command that can be
+resumed
 
 The message is one line that names the thing; the hint says what to do or to type. Both use the
 words of Python, with fields of requests and functions in backticks; ``cli/wording`` makes options
@@ -38,7 +29,7 @@ INTERRUPTED = 130
 
 
 class HookcliError(Exception):
-    """Base class of all errors that a user can cause or mend.
+    """Base class of all errors that a user can cause or fix.
 
     Example:
         >>> try:
@@ -48,7 +39,7 @@ class HookcliError(Exception):
 
     Attributes:
         message: one line that names the cause.
-        hint: what to do or to type instead; may be empty.
+        hint: what to do, or to type instead; may be empty.
         exit_code: the code with which the command ends.
     """
 
@@ -60,11 +51,11 @@ class HookcliError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let the error be sent between processes, whatever ``__init__`` of its class takes."""
+        """Let processes send the error to each other, whatever arguments its ``__init__`` takes."""
         return _make_again, (type(self), self.message, self.hint)
 
     def name_image(self, file: str) -> None:
-        """Name the image that the error is about, one of several, and hint at leaving it out."""
+        """Name the image that the error is about, and add a hint on how to leave it out."""
         self.message = f"{file!r}: {self.message}"
         self.hint = "; ".join(filter(None, (self.hint, "`on_error='skip'` leaves it out")))
 
@@ -76,7 +67,7 @@ def _make_again(kind: type[HookcliError], message: str, hint: str) -> HookcliErr
 
 
 class RequestError(HookcliError):
-    """The request cannot be met as it was made."""
+    """The request cannot be met as the user made it."""
 
     exit_code = 2
 
@@ -106,17 +97,17 @@ class OutputError(HookcliError):
 
 
 class InterruptError(HookcliError):
-    """Ctrl-C ended a command that can be resumed; the functions raise KeyboardInterrupt."""
+    """Ctrl-C ended a command that can be resumed; Python functions raise KeyboardInterrupt."""
 
     exit_code = INTERRUPTED
 
 
 class Termination(SystemExit):
-    """A signal ends the process; ``foreign`` tells it from a ``sys.exit()`` of foreign code."""
+    """A signal ends the process; foreign code that calls ``sys.exit()`` raises no such error."""
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint with up to three names similar to ``wanted``, or else the other hint."""
+    """Return a hint with up to three names similar to ``wanted``, or else ``otherwise``."""
     close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else otherwise
 
@@ -150,7 +141,7 @@ class EditSyntaxError(RequestError):
 
     Args:
         text: the edit as the user wrote it.
-        start: index in ``text``, from 0, at which it cannot be read; the message counts from 1.
+        start: index of the error in ``text``, from 0; the message counts from 1.
         what: what is wrong at this position.
         hint: what to write instead.
     """
@@ -164,7 +155,7 @@ class NoBoxError(RequestError):
 
 
 class NestedTensorError(RequestError):
-    """A layer returned a nested tensor, whose shape hookcli needs and cannot know."""
+    """A layer returned a nested tensor, whose shape hookcli needs but cannot know."""
 
     def __init__(self) -> None:
         super().__init__("a layer returned a nested tensor, which has no shape of its own")
@@ -179,7 +170,7 @@ class WeightsError(ModelError):
 
 
 class EnvironmentMismatchError(ModelError):
-    """The installed versions of torch and torchvision do not fit each other."""
+    """The installed versions of torch and torchvision are incompatible."""
 
 
 class ForwardError(ModelError):

@@ -1,4 +1,4 @@
-"""The list of model names that completion in the shell reads, so that it need not import torch."""
+"""The list of model names for shell completion, which so need not import torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hookcli.outside.files import read_regular, write_atomic
 
 
 def names_file() -> Path:
-    """Return the file in which each run leaves the list of model names."""
+    """Return the file in which each run saves the list of model names."""
     return (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookcli" / "models.txt"
     )

@@ -1,4 +1,4 @@
-"""What to type instead of a word that hookcli does not know, but other tools do."""
+"""What to type instead of words that other tools know and hookcli does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# What is typed here for options that other tools have; its first word is an option of the command.
+# For options of other tools, what to type instead; its first word is an option of the command.
 _SYNONYMS = {
     option: meant
     for meant, options in {
@@ -36,7 +36,7 @@ _SYNONYMS = {
     }.items()
     for option in options.split()
 }
-# The same for what hookcli has no option for.
+# For options of other tools, what to do instead if hookcli has no such option.
 _ANSWERS = {
     option: answer
     for answer, options in {
@@ -53,7 +53,7 @@ _ANSWERS = {
     }.items()
     for option in options.split()
 }
-# Commands that other tools have, and what is typed here.
+# For commands of other tools, what to type instead.
 _COMMAND_SYNONYMS = {
     "gradcam": "gradients MODEL IMAGE --cam FORM",
     "help": "COMMAND --help",
@@ -70,7 +70,7 @@ _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) -> str:
     """Return what to type instead of an option that a command does not have; empty if unknown.
 
-    ``options`` are those of each command.
+    ``options`` maps each command to its options.
     """
     own = options.get(command, ())
     meant = _SYNONYMS.get(word, "")
@@ -86,7 +86,7 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
 
 
 def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
-    """Return what to type instead of words of which the first is no command."""
+    """Return what to type instead of words whose first is not a command."""
     if words[0] in _COMMAND_SYNONYMS:
         return f"hookcli {_COMMAND_SYNONYMS[words[0]]}"
     near = difflib.get_close_matches(words[0], list(commands), n=1)

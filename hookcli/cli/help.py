@@ -11,7 +11,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-WIDTH = 120  # of the widest help, in columns
+WIDTH = 120  # columns of the widest help
 EXAMPLES = "\n\nExamples:\n"
 
 # The options used most, which come first in the help of a command that has many.
@@ -23,23 +23,23 @@ _MOST_USED_PANEL = "Used most"
 _MOST_OF_THEM = 10
 _MANY = 20  # options
 
-# What words in the place of values stand for, if that takes more than one line.
+# The meaning of placeholders such as FORM, if it takes more than one line.
 NOTES = {
     "FORM": (
         "FORM chooses layers; several are separated by commas",
         (
             ("conv linear norm act pool", "the layers of a family; also attention, dropout"),
-            ("leaf all", "layers without parts; every module"),
+            ("leaf all", "layers without submodules; every module"),
             ("Conv2d", "a class"),
-            ("layer1.0.conv2", "a module, as hookcli layers lists it"),
-            ("'layer1.*' 're:REGEX'", "names that fit; * stands for dots, too"),
+            ("layer1.0.conv2", "a module path, as hookcli layers lists it"),
+            ("'layer1.*' 're:REGEX'", "matching paths; * also matches dots"),
             ("'conv[16]' 'conv[-1]'", "the 16th, counted from 1; the last"),
             ("'op:add' 'op:*'", "additions between modules; all operations"),
             ("@FILE", "a file with one form per line"),
         ),
     ),
     "CHANGE": (
-        "CHANGE is [SIDE:]FORM[{CHANNELS}]:WHAT; several are made in order",
+        "CHANGE is [SIDE:]FORM[{CHANNELS}]:WHAT; several apply in order",
         (
             ("'conv[3]:zero'", "WHAT: zero, mean, scale=, set=, clamp=LO:HI, clip-norm="),
             ("'layer1.*{3,7-9}:scale=2'", "only these channels, counted from 0"),
@@ -53,23 +53,23 @@ NOTES = {
 class PanelCommand(TyperCommand):
     """A command whose help shows its options in panels, in the order of the command's signature.
 
-    Its docstring is a summary, perhaps a few sentences more, and a section "Examples:" with one
-    command per line, which stands at the foot of the help.
+    Its docstring has a summary, optional further sentences, and a section "Examples:" with one
+    command per line, which the help shows at its foot.
     """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words after the command: MODEL for one that is needed, [IMAGE...] for many."""
+        """Return the usage after the command: MODEL is required, [IMAGE...] optional and many."""
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
         return ["[OPTIONS]", *map(name_argument, arguments)]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write what the docstring says before its examples."""
+        """Write the docstring up to its examples."""
         described = copy(self)
         described.help = (self.help or "").partition(EXAMPLES)[0]
         TyperCommand.format_help_text(described, ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, each panel, what belongs to none, and the notes on their words."""
+        """Write the arguments, the panels, options outside panels, and notes on placeholders."""
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         words = set()
         parameters: list[Any] = self.get_params(ctx)
@@ -99,7 +99,7 @@ class PanelCommand(TyperCommand):
 
 
 def choose_first(parameters: list[Any]) -> list[Any]:
-    """Return the options that are used most, if a command has many options."""
+    """If a command has many options, return those that users need most."""
     if len(parameters) < _MANY:
         return []
     by_name = {each.name: each for each in parameters}
@@ -107,13 +107,13 @@ def choose_first(parameters: list[Any]) -> list[Any]:
 
 
 def name_argument(argument: Any) -> str:
-    """Return MODEL, or IMAGE... for many, in brackets if it may be left out."""
+    """Return MODEL, or IMAGE... for many; brackets mark an optional argument."""
     name = f"{argument.metavar}..." if argument.nargs == -1 else argument.metavar
     return name if argument.required else f"[{name}]"
 
 
 def describe_option(option: Any, context: Any) -> tuple[str, str]:
-    """Return an option's names and its help, without the range of a number, which errors tell."""
+    """Return an option's names and help, without the range of a number, which errors report."""
     shown = copy(option)
     shown.min = shown.max = None
     shown.required = False

@@ -1,7 +1,7 @@
-"""The million objects that importing torch makes, and that are never garbage.
+"""Less garbage collection: importing torch makes a million objects that are never garbage.
 
-Python usually collects garbage once for every 700 new objects: looking through all of them takes
-0.2 s. Taking them apart when the process ends takes 0.4 s, and twice as long with torch's compiler.
+Python usually collects garbage once per 700 new objects; a look through all of them takes 0.2 s.
+Freeing them when the process ends takes 0.4 s, and twice as long with torch's compiler.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _RARELY = 20_000
 
 
 def collect_rarely() -> None:
-    """Collect rarely from now on, while much is imported."""
+    """Collect rarely from now on, during large imports."""
     gc.set_threshold(_RARELY)
 
 
 def collect_as_usual() -> None:
-    """Collect as usual again, since cycles may hold large tensors; older objects are left out."""
+    """Collect as usual again, since cycles may hold large tensors; ignore all older objects."""
     gc.freeze()
     gc.set_threshold(*_USUAL)
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process with an exit code, and leave its memory to the system.
+    """End the process with an exit code without freeing its memory; the system does.
 
-    Threads end and exit handlers run, as they always do. Libraries find no time to complain about
-    objects that are still alive, as triton's do.
+    As usual, threads end and exit handlers run. But libraries such as triton cannot complain about
+    objects that are still alive.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

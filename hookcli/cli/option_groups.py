@@ -1,4 +1,4 @@
-"""Commands that take requests: the options of each are the flags of its fields."""
+"""Commands that take requests, whose fields with flags become options."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hookcli.cli.completion import complete_model
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Field, Flag, find_panel, list_fields, read_field
 
-# The panels of ``--help`` in their order. What a request marks as late comes after them, and so do
-# the options that a command has besides its requests.
+# The panels of ``--help`` in order. Late options of a request come after the others, and so do the
+# options that a command has besides its requests.
 _PANELS = (
     *("Layers", "Tolerance", "Gradients", "Channels", "Score", "Output", "Model", "Pictures"),
     *("Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
@@ -36,8 +36,8 @@ def command(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """Make a command of a function whose parameters are requests or have flags of their own.
 
     The command line gives one value for each flag, and the function gets the filled requests. It
-    returns the exit code, or None for 0. A parameter with the name of an option stands in its
-    place, and its value fills both.
+    returns the exit code, or None for 0. A parameter with the name of a request's option replaces
+    that option, and its value fills both.
     """
     hints = get_type_hints(function, include_extras=True)
     own = [
@@ -66,7 +66,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., int | None]:
 def _list_own_options(
     own: Sequence[Field], hints: Mapping[str, Any]
 ) -> Iterator[tuple[int, Parameter]]:
-    """Yield the place in ``--help`` and the parameter of each option of a command."""
+    """Yield each option of a command: its place in ``--help``, and its parameter."""
     left_out = {field.parameter for field in own if field.request is None}
     for hint in hints.values():
         parts = getattr(hint, "__metadata__", ())
@@ -82,7 +82,7 @@ def _list_own_options(
 
 
 def _list_options(request: type, *, may_miss: bool = False) -> Iterator[tuple[int, Parameter]]:
-    """Yield the options of a request and of those in it; none is required if it ``may_miss``."""
+    """Yield the options of a request and its parts; all are optional if it ``may_miss``."""
     panel = find_panel(request)
     for field in list_fields(request):
         if field.flag is not None:
@@ -96,9 +96,10 @@ def _list_options(request: type, *, may_miss: bool = False) -> Iterator[tuple[in
 
 
 def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
-    """Return the parameter that Typer makes an option or an argument of.
+    """Return the parameter from which Typer makes an option or an argument.
 
-    Its default is None, which tells what was given; its help says the default of the field.
+    Its default is None, so that hookcli can tell whether the user gave it; its help names the
+    default of the field.
     """
     kind = field.kind
     if flag.many or flag.read is not None:
@@ -123,10 +124,11 @@ def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
 
 
 def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of fields, by the parameters of the options that were given.
+    """Return the values of fields from the options that the user gave.
 
     Raises:
-        RequestError: a text cannot be read, or an option is for a part that was not asked for.
+        RequestError: a text cannot be read, or an option belongs to a request that the user did not
+            make.
     """
     values: dict[str, Any] = {}
     for field in fields:
@@ -138,12 +140,12 @@ def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str,
         elif value is not None:
             values[field.name] = value if flag is None else flag.read_given(value)
         elif field.is_required:
-            values[field.name] = ()  # the images of hookcli golden, which need not be given
+            values[field.name] = ()  # hookcli golden can run without images
     return values
 
 
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
-    """Return a request; None if it may be left out and was not asked for."""
+    """Return a request; None if it is optional and the user did not make it."""
     parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:
         is_asked = value is not None and field.flag.read_given(value)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from hookcli.outside.flags import Flag
 
-MOST_ROWS = 20  # of a table that is cut
+MOST_ROWS = 20  # in a table that is cut
 
 Format: TypeAlias = Annotated[
     Literal["table", "json", "jsonl", "csv", "md"],

@@ -1,4 +1,4 @@
-"""What the commands that run images share: from their options to what they print."""
+"""What all commands that run images share, from their options to their output."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "no
 
 
 def with_progress(request: RunRequest, *, quiet: bool) -> RunRequest:
-    """Return the request with torch's download bar, if somebody watches."""
+    """Return the request with torch's download bar if stderr is a terminal."""
     model = replace(request.model, progress=not quiet and sys.stderr.isatty())
     return replace(request, model=model)
 
 
 def print_run(config: RunConfig, show: ShowOptions) -> int:
-    """Run what was asked, print what came of it, and return the exit code."""
+    """Run a request, print the result, and return the exit code."""
     quiet = show.quiet
     config = replace(config, run=with_progress(config.run, quiet=quiet))
     try:
@@ -70,9 +70,9 @@ def _print_dry_run(config: RunConfig) -> int:
 
 
 def prepare_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> PreparedRun:
-    """Prepare what was asked, and print the plan and the warnings on stderr.
+    """Prepare a request, and print the plan and the warnings on stderr.
 
-    Only if the run folder is kept does the plan say where it is and how large it will be.
+    If the run ``keeps`` its folder, the plan says where the folder is and how large it will be.
     """
     from hookcli.plan.prepare import prepare_run
 
@@ -87,7 +87,7 @@ def prepare_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> Pre
 
 
 def run_prepared(prepared: PreparedRun, *, quiet: bool, keeps: bool = True) -> RunResult:
-    """Run what was prepared, and print the progress and the warnings on stderr."""
+    """Run a prepared run, and print progress and warnings on stderr."""
     from hookcli.cli.output.progress import Progress
 
     is_long = prepared.settings.is_long
@@ -120,7 +120,7 @@ def _run(prepared: PreparedRun, progress: ProgressListener) -> RunResult:
 
 
 def warn_before(skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
-    """Warn of what is known before the models run, and collect garbage as usual again."""
+    """Print the warnings that are known before the models run; collect garbage as usual again."""
     warn_of_skipped(skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))
     for text in dict.fromkeys(filter(None, texts)):

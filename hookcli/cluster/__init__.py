@@ -1,1 +1,1 @@
-"""A run on a Ray cluster: the same chunks as on one machine, run by many workers."""
+"""A run on a Ray cluster: many workers run the same chunks as one machine would."""

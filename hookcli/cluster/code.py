@@ -1,4 +1,4 @@
-"""The user's own code, sent to nodes that do not have it, as Ray's working directory there."""
+"""The user's own code, sent to nodes that lack it as their Ray working directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy the Python files beside the files of the user's own code, and return whether any are.
+    """Copy the user's own code and the Python files beside it; return whether there is any.
 
     ``target`` becomes the working directory of the workers.
     """
@@ -28,7 +28,7 @@ def copy_code(config: RunConfig, target: Path) -> bool:
 
 
 def hash_own_code(config: RunConfig) -> str:
-    """Return the sha256 of the user's own code and the Python files beside it; empty without."""
+    """Return the sha256 of the user's own code and the Python files beside it; empty if none."""
     digest = hashlib.sha256()
     places = _list_places(config)
     for place in places:
@@ -38,7 +38,7 @@ def hash_own_code(config: RunConfig) -> str:
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
-    """Return the config with files that this node lacks replaced by the copies in ``sent``."""
+    """Return the config, in which copies in ``sent`` replace files that this node lacks."""
     model = replace(config.run.model, name=_find(config.run.model.name, sent))
     config = replace(config, run=replace(config.run, model=model))
     if not isinstance(config, GradientsConfig):

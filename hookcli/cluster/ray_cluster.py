@@ -1,4 +1,4 @@
-"""A Ray cluster: joined or started, asked for room, and told to start, call and stop workers.
+"""Join or start a Ray cluster, count its room, and start, call and stop workers there.
 
 This is the only file that imports Ray.
 """
@@ -31,10 +31,10 @@ class LostWorkerError(Exception):
 
 
 class RayCluster:
-    """A ``with`` block in which workers can run on a cluster; at its end they are stopped."""
+    """A ``with`` block in which workers can run on a cluster; its end stops them."""
 
     def __init__(self, request: ClusterRequest, setup: WorkerSetup) -> None:
-        """Describe the cluster; nothing is started before the ``with`` block."""
+        """Remember the request; nothing starts before the ``with`` block."""
         self._request, self._setup = request, setup
         self._actors: list[Any] = []
         self._stack = ExitStack()
@@ -54,7 +54,7 @@ class RayCluster:
         self._stack.close()
 
     def count_workers(self) -> int:
-        """Return how many workers were asked for, or else how many the cluster has room for."""
+        """Return the requested number of workers, or else how many the cluster has room for."""
         if self._request.workers is not None:  # nodes may still join
             return self._request.workers
         room = sum(
@@ -70,28 +70,28 @@ class RayCluster:
         return room
 
     def start_worker(self) -> Any:
-        """Start a worker, as soon as there is room, and return Ray's handle of it."""
+        """Start a worker as soon as there is room, and return its Ray handle."""
         kind = self._ray.remote(Worker).options(num_cpus=self._request.cpus, num_gpus=self._gpus)
         actor = kind.remote(self._shared)
         self._actors.append(actor)
         return actor
 
     def stop_worker(self, actor: Any) -> None:
-        """Stop a worker, which may have been killed before."""
+        """Stop a worker, which may already have been killed."""
         self._actors.remove(actor)
         self._ray.kill(actor)
 
     def wait(self, calls: Iterable[Any], seconds: float) -> Any | None:
-        """Wait until one of the calls of workers has ended, and return it; None if none has."""
+        """Wait until one of the workers' calls ends, and return it; None after ``seconds``."""
         ended, _ = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
         return ended[0] if ended else None
 
     def get(self, call: Any) -> Any:
-        """Return what a call has returned.
+        """Return the result of a call.
 
         Raises:
-            LostWorkerError: its worker was killed meanwhile.
-            ModelError: its worker could not be started at all.
+            LostWorkerError: the worker was killed meanwhile.
+            ModelError: the worker could not be started.
         """
         try:
             return self._ray.get(call)
@@ -105,7 +105,7 @@ class RayCluster:
             raise LostWorkerError from error
 
     def _connect(self, stack: ExitStack) -> None:
-        """Join or start the cluster, which ends with the stack."""
+        """Join or start the cluster until the stack closes."""
         if self._ray.is_initialized():
             return
         is_auto = self._request.address == AUTO
@@ -113,7 +113,7 @@ class RayCluster:
         has_code = copy_code(self._setup.settings.config, Path(code))
         try:
             session = stack.enter_context(_make_session_folder()) if is_auto else None
-            stack.callback(self._ray.shutdown)  # before these folders are deleted
+            stack.callback(self._ray.shutdown)  # runs before these folders are deleted
             self._ray.init(
                 address="local" if is_auto else self._request.address,
                 include_dashboard=False if is_auto else None,
@@ -139,22 +139,22 @@ class RayCluster:
 
     @property
     def _gpus(self) -> float:
-        """The GPUs of each worker."""
+        """The number of GPUs per worker."""
         if self._request.gpus is not None:
             return self._request.gpus
         return float(self._setup.settings.config.run.model.device.startswith("cuda"))
 
 
 def _make_session_folder() -> TemporaryDirectory[str]:
-    """Return the folder for the logs and sockets of a cluster that ends with the run."""
-    # the names of sockets must be short, which macOS's folder for temporary files is not
+    """Make the folder for the logs and sockets of a cluster that ends with the run."""
+    # socket names must be short; macOS's temporary folder is long
     place = os.environ.get("RAY_TMPDIR") or ("/tmp" if sys.platform == "darwin" else None)  # noqa: S108
     return TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)
 
 
 def _import_ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report every run to its makers
-    # Ray prints colours even where stderr is no terminal, and counts repeated lines in green.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports each run to its makers
+    # Ray prints colours even without a terminal, and counts repeated lines in green.
     os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     import ray

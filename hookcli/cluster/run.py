@@ -1,4 +1,4 @@
-"""A run on a cluster: chunks are handed out, added up in their order, and the run is closed."""
+"""A run on a cluster: hand out chunks, add them up in order, and close the run."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
 
 
-_SAVED_EVERY = 5.0  # seconds between savings of the top images, which take as long as all else
+_SAVED_EVERY = 5.0  # seconds between saving top images, which takes as long as all other work
 
 
 def run_on_cluster(
     prepared: PreparedRun, cluster: ClusterRequest, listener: ProgressListener | None = None
 ) -> RunResult:
-    """Run what was prepared on a Ray cluster; the run folder is that of a run on one machine.
+    """Run a prepared run on a Ray cluster; it writes the same run folder as one machine would.
 
     Raises:
         HookcliError: as ``run.pipeline.run``; also if a node of the cluster has other versions or
@@ -70,7 +70,7 @@ def run_on_cluster(
         RayCluster(cluster, setup) as ray_cluster,
     ):
         facts = list_facts(model.loaded, setup, settings.config)
-        warn = cache(listener.warn)  # each warning once, however many workers give it
+        warn = cache(listener.warn)  # each warning once, even if several workers give it
         pool = WorkerPool(ray_cluster, facts, warn)
         merger = _Merger(prepared, folder, totals, listener)
         if totals.images:
@@ -91,7 +91,7 @@ def run_on_cluster(
 
 
 def _pin_model(settings: RunSettings, model: EagerModel) -> RunSettings:
-    """Return the settings with the weights that were loaded here, and the kind of device."""
+    """Return the settings with the weights and the kind of device that are in use here."""
     request, loaded = settings.config.run, model.loaded
     pinned = pin_weights(loaded.source, request.model, loaded.info.weights)
     pinned = replace(pinned, device=loaded.info.device.partition(":")[0])
@@ -100,11 +100,11 @@ def _pin_model(settings: RunSettings, model: EagerModel) -> RunSettings:
 
 
 def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
-    """Yield the chunks in their order, each run with what the chunks before it have shown.
+    """Yield the chunks in order; each ran with what the chunks before it have shown.
 
-    The first chunks run one by one, until an image has gone through: what the network takes is
-    known from it. A chunk is run again if one before it has shown meanwhile that images may not
-    share a forward.
+    The first chunks run one by one until an image goes through, which shows what input the network
+    takes. If an earlier chunk shows that images may not share a forward pass, later chunks that
+    have already run are run again.
     """
     waiting: dict[int, tuple[Work, ChunkResult | WorkerFailure]] = {}
     following = merger.following
@@ -132,12 +132,12 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
 
 
 class _Merger:
-    """Adds up the chunks of a run in their order, first those of an interrupted run.
+    """Adds up the chunks of a run in order, beginning with those of an interrupted run.
 
     Attributes:
-        following: the number of the chunk that is added next.
+        following: the number of the next chunk to add.
         count: the number of chunks of the run.
-        top: the images that fire each channel most, of the chunks so far.
+        top: the images that fire each channel most, in the chunks so far.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class _Merger:
         self._prepared, self._folder, self._totals = prepared, folder, totals
         self._listener = listener
         self._size = chunk_size(settings.config.batch_size)
-        self._saved = -_SAVED_EVERY  # when the top images were saved last
+        self._saved = -_SAVED_EVERY  # the time when the top images were last saved
         sources = prepared.model.sources
         self.top = resume_chunks(settings, sources, folder, totals=totals, listener=listener)
         self.following = self.top.chunks
@@ -155,11 +155,11 @@ class _Merger:
 
     @property
     def start(self) -> ChunkStart:
-        """What the chunks so far have shown."""
+        """What the next chunk must know about the chunks so far."""
         return ChunkStart.after(self._totals)
 
     def make_work(self, number: int) -> Work:
-        """Return a chunk, to be run after the chunks so far."""
+        """Return the work of running a chunk after the chunks so far."""
         first = number * self._size
         sources = self._prepared.model.sources[first : first + self._size]
         return Work(number, tuple(sources), first, self.start)
@@ -179,12 +179,12 @@ class _Merger:
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def save_top(self) -> None:
-        """Save the top images of the chunks so far, without which none of these can be resumed."""
+        """Save the top images of the chunks so far; without them, no chunk can be resumed."""
         write_top(self._folder, self.top)
         self._saved = time.monotonic()
 
     def write_part(self, part: Chunk) -> None:
-        """Write the tables of the chunks so far and of one in which the model failed."""
+        """Write the tables of the chunks so far and of the chunk in which the model failed."""
         self._totals.merge(part)
-        with suppress(OutputError):  # the error of the model is the one to report
+        with suppress(OutputError):  # report the error of the model instead
             write_tables(self._folder, self._prepared.model, self._totals)

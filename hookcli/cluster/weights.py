@@ -1,4 +1,4 @@
-"""The file of trained weights, read once by the driver and sent to nodes that lack it."""
+"""The file of trained weights; the driver reads it once and sends it to nodes that lack it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """A file of weights; ``url`` is where torchvision publishes it, empty for one of the user."""
+    """A file of weights; ``url`` is torchvision's address for it, empty for a user's own file."""
 
     url: str
     data: bytes
@@ -40,9 +40,9 @@ class SentWeights:
 
 
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
-    """Return the file of weights that a request with pinned weights needs; None if it needs none.
+    """Return the weights file that a request with pinned weights needs; None if it needs none.
 
-    Sources whose weights are not in torch's cache, such as timm, let every node fill its own cache.
+    For sources with a different cache, such as timm, every node fills its own cache.
     """
     file = Path(request.weights)
     if request.weights != "random" and file.is_file():

@@ -1,4 +1,4 @@
-"""What a driver and its workers send each other: a setup, chunks to run, and what came of them."""
+"""What a driver and its workers send each other: a setup, chunks to run, and their results."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What every worker of a run is given once.
+    """What every worker of a run receives once.
 
     Attributes:
         first: the first image of the run that can be used.
         folder: the run folder, by its full path or its URL.
-        home: the working directory of the driver, to which names of files relate.
+        home: the working directory of the driver, to which file names are relative.
         threads: how many threads torch uses.
     """
 
@@ -52,7 +52,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What must be the same in all workers, by the words in which a difference is reported."""
+    """What must be the same in all workers, by the words that report a difference."""
 
     node: str
     facts: dict[str, str]
@@ -63,9 +63,9 @@ class Work:
     """A chunk to run.
 
     Attributes:
-        number: the number of the chunk, from 0.
+        number: the number of the chunk, counted from 0.
         place: the position of the first of its images in the run.
-        start: what the chunks before have shown.
+        start: what the earlier chunks have shown.
     """
 
     number: int
@@ -79,7 +79,7 @@ class ChunkResult:
     """A chunk that is complete in the run folder, and the name of the machine that ran it.
 
     Attributes:
-        tops: the images of it that fire each channel most, for each number of channels.
+        tops: its images that fire each channel most, for each number of channels.
     """
 
     chunk: Chunk
@@ -95,7 +95,7 @@ class WorkerFailure:
     Attributes:
         raised: the error, which is sent without its cause.
         part: what was observed of the chunk until the model failed; None after other errors.
-        number: the number of the system's error behind it, such as that of a full disk.
+        number: the errno of the system error behind it, such as a full disk.
     """
 
     raised: errors.HookcliError
@@ -104,25 +104,25 @@ class WorkerFailure:
 
     @classmethod
     def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> WorkerFailure:
-        """Return the error with what must be known of its cause."""
+        """Return the error with the facts about its cause that the driver needs."""
         return cls(error, part, getattr(error.__cause__, "errno", None))
 
     def error(self) -> errors.HookcliError:
-        """Return the error again."""
+        """Rebuild the error."""
         if self.number is not None:
             self.raised.__cause__ = OSError(self.number, self.raised.message)
         return self.raised
 
 
 def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
-    """Return what must be the same in all workers of a run, for this process.
+    """Return the facts about this process that must be the same in all workers of a run.
 
-    The config names the files of the user's own code as they are called here.
+    The config names the files of the user's own code by their names on this node.
     """
     return WorkerFacts(
         platform.node(),
         {
-            **find_versions([config.run.model.name.partition(":")[0]]),  # of one's own package
+            **find_versions([config.run.model.name.partition(":")[0]]),  # a package of the user
             **loaded.source.list_versions(loaded.module),
             "Python": platform.python_version(),
             **list_packages(),

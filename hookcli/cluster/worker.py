@@ -1,4 +1,4 @@
-"""A worker of a cluster: it holds the model, and runs the chunks that it is given."""
+"""A worker of a cluster, which holds the model and runs the chunks that it receives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Worker:
         self._prepared: PreparedRun | None = None
 
     def prepare(self) -> WorkerFacts | WorkerFailure:
-        """Load the model, and return what must be the same in all workers."""
+        """Load the model, and return the facts that must be the same in all workers."""
         setup = self._setup
         use_options(setup.settings.config.machine.storage)
         sent = setup.home
@@ -65,7 +65,7 @@ class Worker:
         except HookcliError as error:
             error.hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
             return WorkerFailure.from_error(error)
-        self._setup = replace(setup, weights=None)  # they take memory
+        self._setup = replace(setup, weights=None)  # frees their memory
         return list_facts(model.loaded, setup, config)
 
     def run(self, work: Work) -> ChunkResult | WorkerFailure:

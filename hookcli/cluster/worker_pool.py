@@ -1,4 +1,4 @@
-"""The workers of a run on a cluster: given chunks, and replaced when they are killed."""
+"""The workers of a run on a cluster: give them chunks, and replace those that are killed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from hookcli.cluster.ray_cluster import RayCluster
     from hookcli.cluster.work import Work
 
-_QUEUED = 2  # chunks that a worker has at once, so that it never waits for the driver
-_MOST_DEATHS = 3  # workers that may be killed while they run one chunk, or get ready in one place
-_PATIENCE = 30.0  # seconds without a worker until the user is told
+_QUEUED = 2  # chunks per worker, so that it never waits for the driver
+_MOST_DEATHS = 3  # killed workers that are tolerated per chunk, and per place before they are ready
+_PATIENCE = 30.0  # seconds without any worker before hookcli warns
 
 
 @dataclass(slots=True, eq=False)
@@ -26,9 +26,9 @@ class _Member:
     """A worker of the pool.
 
     Attributes:
-        is_ready: it has loaded the model, which is that of the driver.
-        work: the chunks that it has been given and not yet returned; it runs the first of them.
-        deaths: how many workers in its place were killed while they got ready.
+        is_ready: it has loaded the same model as the driver.
+        work: the chunks that it received and has not returned; it runs the first of them.
+        deaths: how many workers in its place were killed before they were ready.
     """
 
     actor: Any
@@ -38,7 +38,7 @@ class _Member:
 
 
 class WorkerPool:
-    """Workers on a cluster that run chunks, as many as there is room for."""
+    """As many workers as a cluster has room for; they run chunks."""
 
     def __init__(
         self, cluster: RayCluster, facts: WorkerFacts, warn: Callable[[str], None]
@@ -52,7 +52,7 @@ class WorkerPool:
 
     @property
     def capacity(self) -> int:
-        """How many chunks may be in the pool at once."""
+        """The number of chunks that may be in the pool at once."""
         return len(self._members) * _QUEUED * 2
 
     def submit(self, work: Work) -> None:
@@ -61,7 +61,7 @@ class WorkerPool:
         self._assign_work()
 
     def wait(self) -> tuple[Work, ChunkResult | WorkerFailure]:
-        """Wait until any chunk has been run, and return it with what came of it.
+        """Wait until any chunk has been run, and return it with its result.
 
         Raises:
             ModelError: a worker has another environment or other weights, or workers are killed
@@ -95,7 +95,7 @@ class WorkerPool:
         return member
 
     def _admit(self, member: _Member, result: WorkerFacts | WorkerFailure) -> None:
-        """Let a worker take part that has loaded the model, if it is like this process."""
+        """Let a worker that has loaded the model take part, if its facts equal this process's."""
         if isinstance(result, WorkerFailure):
             raise result.error()
         for name, here in self._facts.facts.items():
@@ -125,14 +125,14 @@ class WorkerPool:
             self._members.remove(member)
             self._count_death(member)
             self._warn("a worker was killed or its node was lost; such workers are replaced")
-            self._cluster.stop_worker(member.actor)  # it may live, and only its result be lost
+            self._cluster.stop_worker(member.actor)  # it may live; perhaps only its result is lost
             self._members.append(self._start(0 if member.is_ready else member.deaths + 1))
         if work is not None:
             self._queue.appendleft(work)
         self._assign_work()
 
     def _count_death(self, member: _Member) -> None:
-        """Count the death of a worker for the chunk that it ran, or for its place."""
+        """Count the death of a worker against the chunk that it ran, or against its place."""
         deaths = member.deaths + 1
         if member.work:
             number = member.work[0].number

@@ -1,1 +1,1 @@
-"""Two runs, or one model run two ways: which layer differs first."""
+"""Compare two runs, or one model run in two ways: which layer differs first."""

@@ -1,4 +1,4 @@
-"""A run to compare, read from its folder or from a golden file. No torch."""
+"""A run to compare, read from its folder or from a golden file, without torch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _GOLDEN = "make it with: `make_golden`"
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
-    """What a run holds about one call for one image.
+    """What a run recorded about one call for one image.
 
     Attributes:
         sketch: the sketch, (67,); None if none was taken.
@@ -73,9 +73,9 @@ class ComparedRun:
         facts: the facts that the run depended on: ``command``, ``model``, ``versions``.
         images: facts about each image, by its key.
         calls: the calls in the order in which they completed, by image key.
-        saved: the options that changed how tensors were saved; empty if they were saved whole.
+        saved: the options that changed how tensors were saved; empty if nothing changed them.
         damage: sentences about files of the run folder that are missing or have a different size,
-            though nothing is computed from them.
+            but that the comparison does not need.
     """
 
     name: str
@@ -86,18 +86,18 @@ class ComparedRun:
     damage: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise if an image has a call twice."""
+        """Raise an error if an image has a call twice."""
         for key, calls in self.calls.items():
             refuse_twice(f"call of {key!r}", [call.tensor.call_id for call in calls])
 
     @property
     def pooled(self) -> tuple[str, ...]:
-        """The options by which only a part of each tensor was saved; empty if all of it was."""
+        """The options that saved only a part of each tensor; empty if whole tensors were saved."""
         return split_saved(self.saved)[0]
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtype of the model, and that of saved tensors if it is different."""
+        """The dtype of the model and, if it differs, the dtype of saved tensors."""
         return (self.facts["model"]["dtype"], *split_saved(self.saved)[1])
 
 
@@ -105,8 +105,8 @@ def load_compared_run(name: str) -> ComparedRun:
     """Read a run from its folder, from a golden file, or from standard input (``-``).
 
     Raises:
-        RequestError: the name is of neither, the run is unfinished, or what was read is damaged or
-            was written by a later version.
+        RequestError: nothing of this kind has the name, the run is unfinished, or the data are
+            damaged or from a later version.
         OutputError: a storage cannot be used.
     """
     try:
@@ -149,7 +149,7 @@ def _read_run(name: str) -> ComparedRun:
 
 
 def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
-    """Return a function that reads a tensor, in the shape of its record if it was saved whole."""
+    """Return a function that reads a tensor; a whole tensor gets the shape in its record."""
 
     def read() -> Array:
         values = run.tensor(row.call_id, row.image)
@@ -243,7 +243,7 @@ def _make_call(
 def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:
     """Yield the keys of matching images of A and B.
 
-    Images of the same content match, those of the same key first; the rest match by key.
+    Images with the same content match, preferably under the same key; the rest match by key.
     """
     contents: dict[str, list[str]] = {}
     for key, image in b.images.items():

@@ -1,4 +1,4 @@
-"""Compare two runs, from their folders or from golden files. No torch."""
+"""Compare two runs, from their folders or from golden files, without torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Match, Tolerance
 
-_SAID_BY_OTHERS = ("task", "trained", "warning")  # of a model: they follow from its other facts
+_SAID_BY_OTHERS = ("task", "trained", "warning")  # these follow from a model's other facts
 _FACTS: Mapping[str, Sequence[str]] = {
     "model": [each.name for each in fields(ModelInfo) if each.name not in _SAID_BY_OTHERS],
     "versions": DEFINED_VERSIONS["required"],
@@ -46,12 +46,11 @@ def diff_runs(
 ) -> Comparison:
     """Compare run B with run A, the reference.
 
-    Calls are matched by their id or, with ``match`` "order", by their order; without ``match`` by
-    id, and the models must be the same. With ``keeps_images`` the comparison also has one row per
-    call and image.
+    ``match`` pairs calls by "id" or by "order"; without it, calls are paired by id, and the models
+    must be the same. With ``keeps_images``, the comparison also has one row per call and image.
 
     Raises:
-        RequestError: the runs are of different models or images, or nothing could be compared.
+        RequestError: the runs have different models or images, or nothing could be compared.
     """
     if match is None:
         _refuse_other_model(a, b)
@@ -82,10 +81,10 @@ def diff_runs(
 
 
 def check_comparison(comparison: Comparison, judge: Judge) -> None:
-    """Raise if no values were compared, so that the runs are neither equal nor different.
+    """Raise an error if no values were compared: the runs are then neither equal nor different.
 
     Raises:
-        RequestError: nothing was compared, or a tolerance is for calls that do not exist.
+        RequestError: nothing was compared, or a tolerance names calls that do not exist.
     """
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
@@ -136,12 +135,12 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of equal call ids, those of A in their order; "" stands for a missing call.
+    """Yield pairs of equal call ids, in the order of A; "" stands for a missing call.
 
-    A call that only B has comes after the call that precedes it in B.
+    A call that only B has follows the call that precedes it in B.
     """
     known, others = set(a), set(b)
-    following: dict[str, list[str]] = {}  # calls that only B has, by the call before them
+    following: dict[str, list[str]] = {}  # calls that only B has, by the preceding call
     before = ""
     for call_id in b:
         if call_id in known:
@@ -156,11 +155,11 @@ def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ChangedFact]:
-    """Yield the facts that two runs depend on and that differ."""
+    """Yield the facts that the runs depend on and that differ between them."""
     for group, names in _FACTS.items():
         for name in names:
             one, two = a[group].get(name), b[group].get(name)
-            if (one or None) != (two or None):  # older runs leave out what they have none of
+            if (one or None) != (two or None):  # older runs leave out empty facts
                 yield ChangedFact(f"model {name}" if group == "model" else name, one, two)
     for name, one, two in list_value_options(a["command"], b["command"]):
         yield ChangedFact(name, one, two)
@@ -169,14 +168,14 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
 def _list_changed_types(
     types: Mapping[tuple[str, str], Collection[str]],
 ) -> Iterator[ChangedFact]:
-    """Yield the types of layers that differ; ``types`` are all, with the ids of their calls."""
+    """Yield the layer types that differ; ``types`` maps all pairs of types to their call ids."""
     for (one, two), ids in types.items():
         if one != two:
             yield ChangedFact(f"type of {_some(ids)}", one, two)
 
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the notes about models, as manifests hold them, each once."""
+    """Return the notes about the models, as in manifests, without duplicates."""
     notes = (note for model in models for note in model.get("notes") or ())
     return tuple(dict.fromkeys(notes))
 
@@ -184,7 +183,7 @@ def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
 def _pair_by_order(
     a: Sequence[RunCall], b: Sequence[RunCall]
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield matching calls: long sequences of equal types and shapes, and the rest in order."""
+    """Pair long sequences of calls with equal types and shapes, and the rest in order."""
     kinds_of_a, kinds_of_b = (
         [(_side(call), call.tensor.module_type, call.tensor.shape) for call in calls]
         for calls in (a, b)
@@ -195,7 +194,7 @@ def _pair_by_order(
 
 
 def _side(call: RunCall) -> str:
-    """Return ``input``, ``grad_output``, …; empty for an output."""
+    """Return a call's side: ``input``, ``grad_output``, …; empty for an output."""
     side, colon, _ = call.tensor.call_id.partition(":")
     return side if colon else ""
 
@@ -240,13 +239,13 @@ def _some(names: Collection[str]) -> str:
 def _measure_pair(
     key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
 ) -> CallPair:
-    """Measure how far a call of A and the matching call of B are apart, for the image ``key`` of A.
+    """Measure the distance between a call of A and the matching call of B, for A's image ``key``.
 
-    Whole tensors are preferred to sketches, sketches to tensors of which only a part was saved, and
-    these to figures, which every run has.
+    The measure uses the best data that both runs have: whole tensors, then sketches, then partly
+    saved tensors, and last the figures, which every run has.
 
     Raises:
-        RequestError: a shard is damaged, or tensors have different shapes than their records.
+        RequestError: a shard is damaged, or a tensor does not have the shape in its record.
     """
     if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)
@@ -267,7 +266,7 @@ def _measure(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> 
 
 
 def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
-    """Measure the distance of tensors that both runs saved."""
+    """Measure the distance between tensors that both runs saved."""
     assert a.read is not None and b.read is not None  # noqa: S101, PT018
     one, two = a.read(), b.read()
     if one.shape != two.shape:
@@ -281,7 +280,7 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
 
 
 def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:
-    """Return the sketch, (67,), taken from the saved tensor if need be; None without either."""
+    """Return the sketch, (67,), or compute it from the saved tensor; None if neither exists."""
     if call.sketch is not None or call.read is None or run.saved:
         return call.sketch
     return sketches.sketch_values(call.read())

@@ -1,4 +1,4 @@
-"""Facts about runs that must hold before two of them are compared."""
+"""Facts about runs that a comparison needs and checks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 CallRow: TypeAlias = "RecordRow | GoldenCall"
 _DTYPE = "--tensor-dtype"
-SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # tensors were not saved as they were
+SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # change tensors before saving
 
 
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
     """Return the options of a command that change how tensors are saved, each with its value.
 
     Raises:
-        ValueError: the last word is such an option, without its value.
+        ValueError: the last word is such an option and has no value.
     """
     found = []
     for place, word in enumerate(command):
@@ -35,13 +35,13 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split what ``list_saved_options`` returned: options that drop values, and the dtypes."""
+    """Split the result of ``list_saved_options`` into options that drop values, and dtypes."""
     left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
 def check_call(row: CallRow, images: Collection[str]) -> None:
-    """Check that a row of figures is of a known image and could be that of a tensor.
+    """Check that a row of figures is for a known image and could describe a tensor.
 
     Raises:
         ValueError: a check failed.

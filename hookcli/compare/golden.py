@@ -1,7 +1,8 @@
-"""Golden files: the figures of a run in one small text file, for ``hookcli diff``. No torch.
+"""Golden files: the figures of a run in one small text file, for ``hookcli diff``; no torch.
 
-A golden file is kept beside the code. It holds the figures and the sketch of every call, and what
-the run depended on. It is made from a run folder; the same folder makes the same bytes.
+Users keep a golden file beside their code. It holds the figures and the sketch of every call, and
+the facts that the run depended on. hookcli makes it from a run folder; the same folder makes the
+same bytes.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % 
 def make_golden(run: Run) -> GoldenFile:
     """Return the golden document of a run: its calls, image by image, in the order of the records.
 
-    A call without values, such as a gradient that does not exist, has null for a sketch and the
-    cause under ``reason``.
+    The sketch of a call without values, such as a missing gradient, is null, and ``reason`` names
+    the cause.
 
     Raises:
         RequestError: the run kept neither sketches nor whole tensors, or a file is damaged.
@@ -62,13 +63,13 @@ def make_golden(run: Run) -> GoldenFile:
 
 
 def render_golden(golden: GoldenFile) -> str:
-    """Return the document as text, with one call or fact per line for the sake of diffs."""
+    """Return the document as text with one call or fact per line, so that diffs are readable."""
     facts = [f"{_one_line(name)}: {_render_fact(fact)}" for name, fact in to_fields(golden).items()]
     return "{\n" + ",\n".join(facts) + "\n}\n"
 
 
 def write_golden(golden: GoldenFile, file: Path) -> Path:
-    """Write the document; if that fails, the file is as it was before.
+    """Write the document; if writing fails, the file stays as it was.
 
     Raises:
         OutputError: the file cannot be written.
@@ -77,10 +78,10 @@ def write_golden(golden: GoldenFile, file: Path) -> Path:
 
 
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
-    """Raise if ``file`` exists and may not be replaced by a golden file.
+    """Raise an error if ``file`` exists and a golden file must not replace it.
 
     A golden file may be replaced and, with ``overwrite``, any regular file. Devices and pipes are
-    never opened: a read could last for ever, and the golden file would take their place.
+    never opened: reading could block for ever, and the golden file would replace them.
 
     Raises:
         OutputError: the file may not be replaced.
@@ -114,7 +115,7 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
 
 
 def _is_golden(file: Path) -> bool:
-    """Return whether a file begins as golden files do; only the beginning is read."""
+    """Return whether a file begins like a golden file; only the beginning is read."""
     with open_regular(file) as stream:
         return _BEGINNING.match(stream.read(200)) is not None
 
@@ -123,7 +124,7 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
     """Return, by call id, the images whose whole tensors were saved.
 
     Raises:
-        RequestError: no tensors were saved, or not as they were.
+        RequestError: no tensors were saved, or they were changed before they were saved.
     """
     again = "run `InspectConfig` again, with `sketch=True`"
     if not run.calls:
@@ -156,7 +157,7 @@ def _finite(figure: float | None) -> float | None:
 
 
 def _render_fact(fact: object) -> str:
-    """Return a fact as JSON: one line per name of an object, and per object of a list."""
+    """Return a fact as JSON, with one line per key of an object and per object of a list."""
     named = to_fields(fact) if isinstance(fact, (ModelInfo, SketchForm)) else fact
     if isinstance(named, dict) and named:
         lines = [f" {_one_line(name)}: {_one_line(value)}" for name, value in named.items()]
@@ -171,7 +172,7 @@ def _one_line(value: object) -> str:
 
 
 def rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
-    """Return a golden document that names the image without its folder on this machine."""
+    """Return the golden document with the image renamed to ``shown``, without its local folder."""
     images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
     command = (shown if word == file else word for word in golden.command)
     return replace(golden, command=tuple(command), images=tuple(images))

@@ -1,8 +1,8 @@
-"""``hookcli compare``: two runners run on the same images and compared layer by layer.
+"""``hookcli compare``: run two runners on the same images, and compare them layer by layer.
 
-Both sides run one image at a time. The tensors of A are kept on the host until B has run the
-same call, and the tensors of B are measured inside their hooks and not kept. Once an image has gone
-through both, only figures are left of it.
+Both sides run one image at a time. hookcli keeps each tensor of A on the host until B has run the
+same call. It measures the tensors of B inside their hooks and keeps none of them. After both sides
+have run an image, only figures remain.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def compare_sides(
     *,
     keeps_images: bool = False,
 ) -> Comparison:
-    """Run the images through both sides and measure how far each call of B is from that of A.
+    """Run the images through both sides, and measure the distance of each call of B from A's.
 
     Args:
         a: the reference.
-        b: the other side; its images are those of A, or one image that is compared with the one
-            image of A.
-        tolerance: how far the two may be apart.
-        image_done: called after each image with the number of images that have gone through or been
-            skipped, and the number of those that were skipped.
+        b: the other side; its images are the images of A, or one image to compare with A's only
+            image.
+        tolerance: how much the two may differ.
+        image_done: called after each image with the number of images done so far, skipped ones
+            included, and the number of skipped images.
         keeps_images: whether the comparison also has one row per call and image.
 
     Raises:
@@ -114,14 +114,14 @@ def compare_sides(
 
 
 def list_skipped(a: Side, b: Side) -> list[SkippedImage]:
-    """Return the images that either side cannot use, as far as is known before anything runs."""
+    """Return the images that are known, before anything runs, to be unusable on either side."""
     return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
 
 
 def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
-    """Return each image of A that B can use too, with the image of B that it is compared with.
+    """Pair each image of A that B can also use with its image of B.
 
-    That is the same image, or the one image of B.
+    The image of B is the same image, or B's only image.
     """
     if a.request.run.images != b.request.run.images:
         return list(zip(a.sources, b.sources, strict=True))
@@ -131,14 +131,14 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
 
 @dataclass(slots=True)
 class _RunEffects:
-    """What ran on the images so far, and what the edits of both sides did."""
+    """Which layers ran on the images so far, and what the edits of both sides did."""
 
-    called: set[str] = field(default_factory=set)  # module paths, on either side
+    called: set[str] = field(default_factory=set)  # module paths that ran on either side
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
 
     def merge(self, later: _RunEffects) -> None:
-        """Add what ran on the images after these."""
+        """Add the effects of the next images."""
         self.called |= later.called
         self.effects_a.merge(later.effects_a)
         self.effects_b.merge(later.effects_b)
@@ -146,11 +146,11 @@ class _RunEffects:
 
 @dataclass(slots=True)
 class _SeenCalls:
-    """The calls of one image on both sides, by call id; both methods are observers.
+    """The calls of one image on both sides, by call id; ``keep`` and ``measure`` are observers.
 
     Attributes:
         values: a copy of each tensor of A on the host, until B has run the same call.
-        distances: how far each tensor of B is from that of A.
+        distances: the distance of each tensor of B from its counterpart in A.
     """
 
     a: dict[str, CallTensor] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class _SeenCalls:
         self.values[call.id] = np.array(_to_array(tensor))
 
     def measure(self, call: Call, tensor: Tensor) -> None:
-        """Measure a tensor of B against that of A, which is kept no longer."""
+        """Measure a tensor of B against its counterpart in A, and drop the copy of the latter."""
         self.b[call.id] = _describe(call, tensor)
         plain = self.values.pop(call.id, None)
         if plain is not None and plain.shape == tuple(tensor.shape):
@@ -179,10 +179,10 @@ def _try_image(
     effects: _RunEffects,
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
-    """Return the pairs of one image; None if a model fails on the image and it is skipped.
+    """Return the pairs of one image; None if a model fails on the image and hookcli skips it.
 
     Raises:
-        ForwardError: a model raised an exception, and the image is not to be skipped.
+        ForwardError: a model raised an exception, and failing images must not be skipped.
     """
     now = _RunEffects()
     pairs: list[CallPair] | None = None
@@ -211,9 +211,9 @@ def _describe(call: Call, tensor: Tensor) -> CallTensor:
 
 
 def _to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Return the values on the host, which may share the memory of the tensor.
+    """Return the values as an array on the host, which may share memory with the tensor.
 
-    A dtype that numpy does not have becomes float32 or complex64.
+    A dtype that numpy lacks becomes float32 or complex64.
     """
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense

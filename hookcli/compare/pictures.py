@@ -1,4 +1,4 @@
-"""Write a page with pictures of how two runs differ, from the tensors that both saved. No torch."""
+"""Write a page with pictures of the differences between tensors that two runs saved; no torch."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from hookcli.records.golden import ImageFacts
 
 MOST_PICTURES = 12
-_OURS = b'content="hookcli diff"'  # in the head of every page that is written here
+_OURS = b'content="hookcli diff"'  # in the head of every page that this module writes
 _PNG = "[0-9][0-9]_*.png"
 _ANOTHER = "choose another folder for `pictures`"
 _WHOLE = "run both with `tensors.save`, whole: without `pool` and `save.channels`"
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
-    """Raise if the pictures could not be drawn or written, before anything is compared.
+    """Raise an error, before anything is compared, if pictures cannot be drawn or written.
 
     Raises:
         RequestError: a run kept no whole tensors.
-        OutputError: the folder is that of a run, or holds files that are not of a comparison.
+        OutputError: the folder is a run folder, or holds files that no comparison wrote.
     """
     without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
     if without:
@@ -70,7 +70,7 @@ def write_pictures(
     notes: Sequence[str],
     theme: Theme = "dark",
 ) -> Path:
-    """Write the page and its pictures, deleting those of an earlier comparison; return the page.
+    """Write the page and its pictures, delete an earlier comparison's, and return the page.
 
     The page begins with ``notes``, the verdict first.
 
@@ -89,7 +89,7 @@ def write_pictures(
     try:
         for name in known - {PAGE}:
             (folder / name).unlink(missing_ok=True)
-        # The page first: it tells which pictures are of a comparison, even if this is killed.
+        # Write the page first: even if hookcli is killed, it lists the pictures of the comparison.
         file = write_atomic(folder / PAGE, page.encode())
         for picture, data in drawn:
             write_atomic(folder / picture.file, data)
@@ -102,7 +102,7 @@ def write_pictures(
 
 
 def choose_rows(comparison: Comparison) -> list[DiffRow]:
-    """Return the calls to draw: the first that differs, then the worst; equal ones are left out."""
+    """Return the calls to draw: the first that differs, then the worst; never equal ones."""
     measured = (row for row in comparison.rows if row.source.startswith("tensors"))
     rows = [row for row in measured if row.max_abs or row.reason]
     return sorted(rows, key=lambda row: row != comparison.first)[:MOST_PICTURES]
@@ -142,7 +142,7 @@ def _draw_pictures(
 
 
 def _size_of(image: ImageFacts) -> tuple[int, int] | None:
-    """Return height and width of what the network was given; None if they are not known."""
+    """Return the height and width of the network's input; None if they are unknown."""
     shape = image.pixels_shape
     return (shape[-2], shape[-1]) if len(shape) > 1 else None
 
@@ -173,7 +173,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _say_protected(folder: Path) -> str:
-    """Return why nothing may be written into the folder; empty if it may."""
+    """Return why hookcli must not write into the folder; empty if it may."""
     if not folder.is_symlink() and not folder.exists():
         return ""
     if not folder.is_dir():
@@ -185,7 +185,7 @@ def _say_protected(folder: Path) -> str:
 
 
 def _list_known(folder: Path) -> set[str]:
-    """Return the names of the page of an earlier comparison and of its pictures; empty without one.
+    """Return the names of an earlier comparison's page and pictures; empty if there is none.
 
     Raises:
         OutputError: the folder cannot be read.

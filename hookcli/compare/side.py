@@ -1,4 +1,4 @@
-"""One side of a comparison: run on an image, and described."""
+"""One side of a comparison: run it on an image, and list its changes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def run_side(
     called: set[str],
     effects: EditEffects,
 ) -> None:
-    """Run one image, whose pixels are known; what ran and what edits did is added to the last two.
+    """Run an image; add the layers that ran to ``called``, and what edits did to ``effects``.
 
     Raises:
         RequestError: the pixels have no channels-last form.
         ForwardError: the model raised an exception.
     """
     assert image.pixels is not None  # noqa: S101  images without pixels have been skipped
-    pixels = image.pixels.unsqueeze(0).contiguous()  # photos are decoded channels last
+    pixels = image.pixels.unsqueeze(0).contiguous()  # decoded photos are laid out channels last
     try:
         batch = Batch([image.key], side.runner.place(pixels))
         effects.merge(side.runner.run(batch, observer, called).effects)
@@ -55,7 +55,7 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
     if formats[0] != formats[1]:
         yield ChangedFact("memory format", *formats)
     seeds = [each.run.model.seed for each in (one, two)]
-    # random weights have the seed in their name, and have been reported above
+    # random weights have the seed in their name, which was reported above
     if seeds[0] != seeds[1] and a.info.weights == b.info.weights:
         yield ChangedFact("seed", *seeds)
     threads = [each.threads or torch.get_num_threads() for each in (one, two)]
@@ -66,7 +66,7 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
 
 
 def list_uncalled(side: Side, called: set[str]) -> tuple[Uncalled, ...]:
-    """Return the chosen layers that ran on neither side, with the reason."""
+    """Return the chosen layers of a side that ran on neither side, with the reason."""
     return tuple(
         Uncalled(layer, side.runner.explain_uncalled(layer))
         for layer in side.runner.layers

@@ -1,1 +1,1 @@
-"""Where hookcli takes part in other programs: pytest."""
+"""hookcli inside other programs: pytest."""

@@ -1,4 +1,4 @@
-"""One model on one image, written as a golden file or compared with one."""
+"""Run a model on one image, and write a golden file or compare with one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from hookcli.distance.tolerance import Tolerance
 
-_GIVEN = "hookcli.given"  # the module under whose name a module that was handed over is found
+_GIVEN = "hookcli.given"  # the Python module that hands hookcli the model of a test
 _PIXELS = "pixels.npy"
 
 
@@ -54,10 +54,10 @@ def check_golden(
 ) -> str:
     """Run a model, and return how it differs from a golden file; empty if it does not.
 
-    With ``update``, the golden file is written instead.
+    With ``update``, write the golden file instead.
 
     Raises:
-        HookcliError: the model cannot be run as asked, or the two cannot be compared.
+        HookcliError: the model cannot be run as requested, or cannot be compared with the file.
     """
     if update:
         check_replaceable(golden, overwrite=False)
@@ -65,7 +65,7 @@ def check_golden(
         tempfile.TemporaryDirectory(prefix="hookcli-") as temporary,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(sys, "path", [*sys.path])  # loading a model adds the folder of its code
+        patch.setattr(sys, "path", [*sys.path])  # loading a model adds a folder
         request, folder = _name(model, patch), Path(temporary)
         file = image if isinstance(image, Path) else folder / _PIXELS
         if isinstance(image, Tensor):
@@ -91,9 +91,10 @@ def check_golden(
 
 
 def _name(model: nn.Module | str | ModelRequest, patch: pytest.MonkeyPatch) -> ModelRequest:
-    """Return the request for a model; a module can be loaded by a name until ``patch`` ends.
+    """Return the request for a model; hookcli can load a module by a name until ``patch`` ends.
 
-    A module runs on its device and in its dtype, if that is one that hookcli has; it is copied.
+    hookcli copies the module, and runs the copy on the module's device and, if hookcli supports it,
+    in its dtype.
     """
     if not isinstance(model, nn.Module):
         return ModelRequest(model, device="cpu") if isinstance(model, str) else model

@@ -26,7 +26,7 @@ _UPDATE = "--activations-update"
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """What the fixture ``activations`` gives to a test.
+    """The value of the fixture ``activations`` in a test.
 
     Attributes:
         folder: the folder of the test file; names of images and golden files are relative to it.
@@ -48,10 +48,10 @@ class Activations:
         layer_rtol: Mapping[str, float] | None = None,
         equal_nan: bool = False,
     ) -> None:
-        """Fail the test if a layer does not give what the golden file says, and name the first.
+        """Fail the test if a layer's result differs from the golden file; name the first such layer.
 
-        The golden file is one of ``hookcli golden``. A module is copied, and runs in evaluation
-        mode on its own device; it is not changed.
+        ``hookcli golden`` writes such files. hookcli runs a copy of a module in evaluation mode on
+        its own device; the module itself does not change.
 
         Example:
             >>> def test_the_network_gives_what_it_gave(activations):
@@ -67,8 +67,8 @@ class Activations:
             rtol: the tolerated difference of a call, relative to its golden size; None for the
                 default of its dtype.
             atol: the tolerated difference beyond that, in the unit of the activations.
-            layer_rtol: another ``rtol`` for the calls that a glob matches; the last match applies.
-            equal_nan: NaN in the same places is no difference.
+            layer_rtol: a different ``rtol`` for calls that a glob matches; the last match applies.
+            equal_nan: whether NaN in the same places counts as equal.
         """
         __tracebackhide__ = True
         from hookcli.distance.tolerance import Tolerance
@@ -98,7 +98,7 @@ class Activations:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option with which golden files are written."""
+    """Add the option that makes tests write golden files."""
     parser.getgroup("hookcli").addoption(
         _UPDATE,
         action="store_true",
@@ -108,6 +108,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def activations(request: pytest.FixtureRequest) -> Activations:
-    """Compare what the layers of a model give with a golden file: ``activations.check(...)``."""
+    """Compare a model's layers with a golden file: ``activations.check(...)``."""
     update: bool = request.config.getoption(_UPDATE)
     return Activations(request.path.parent, update)

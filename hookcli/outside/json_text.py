@@ -25,16 +25,16 @@ def render_json(document: Document) -> str:
 
 
 def encode_json(document: Document) -> bytes:
-    """Return a document that is ``plain`` as JSON, in little more memory than the bytes take."""
+    """Return a document, already ``plain``, as JSON; it takes little more memory than the bytes."""
     stream = io.BytesIO()
     stream.writelines(piece.encode() for piece in render_pieces(document))
     return stream.getvalue()
 
 
 def render_pieces(document: Document) -> Iterator[str]:
-    """Yield a document that is ``plain`` as JSON.
+    """Yield the pieces of a document, already ``plain``, as JSON.
 
-    A list is yielded row by row, for a run may have 100,000 images.
+    Lists are yielded row by row, since a run may have 100,000 images.
     """
     for place, (name, value) in enumerate(to_fields(document).items()):
         yield f"{',' if place else '{'}\n {json.dumps(name)}: "
@@ -59,10 +59,10 @@ def render_line(row: DataclassInstance) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of the same type as JSON can hold it.
+    """Return a value of the same type that JSON can hold.
 
-    Text is reversibly escaped, and NaN and Inf become None. It must not be done twice: what was
-    escaped would be escaped again. Parts that stay the same are not copied.
+    Text is reversibly escaped, and NaN and Inf become None. Never call this twice: it would escape
+    escaped text again. Unchanged parts are not copied.
     """
     if isinstance(value, str):
         return escape.reversible(value)

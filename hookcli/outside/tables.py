@@ -31,7 +31,7 @@ def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance])
 
 
 def render_fields(*texts: str) -> str:
-    """Return texts as cells of a line of CSV, joined by commas and without the end of the line."""
+    """Return texts as CSV cells joined by commas, without a line end."""
     return _render_lines([[_cell(text) for text in texts]])[:-1]
 
 
@@ -42,7 +42,7 @@ def _render_lines(lines: Iterable[Sequence[str]]) -> str:
 
 
 def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; the cells are given as plain text."""
+    """Return a Markdown table; the cells are plain text, which is escaped here."""
     lines = [header, ["---"] * len(header), *rows]
     cells = [
         [escape.for_markdown(cell) if i != 1 else cell for cell in line]

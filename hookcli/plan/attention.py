@@ -1,4 +1,4 @@
-"""The attention that ``--attention`` asks for: its layers, and the patch of ``--patch``."""
+"""What ``--attention`` and ``--patch`` ask for: the layers, and the patch on the image."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from hookcli.products.product import Scope
     from hookcli.records.calls import LayerInfo
 
-MOST_MAP_BYTES = 4_000_000  # of the maps of a run for the page, before they are compressed
-_BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share of the image's
+MOST_MAP_BYTES = 4_000_000  # all maps on the page of a run, uncompressed
+_BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share of the image side
 
 
 def choose_attention(
     scope: Scope, loaded: LoadedModel, sources: Sequence[ImageSource], *, has_weights: bool = True
 ) -> AttentionSettings | None:
-    """Return what is computed of the attention, or None if nothing is asked for.
+    """Return which attention to compute, or None if the user asked for none.
 
-    A worker of a cluster gives one of the images. Without weights no forward looks for attention,
-    and None is returned.
+    A worker of a cluster passes one of the images. Without weights, the model cannot be run to find
+    attention, so the result is None.
 
     Raises:
-        RequestError: no attention is inside the layers, or the pixel of ``--patch`` is not in what
-            the network sees.
+        RequestError: the layers hold no attention, or the network does not see the pixel of
+            ``--patch``.
         ForwardError: the model raised an exception.
     """
     request = scope.config.attention
@@ -69,7 +69,7 @@ def choose_attention(
 def choose_attention_layers(
     request: AttentionRequest, loaded: LoadedModel
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers whose attention is wanted; its weights are not needed.
+    """Return the layers whose attention the user asked for; the model needs no weights.
 
     Raises:
         RequestError: a form matches nothing.
@@ -87,8 +87,8 @@ def find_patch(
     """Return where the network sees the pixel of ``--patch``, as shares of width and height.
 
     Raises:
-        RequestError: there are several images, the pixel is not inside the image, or it is cut away
-            by the preprocessing.
+        RequestError: there are several images, the pixel is outside the image, or the preprocessing
+            cuts it away.
     """
     if pixel is None:
         return None
@@ -114,6 +114,6 @@ def find_patch(
 
 
 def _mean_place(weights: Sequence[float]) -> float:
-    """Return the mean place of weights along a side of the picture, as a share of the side."""
+    """Return the mean position of weights along a side of the picture, as a share of the side."""
     total = sum(weight * (place + 0.5) for place, weight in enumerate(weights))
     return total / sum(weights) / len(weights)

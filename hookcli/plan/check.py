@@ -1,4 +1,4 @@
-"""Checks of options that need neither an image nor a model, so that they come first."""
+"""Checks of options that come first, since they need neither an image nor a model."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
     )
     from hookcli.edits.grammar import Side
 
-# Only usual ones, so that nothing has to be imported.
+# A short list of common ones, so that nothing has to be imported.
 _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
 
 
 def check_request(
     request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
 ) -> None:
-    """Check the options that all commands share that run a model, after ``check_values``.
+    """Check the options of every command that runs a model, after ``check_values``.
 
-    An edit that names no side is of ``edited_side``; if the run has gradients, it may change them.
+    An edit that names no side changes ``edited_side``. In a run with gradients, an edit may change
+    those.
 
     Raises:
         RequestError: an option has a value that it cannot have.
@@ -63,7 +64,7 @@ def check_request(
 
 
 def _check_words(request: RunRequest) -> None:
-    """Check that the model comes before the images, and that several layers are one word."""
+    """Check that the model precedes the images, and that a list of layers is a single word."""
     name, images = request.model.name, request.images.names
     if images and Path(name).suffix.lower() in _PICTURES:
         raise RequestError(
@@ -146,10 +147,10 @@ def _check_cluster(cluster: ClusterRequest, device: str) -> None:
 
 
 def check_values(request: object) -> None:
-    """Check what the flags of a request say about each value.
+    """Check every value of a request against its flag.
 
     Raises:
-        RequestError: a number is out of its range, or a word is none of those that exist.
+        RequestError: a number is out of its range, or a word is not a choice of its option.
     """
     for field, flag, value in list_values(request):
         if value is None:
@@ -164,10 +165,10 @@ def check_values(request: object) -> None:
 
 
 def check_score(score: ScoreRequest) -> None:
-    """Check the score that a backward starts at, or that an ablation measures.
+    """Check the score that a backward pass starts from, or that an ablation measures.
 
     Raises:
-        RequestError: there is no such score.
+        RequestError: the score does not exist.
     """
     if ":" not in score.score and score.score not in SCORES:
         raise RequestError(
@@ -196,7 +197,7 @@ def _check_tensors(config: RunConfig) -> None:
     pool = "none" if tensors.save is None else tensors.save.pool
     if pool not in ("none", "mean", "max") and not re.fullmatch(r"0*[1-9]\d{0,8}", pool):
         raise RequestError(f"`pool` cannot be {pool!r}", "one of: none, mean, max, or N")
-    if not tensors.max_disk > 0:  # also refuses NaN
+    if not tensors.max_disk > 0:  # also rejects NaN
         raise RequestError(f"`max_disk` must be greater than 0, not {tensors.max_disk:g}")
 
 

@@ -1,4 +1,4 @@
-"""An estimate of what a run will write, and how large it will be, made before the run begins."""
+"""An estimate, made before the run begins, of the files that it will write and their size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hookcli.products.product import Outlook, Scope
     from hookcli.records.images import SkippedImage
 
-_PAGE_BYTES = 250_000  # the page, its JSON and the manifest of one image
+_PAGE_BYTES = 250_000  # per image in the page, its JSON and the manifest
 _FILES = 5  # run.json, layers.csv, report.json, report.html, manifest.json
 
 
@@ -49,7 +49,7 @@ def make_plan(scope: Scope, outlook: Outlook, out_dir: Place) -> Plan:
         ForwardError: the model raised an exception.
     """
     costs = [product.estimate(outlook) for product in list_products(scope)]
-    has_skipped = scope.images < len(scope.config.run.images.names)  # which skipped.csv lists
+    has_skipped = scope.images < len(scope.config.run.images.names)  # skipped.csv lists them
     return Plan(
         len(outlook.layers),
         scope.images,

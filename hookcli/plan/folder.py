@@ -1,4 +1,4 @@
-"""The run folder of a run: its name, the files that the run may write, and what is there now."""
+"""The folder of a run: its name, the files that the run may write, and what it holds now."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
-    """Return the run folder: the one that was asked for, or ``hookcli-runs/MODEL-IMAGE``."""
+    """Return the run folder: the requested one, or ``hookcli-runs/MODEL-IMAGE``."""
     name, given = sources[0].key, config.run.images.names
     if len(sources) > 1 or len(given) > 1:
         first = to_local(given[0])
@@ -35,7 +35,7 @@ def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
 
 
 def choose_style(config: RunConfig, sources: Sequence[ImageSource]) -> GridStyle:
-    """Return how feature maps are drawn, with ``auto`` replaced; gradients are drawn with signs."""
+    """Return how to draw feature maps, with ``auto`` resolved; gradients get signed colours."""
     grids = replace(config.grids, signed=config.backward is not None)
     if grids.mode != "auto":
         return grids
@@ -47,7 +47,7 @@ def choose_style(config: RunConfig, sources: Sequence[ImageSource]) -> GridStyle
 
 def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> PlannedNames:
     """Return the names of the files that a run over these images may write."""
-    from hookcli.products.catalog import list_products  # takes numpy, after the images are found
+    from hookcli.products.catalog import list_products  # imports numpy
     from hookcli.products.product import Scope
 
     scope = Scope(config, choose_style(config, sources), len(sources))
@@ -61,13 +61,13 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> PlannedName
 
 
 def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
-    """Check that the run may be written; with ``--resume`` finish one that is complete.
+    """Check that the run may be written; with ``--resume``, finish a complete run.
 
-    With ``cleans_up`` the chunks that a complete run left behind are deleted.
+    With ``cleans_up``, the chunks that a complete run left behind are deleted.
 
     Raises:
-        CompleteError: the run that is to be resumed is complete.
-        RequestError: a different run is in the folder that is to be resumed.
+        CompleteError: the run to resume is already complete.
+        RequestError: the folder to resume holds a different run.
         OutputError: the run folder is protected or in use.
     """
     folder = name_folder(config, sources)

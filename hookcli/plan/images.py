@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from hookcli.outside.urls import Place
     from hookcli.records.images import SkippedImage
 
-# At most this many images are read before the model is loaded, so that a bad one is reported early.
+# If there are at most this many images, they are read before the model is loaded, so that a bad one
+# is reported early.
 _MOST_READ_FIRST = 8
 
 
@@ -26,8 +27,8 @@ class FoundImages:
     """The images that a request names.
 
     Attributes:
-        sources: the images in order; the content of a few is kept, and many are read later.
-        skipped: what was named but cannot be used.
+        sources: the images in order; a few keep their content, many are read later.
+        skipped: the named images that cannot be used.
     """
 
     sources: list[ImageSource]
@@ -39,10 +40,10 @@ def find_images(
     leave_out: Place | None = None,
     storage: tuple[tuple[str, str], ...] = (),
 ) -> FoundImages:
-    """Find the images; a few are read at once, but for many only the files are listed.
+    """Find the images: a few are read at once, of many only the files are listed.
 
-    Files in the folder ``leave_out`` are not used as images. This process uses the options
-    ``storage``, for what is named by a URL, from here on.
+    Files in the folder ``leave_out`` are not used as images. From here on, this process opens URLs
+    with the options ``storage``.
 
     Raises:
         RequestError: a list of names cannot be read.

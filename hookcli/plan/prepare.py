@@ -1,8 +1,8 @@
-"""Preparing what a command runs: the options are checked, and the images are found.
+"""Prepare what a command runs: check its options, and find its images.
 
-Errors that can be found before anything is written are raised here and in ``plan/prepared``. torch
-is imported, with that module, only after the images have been read, so that a wrong path is
-reported at once.
+This module and ``plan/prepared`` raise every error that can be found before anything is written.
+``plan/prepared``, and with it torch, is imported only after the images have been read, so that a
+wrong path is reported at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
 
 
 def plan_run(config: RunConfig) -> Plan:
-    """Return what a run would do; no weights are loaded and nothing is written.
+    """Return the plan of a run, without loading weights or writing anything.
 
     Raises:
         HookcliError: as ``prepare_run``.
@@ -76,7 +76,7 @@ def _find_run(config: RunConfig, *, cleans_up: bool) -> FoundImages:
 
 
 def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> PreparedAblation:
-    """Make an ablation ready; to plan it, the model needs no weights.
+    """Make an ablation ready; without weights, it can only be planned.
 
     Raises:
         RequestError: an option has a value that it cannot have, or no layer matched.
@@ -128,12 +128,12 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
 
 
 def _refuse_shared(a: Side, b: Side) -> None:
-    """Check that A and B share no modules that one of them changes.
+    """Check that A and B share no module that one of them changes.
 
-    A factory of the user's may return the same module each time.
+    A user's factory may return the same module at every call.
 
     Raises:
-        RequestError: they share some.
+        RequestError: they share such a module.
     """
     one, two = a.request.run, b.request.run
     is_changed = b.request.channels_last or one.prunes or two.prunes

@@ -1,4 +1,4 @@
-"""A model that is ready to run with its images, and what is settled of the run."""
+"""A model that is ready to run with its images, and the settings of the run."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class PreparedModel:
     """A model that is ready to run, and the images for it.
 
     Attributes:
-        loaded: what is known of the model.
-        sources: the images in order; in a long run they are read when they are needed.
-        skipped: what was named but cannot be used.
-        fitter: makes images ready for the model.
-        first: the first image that can be used, with which the model is tried beforehand.
+        loaded: the loaded model or the description of it.
+        sources: the images in order; a long run reads each when it is needed.
+        skipped: the named images that cannot be used.
+        fitter: prepares images for the model.
+        first: the first image that can be used; hookcli tries the model with it before the run.
     """
 
     request: RunRequest
@@ -80,17 +80,17 @@ class PreparedModel:
 
 @dataclass(frozen=True, slots=True)
 class EagerModel(PreparedModel):
-    """A model whose modules PyTorch runs, which can do all that hookcli offers."""
+    """A model whose modules PyTorch runs; it supports every feature of hookcli."""
 
     loaded: LoadedModel
     runner: EagerRunner
 
 
 def require_eager(model: PreparedModel, what: str) -> EagerModel:
-    """Return a model that has modules, as ``what`` needs them.
+    """Return the model if it has modules, which ``what`` needs.
 
     Raises:
-        RequestError: the model runs in another way.
+        RequestError: the model has no modules, because PyTorch does not run it.
     """
     if isinstance(model, EagerModel):
         return model
@@ -101,7 +101,7 @@ def require_eager(model: PreparedModel, what: str) -> EagerModel:
 
 
 def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> None:
-    """Check that neither edits nor any of ``asked`` are wanted of a model without modules."""
+    """Check that the user wants neither edits nor any of ``asked`` if the model has no modules."""
     request = model.request
     for option, value in {"`edits`": request.edits, "`prunes`": request.prunes, **asked}.items():
         if value:
@@ -110,7 +110,7 @@ def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> N
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(Scope):
-    """What was asked of a run and how it will be done; can be sent to another process.
+    """What the user asked of a run and how hookcli will do it; can be sent to another process.
 
     Attributes:
         plan: what the run will do.
@@ -132,10 +132,10 @@ class RunSettings(Scope):
 
     @property
     def merge_key(self) -> str:
-        """Settings that must agree before two chunks may be merged.
+        """The settings that must agree before two chunks may be merged.
 
-        They follow from the number of images and from how this version saves chunks; settings that
-        the user gave are in the command.
+        They follow from the number of images and from how this version saves chunks. The user's own
+        settings are in the command and not here.
         """
         shows_all = self.images <= MOST_IMAGES
         key = f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, "
@@ -146,11 +146,11 @@ class RunSettings(Scope):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that is ready: everything that can be checked beforehand has been checked.
+    """A run that is ready: everything that can be checked before it has been checked.
 
     Attributes:
-        scorer: computes the score of an output; None for a run without a backward.
-        cams: the layers for each of which a Grad-CAM is drawn.
+        scorer: computes the score of an output; None for a run without a backward pass.
+        cams: the layers that get a Grad-CAM.
         focus: masks (2, H, W) of the inside and the outside of the box of ``--focus``; None without
             a box.
         workers: how many processes prepare images.
@@ -184,11 +184,11 @@ def prepare_model(
     *,
     has_weights: bool = True,
 ) -> PreparedModel:
-    """Load the model, fit the images to it, and make what runs it.
+    """Load the model, fit the images to it, and make its runner.
 
-    This is where the way of running a model is chosen. The values of the request have been checked.
-    ``edited_side`` is the side of an edit that names none. Without weights the model is good for a
-    plan alone, and is not pruned.
+    This function chooses the way of running the model. The caller has checked the values of the
+    request. An edit that names no side changes ``edited_side``. Without weights, the model can only
+    be planned with, and is not pruned.
 
     Raises:
         RequestError: no layer matched, or an edit names something that the model does not have.
@@ -208,7 +208,7 @@ def prepare_model(
 def _make_eager(
     loaded: LoadedModel, request: RunRequest, at: At, edited_side: EditedSide, *, has_weights: bool
 ) -> EagerRunner:
-    """Choose the layers, and prune; the arguments are those of ``prepare_model``."""
+    """Choose the layers, and prune the model; the arguments are as in ``prepare_model``."""
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited)
     choose = partial(select_layers, module, request.layers, request.exclude)
@@ -259,11 +259,11 @@ def prepare_side(request: VariantRequest, found: FoundImages, at: At) -> Side:
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
-    """Return the run of a model: its plan, its score, its attention, and what else it needs.
+    """Return a prepared run of the model: its plan, score, attention and other settings.
 
     Raises:
-        RequestError: there is no such score, target, layer, attention or box, or the tensors would
-            take too much room.
+        RequestError: the score, target, layer, attention or box does not exist, or the tensors
+            would take too much disk space.
         ForwardError: the model raised an exception.
     """
     loaded, sources = model.loaded, model.sources
@@ -293,10 +293,10 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
 def add_score(
     model: PreparedModel, settings: RunSettings, attention: AttentionSettings | None
 ) -> PreparedRun:
-    """Return the run of a model, with its score, the layers of its Grad-CAMs and its attention.
+    """Return a prepared run of the model with its score, Grad-CAM layers and attention.
 
     Raises:
-        RequestError: there is no such score, target or layer; or the model has no modules, which
+        RequestError: the score, target or layer does not exist, or the model has no modules, which
             these need.
     """
     config = settings.config
@@ -319,10 +319,11 @@ def add_score(
 def settle_ablation(
     config: AblationConfig, model: EagerModel, *, has_weights: bool = True
 ) -> PreparedAblation:
-    """Return the ablation of a model.
+    """Return a prepared ablation of the model.
 
     Raises:
-        RequestError: there is no such score or target, or the channels of a layer cannot be zeroed.
+        RequestError: the score or target does not exist, or the channels of a layer cannot be
+            zeroed.
     """
     loaded = model.loaded
     scorer = loaded.scorer(config.score, needs_gradient=False)
@@ -343,10 +344,10 @@ def _try_with(
     fitter: Fitter,
     sources: Sequence[ImageSource],
 ) -> tuple[M, FirstImage]:
-    """Return a model that is tried with the first image that can be used, and this image.
+    """Try the model with the first image that can be used, and return both.
 
-    The facts about the model say so if nothing prepares the images.
-    With ``--on-error skip``, it is the first at which the model does not fail.
+    With ``--on-error skip``, this is the first image on which the model does not fail. If all
+    images are given as pixels, which nothing prepares, the facts of the returned model say so.
     """
     first = FirstImage(fitter, sources)
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):

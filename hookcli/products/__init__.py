@@ -1,1 +1,1 @@
-"""What a run makes, one file for each kind: what it costs, what it collects, and what it writes."""
+"""What a run makes, one module for each kind: its cost, what it collects, and what it writes."""

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk
 
-_PICTURE_BYTES = 600_000  # of the picture of a call, with tiles of the default size
+_PICTURE_BYTES = 600_000  # bytes of a call's picture with default tiles
 _FLOAT_BYTES = 4
 _ROLLOUT = "000_rollout.png"
 
 
 class Attention(Product):
-    """The figures of attention calls, and where each layer has a picture those of its heads."""
+    """Figures of attention calls and, if every layer has a picture, pictures of the heads."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
-        self._rows: tuple[AttentionRow, ...] = ()  # of ``attention.csv``
+        self._rows: tuple[AttentionRow, ...] = ()  # per row of ``attention.csv``
 
     def claim(self) -> list[str]:
         if self.scope.style.mode == "layers":
@@ -41,7 +41,7 @@ class Attention(Product):
         return [names.ATTENTION_TABLE]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Return the cost of the calls that a forward has found; nothing if none was looked for."""
+        """Return the cost of the calls that a forward pass found; zero if hookcli ran none."""
         found, scope = outlook.attention, self.scope
         if found is None:
             return Cost()

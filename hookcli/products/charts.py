@@ -1,4 +1,4 @@
-"""Charts that are drawn from the whole document of a run: its overview, and its gradient flow."""
+"""Charts of a whole run, drawn from its document: the overview and the gradient flow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Chart(Product):
-    """A chart, as PNG and in another format if one is asked for."""
+    """A chart, as PNG and, if the user asked for one, in another format."""
 
     file: str  # the name of the PNG
 
@@ -49,10 +49,9 @@ class Overview(Chart):
     file = names.OVERVIEW
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
-        """Draw the pictures that the run has written.
+        """Draw the overview from pictures that the run has written.
 
-        Raises:
-            OutputError: one of them is gone.
+        Raises: OutputError: one of the pictures is gone.
         """
         from hookcli.render.charts.overview_png import draw_overview
 
@@ -83,7 +82,7 @@ class GradientFlow(Chart):
         self._backward = backward
 
     def draw(self, document: ReportDocument, _folder: RunFolder, form: PictureFormat) -> bytes:
-        """Draw a point for each gradient."""
+        """Draw the norm of each gradient."""
         from hookcli.render.charts.flow_png import draw_flow
 
         info, images = document.model, document.images

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from hookcli.render.draw.grid_writer import GridWriter
 
 # Sizes in bytes:
-_LAYER_BYTES = 4_000  # a layer in the page, its JSON and layers.csv
-_IMAGE_BYTES = 3_000  # an image in the page and the manifest
-_ROW_BYTES, _SKETCH_BYTES = 40, 280  # a row of records.parquet, and what a sketch adds to it
-_PARQUET_BYTES = 13_000  # records.parquet without rows, per chunk
+_LAYER_BYTES = 4_000  # per layer in the page, its JSON and layers.csv
+_IMAGE_BYTES = 3_000  # per image in the page and the manifest
+_ROW_BYTES, _SKETCH_BYTES = 40, 280  # per row of records.parquet, and per sketch in it
+_PARQUET_BYTES = 13_000  # per chunk: records.parquet without rows
 
 
 def keeps_sketches(scope: Scope) -> bool:
-    """Return whether a sketch of every tensor is kept."""
+    """Return whether the run keeps a sketch of every tensor."""
     asked = scope.config.tensors.sketch
     return scope.images <= MOST_SKETCHED if asked is None else asked
 
 
 class Figures(Product):
-    """Records of all images, and their sums."""
+    """The records of all images, and their totals."""
 
     def estimate(self, outlook: Outlook) -> Cost:
         scope = self.scope

@@ -1,4 +1,4 @@
-"""The box of ``--focus``, found in what the network sees of the image."""
+"""The box of ``--focus``, mapped to what the network sees of the image."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from hookcli.models.description import ModelDescription
     from hookcli.products.product import RunEnd, Scope
 
-_LEAST_SHARE = 0.25  # a pixel that the network sees is in the box if this share of it is
+_LEAST_SHARE = 0.25  # a pixel counts as inside the box if this share of it is
 
 
 class Focus(Product):
-    """The box, as the page draws it over the image."""
+    """The box of ``--focus``, which the page draws over the image."""
 
     def __init__(self, scope: Scope, box: Box) -> None:
         super().__init__(scope)
@@ -35,12 +35,12 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return (2, H, W): the share of each pixel inside the box of ``--focus``, and outside.
+    """Return (2, H, W): the share of each pixel inside the box of ``--focus``, and outside it.
 
-    Without a box it is None.
+    Without a box, return None.
 
     Raises:
-        RequestError: the box is not inside the image, is cut away by the preprocessing, or covers
+        RequestError: the box is not inside the image, the preprocessing cuts it away, or it covers
             all that the network sees.
     """
     if box is None:

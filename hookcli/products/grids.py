@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 _MOST_IN_A_STRIP = 12
-_SECOND_FORMAT = 3.5  # bytes of a grid as SVG, which has no palette, for one of its PNG
+_SECOND_FORMAT = 3.5  # bytes of an SVG, which has no palette, per byte of the PNG
 # Sizes in bytes:
 _GRID_BYTES_PER_PIXEL = 0.55  # palette PNGs of real feature maps, measured
-_GRID_BYTES = 4_700  # a picture's heading, and its entries in the page and the manifest
-_MAP_BYTES_PER_VALUE = 0.95  # of a channel at the resolution of its layer: hardly compressible
-_TILE_BYTES = 320  # a tile's label, and its figures in the page and its JSON
+_GRID_BYTES = 4_700  # per picture: heading, and entries in the page and the manifest
+_MAP_BYTES_PER_VALUE = 0.95  # per value of a channel at full resolution: hardly compressible
+_TILE_BYTES = 320  # per tile: its label, and its figures in the page and its JSON
 
 
 class Grids(Product):
-    """Grids or sheets, and with grids the channels at the resolution of their layer."""
+    """Grids or sheets; with grids, also the channels at the resolution of their layer."""
 
     def claim(self) -> list[str]:
         is_sheet = self.scope.style.mode == "sheet"
@@ -37,7 +37,7 @@ class Grids(Product):
     def estimate(self, outlook: Outlook) -> Cost:
         scope, tiles = self.scope, self._count_tiles(outlook)
         drawn, weight = sum(map(bool, tiles)), 1 if scope.formats == 1 else 1 + _SECOND_FORMAT
-        # of gradients, only those of outputs are drawn
+        # of all gradients, only those of outputs are drawn
         sides = len(scope.config.sides) if scope.config.backward is None else 1
         grids, maps, values = min(drawn, 1), 0, 0.0
         if scope.style.mode == "layers":
@@ -55,7 +55,7 @@ class Grids(Product):
         return Cost((grids * scope.formats + maps) * scope.images, size * scope.images)
 
     def _count_tiles(self, outlook: Outlook) -> list[int]:
-        """Return how many tiles are drawn of each layer; of a linear layer at least its bars."""
+        """Return how many tiles each layer gets; a linear layer counts at least its bars."""
         style = self.scope.style
         most = _MOST_IN_A_STRIP if style.mode == "sheet" else math.inf
         tiles = []

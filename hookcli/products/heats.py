@@ -1,4 +1,4 @@
-"""Maps drawn over what the network saw: Grad-CAM and saliency, and those of attention."""
+"""Maps drawn over the network's input: Grad-CAM, saliency and attention."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Heats(Product):
-    """The maps that a backward makes of an image; the page shows those of attention with them."""
+    """The maps that a backward pass makes; the page shows attention maps beside them."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
-        self._backward = scope.config.backward or BackwardStyle()  # which asks for no map
+        self._backward = scope.config.backward or BackwardStyle()  # a style that asks for no map
 
     def claim(self) -> list[str]:
         asked = {names.CAM: self._backward.cams, names.SALIENCY: self._backward.saliency}

@@ -1,4 +1,4 @@
-"""What the network saw of each image; of many images, of those that the page shows."""
+"""Pictures of what the network saw; in a run of many images, only of those on the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hookcli.products.product import Forward, Outlook, RunEnd, Scope
     from hookcli.render.draw.grid_writer import GridWriter
 
-_BYTES_PER_PIXEL = 0.28  # of the JPEG
+_BYTES_PER_PIXEL = 0.28  # quality of the JPEG
 _THREADS = min(4, os.cpu_count() or 1)
 
 

@@ -1,8 +1,8 @@
-"""The life that all products of a run have, and what is known of the run in each part of it.
+"""The life cycle of a product of a run, and what a product knows about the run at each stage.
 
-A product says beforehand which files it may write and what they will cost. It collects from each
-forward, writes at the end of each chunk and of the run, and gives the page what it shows. What it
-collects stands in ``summary.chunks.Chunk``, which is saved and added up.
+Before the run, a product says which files it may write and what they will cost. It collects from
+each forward pass, writes at the end of each chunk and of the run, and gives the page what it shows.
+What it collects is a part of ``summary.chunks.Chunk``, which is saved and added up.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Job: TypeAlias = "Callable[[], None]"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is asked of a run, as far as its products depend on it."""
+    """The part of a request on which the products of the run depend."""
 
     config: RunConfig
-    style: GridStyle  # whose mode is not ``auto`` any more
-    images: int  # their number
+    style: GridStyle  # its mode is no longer ``auto``
+    images: int  # the number of images
 
     @property
     def has_several(self) -> bool:
@@ -61,18 +61,18 @@ class Scope:
 
     @property
     def formats(self) -> int:
-        """In how many formats each picture is written."""
+        """The number of formats in which each picture is written."""
         return 1 if self.style.format == "png" else 2
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a run will be given, by which its products estimate what they will cost."""
+    """The model and the images of a run, from which products estimate their cost."""
 
     loaded: ModelDescription
     runner: Runner
     sources: Sequence[ImageSource]
-    attention: AttentionSettings | None  # with the calls that a forward has found
+    attention: AttentionSettings | None  # with the calls that a forward pass found
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
@@ -96,7 +96,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """About how many files a product will write, if each layer is called once, and their bytes."""
+    """About how many files and bytes a product will write, if each layer is called once."""
 
     files: int = 0
     size: float = 0.0
@@ -104,13 +104,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A forward that has ended, for products to collect from.
+    """A finished forward pass, for products to collect from.
 
     Attributes:
         result: what was observed.
-        chunk: the chunk that it belongs to, to which products add what they collect.
-        images: the results of the images of the chunk by their keys; a product may replace them.
-            The images on which the model failed have none.
+        chunk: its chunk, to which products add what they collect.
+        images: the results of the chunk's images by their keys, without images on which the model
+            failed; a product may replace them.
         show: returns the JPEG of what the network saw of an image, by its key.
     """
 
@@ -125,8 +125,8 @@ class EndedChunk:
     """A chunk whose images have gone through the model."""
 
     chunk: Chunk
-    keys: Sequence[str]  # of its images, in their order
-    records: Sequence[LayerRecord]  # one per image and observed tensor, image by image
+    keys: Sequence[str]  # the results of its images, in order
+    records: Sequence[LayerRecord]  # one per image and observed tensor, sorted by image
 
 
 @dataclass(slots=True)
@@ -141,47 +141,47 @@ class RunEnd:
     top: TopTally = field(default_factory=TopTally)
     rows: tuple[LayerRow, ...] = ()
     findings: Sequence[Finding] = ()
-    focus: Tensor | None = None  # masks (2, H, W) of the inside and the outside of ``--focus``
+    focus: Tensor | None = None  # masks (2, H, W) of the box of ``--focus``: inside, outside
 
 
 class Product:
-    """One kind of what a run makes. A method that a product does not have does nothing."""
+    """One kind of result of a run. A method that a product does not override does nothing."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
     def note_pictures(self, chunk: Chunk, pictures: Iterable[str]) -> None:
-        """Note pictures that were written or queued, in all formats."""
+        """Record in the chunk that pictures were written or queued, in all formats."""
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
     def claim(self) -> list[str]:
-        """Return the folders and single files that may be written, beside those of every run."""
+        """Return the folders and files that this product may write, besides those of every run."""
         return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
         """Return what will be written, before the run begins.
 
         Raises:
-            RequestError: it would take more than is allowed.
+            RequestError: it would take more than the user allows.
         """
         return Cost()
 
     def collect(self, _forward: Forward, _writer: GridWriter) -> None:
-        """Take what is wanted of a forward, and write or queue what is ready.
+        """Take what the product needs from a forward pass, and write or queue what is ready.
 
         Raises:
             OutputError: a file cannot be written.
         """
 
     def end_chunk(self, _ended: EndedChunk, _writer: GridWriter) -> Job | None:
-        """Return what is left to be written of a chunk; it is called before the next one begins."""
+        """Return the work that is left to write a chunk; called before the next chunk begins."""
         return None
 
     def close(self, _end: RunEnd) -> list[str]:
-        """Write what comes at the end of the run, and return the names of the files.
+        """Write the product's last files, and return their names.
 
-        Those of all products run at the same time.
+        The ``close`` methods of all products run at the same time.
 
         Raises:
             OutputError: a file cannot be written.
@@ -189,11 +189,11 @@ class Product:
         return []
 
     def describe(self, _end: RunEnd) -> dict[str, object]:
-        """Return the fields of ``ReportDocument`` that the page shows of it."""
+        """Return the product's fields of ``ReportDocument``, for the page."""
         return {}
 
     def illustrate(self, _document: ReportDocument, _end: RunEnd) -> list[str]:
-        """Write what is drawn from the whole document, and return the names of the files.
+        """Write the files that need the whole document, and return their names.
 
         Raises:
             OutputError: a file cannot be written or read.

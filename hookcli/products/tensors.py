@@ -1,4 +1,4 @@
-"""Tensors and the attention of all heads, as safetensors files with an index."""
+"""Saved tensors, and the attention of all heads, as safetensors files with an index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Tensors(Product):
-    """The tensors that are saved: one file for each chunk."""
+    """The saved tensors: one file for each chunk."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
@@ -28,9 +28,9 @@ class Tensors(Product):
         return [names.TENSORS]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Return the cost of the tensors, from one forward of the first image.
+        """Return the cost of the tensors, measured in one forward pass of the first image.
 
-        A gradient is as large as the tensor that it belongs to. Attention counts its own.
+        A gradient is as large as its tensor. ``Attention`` estimates its own tensors.
         """
         from hookcli.passes.sizes import measure_saved
 
@@ -87,7 +87,7 @@ def check_disk(
     most: float,
     hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
-    """Check that the saved tensors, ``total`` bytes, take no more than ``most`` 1e9 bytes.
+    """Check that the saved tensors, ``total`` bytes, take at most ``most`` gigabytes (1e9 bytes).
 
     Raises:
         RequestError: they take more.
@@ -101,6 +101,6 @@ def check_disk(
 
 
 def _more_than(limit: float, number: float) -> str:
-    """Return ``number`` with as few decimals as show that it is more than ``limit``."""
+    """Return ``number`` with the fewest decimals that show that it exceeds ``limit``."""
     texts = (f"{number:.{decimals}f}" for decimals in range(1, 12))
     return next((text for text in texts if float(text) > limit), f"{number:g}")

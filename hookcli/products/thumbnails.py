@@ -1,4 +1,4 @@
-"""Thumbnails of the images of a chunk, in one picture."""
+"""The thumbnails of a chunk's images, in one picture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _THUMBNAIL_BYTES = 3_000
 
 
 class ThumbnailProduct(Product):
-    """The thumbnails of at least the first ``MOST_THUMBNAILS`` images."""
+    """Thumbnails, at least of the first ``MOST_THUMBNAILS`` images."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)

@@ -1,4 +1,4 @@
-"""The images that fire each channel most: the table of them, and a choice for the page."""
+"""The images that fire each channel most: a table of all, and a choice for the page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopTally
 
-_FIRING_BYTES = 60  # an image in the page that fires a channel most
-_ROW_BYTES = 30  # a row of the table without names
+_FIRING_BYTES = 60  # per top image of a channel in the page
+_ROW_BYTES = 30  # per row of the table, without names
 
 
 class TopImages(Product):
@@ -40,7 +40,7 @@ class TopImages(Product):
         return Cost(1, shown * _FIRING_BYTES + self._measure(outlook) * top)
 
     def _measure(self, outlook: Outlook) -> float:
-        """Return the bytes that the table takes for one image per channel."""
+        """Return the size of the table, in bytes, with one image per channel."""
         sources = outlook.sources
         of_names = sum(len(source.key) + len(source.name) for source in sources) / max(
             1, len(sources)
@@ -65,8 +65,8 @@ class TopImages(Product):
 def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
     """Return ``top_images.csv``: the images that fire each channel most, call by call.
 
-    The table can have more rows than all others together, so names are escaped once and not in
-    every row, and the rows of one call are joined before those of the next are made.
+    The table can have more rows than all other tables together. So names are escaped only once, and
+    the rows of one call are joined before those of the next are made.
     """
 
     @functools.cache
@@ -92,14 +92,14 @@ def choose_best(
     asked: Sequence[int] | None,
     most: int = MOST_CHANNELS,
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Return the channels that the page shows with the images that fire them most, by call id.
+    """Return, by call id, the channels that the page shows, with the images that fire them most.
 
     Args:
         keys: the keys of all images in their order.
         top: the images that fire each channel most.
         calls: the calls in the order of the page.
-        asked: the channels of ``--channels``, of which four times ``most`` are shown.
-        most: how many channels of a layer are shown, those whose best image stands out most.
+        asked: the channels of ``--channels``; of these, up to four times ``most`` are shown.
+        most: how many channels of a layer are shown: those whose best image stands out most.
     """
 
     def choose(call_id: str) -> Sequence[int]:
@@ -127,11 +127,9 @@ def rank_images(
 ) -> dict[str, RankedImages]:
     """Return the images that fire every channel most, by call id.
 
-    Each channel has the same number of them, as many as were kept or as fit. If not even one for
-    each channel fits, nothing is returned.
-
-    The keys are those of all images in their order, also of skipped ones. At most ``most`` images
-    are returned for all channels together.
+    ``keys`` are the keys of all images in order, including skipped ones. Each channel gets the same
+    number of images: all that were kept, or as many as fit into ``most`` for all channels together.
+    If not even one per channel fits, the result is empty.
     """
     calls = [call_id for call_id in totals.calls if call_id in top.values]
     channels = sum(len(top.values[call_id]) for call_id in calls)

@@ -1,4 +1,4 @@
-"""A finished run as a value, whose tables and tensors are read when they are asked for."""
+"""A finished run as a value; its tables and tensors are read on demand."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, the tensor and the row in it that hold what a call gave; in the run's order."""
 
-# Of the values of each column; a column of a later version is read as text.
+# The type of each column's values; columns that a later version added are read as text.
 _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(LayerRow).items()}
 
 
@@ -70,7 +70,7 @@ class _ShownModel:
 
 @dataclass(frozen=True, slots=True)
 class _ShownFacts:
-    """What a notebook shows of a manifest."""
+    """The facts of a manifest that a notebook shows."""
 
     model: _ShownModel
     findings: tuple[Finding, ...] = ()
@@ -101,7 +101,7 @@ class Run:
     damage: tuple[str, ...] = ()
     _places: dict[str, _Places] = field(default_factory=dict, compare=False)
 
-    def __repr__(self) -> str:  # the generated one would hold the whole manifest
+    def __repr__(self) -> str:  # the generated __repr__ would print the whole manifest
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.calls)} calls)"
 
     @property
@@ -149,7 +149,7 @@ class Run:
 
         try:
             names = list(filter(is_records_file, self.manifest["files"]))
-            if not names:  # written by an earlier version
+            if not names:  # an earlier version wrote the run
                 with open_folder(self.folder) as folder:
                     names = [name for name, _ in folder.entries(RECORDS) if is_records_file(name)]
                 if self.files.measure(RECORDS) is not None:

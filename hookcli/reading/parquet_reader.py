@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _WITHOUT_NULLS = [each.name for each in fields(RecordRow) if each.default is MISSING]
 _NEEDED = [*_WITHOUT_NULLS, *IN_EVERY_VERSION]
-_MOST_ROWS = 1000  # of a small file; in larger ones each row takes some bytes
-_LEAST_BYTES = 4  # of each row
+_MOST_ROWS = 1000  # rows of a small file; in a larger one, each row takes some bytes
+_LEAST_BYTES = 4  # per row
 _MOST_UNPACKED, _RATIO = 1 << 24, 64  # bytes of a small file, and per byte of a larger one
 _LONGEST_TEXT = 1 << 14
 _TEXTS = tuple(field.name for field in SCHEMA if types.is_string(field.type))
@@ -36,10 +36,10 @@ def read_records(files: Sequence[Path]) -> pa.Table:
     """Return the rows of all files of ``records.parquet`` as one table, in the order of the files.
 
     Raises:
-        ValueError: a file lacks columns, or has other types, nulls where there can be none, or more
+        ValueError: a file lacks columns, or has wrong types, nulls where none are allowed, or more
             rows than its bytes can hold.
         pyarrow.ArrowException: a file is not Parquet, or is damaged.
-        OSError: a file cannot be read, or is no regular file.
+        OSError: a file cannot be read, or is not a regular file.
     """
     tables = []
     for file in files:
@@ -52,8 +52,8 @@ def read_rows(folder: RunFolder, number: int) -> list[dict[str, Any]]:
     """Return the records of a chunk of an unfinished run.
 
     Raises:
-        RequestError: they are missing or damaged.
-        OutputError: they may not be read.
+        RequestError: the records are missing or damaged.
+        OutputError: the folder does not let the records be read.
     """
     name = records_file(number)
     try:
@@ -68,7 +68,7 @@ def read_rows(folder: RunFolder, number: int) -> list[dict[str, Any]]:
 def _read_table(stream: BinaryIO) -> pa.Table:
     metadata = pq.read_metadata(stream)
     paths = {metadata.schema.column(place).path for place in range(metadata.num_columns)}
-    texts = [name for name in _TEXTS if name in paths]  # a nested column has no such path
+    texts = [name for name in _TEXTS if name in paths]  # a nested column has a different path
     opened = pq.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
     size, rows = stream.seek(0, 2), opened.metadata.num_rows
     _expect(rows <= _MOST_ROWS + size // _LEAST_BYTES, f"{rows} rows in {size} bytes")
@@ -84,7 +84,7 @@ def _read_table(stream: BinaryIO) -> pa.Table:
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:
-    """Return the table with its dictionary-encoded columns as plain text.
+    """Return the table with dictionary-encoded columns decoded to plain text.
 
     Raises:
         ValueError: a text is so long that many rows of it would fill the memory.
@@ -100,7 +100,7 @@ def _expand_texts(table: pa.Table) -> pa.Table:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """Raise if the columns are not those that a run writes; later versions may add some.
+    """Raise an error if a column is missing or different; later versions may add columns.
 
     Raises:
         ValueError: a column is missing, appears twice, or has a different type.
@@ -116,7 +116,7 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether a column has the wanted type; one of nulls alone has no type of its own."""
+    """Return whether a column has the wanted type, or holds only nulls and so has no type."""
     if types.is_list(wanted):
         return bool(types.is_list(kind) and types.is_integer(kind.value_type))
     is_kind = next(

@@ -1,4 +1,4 @@
-"""The grids of a finished run as images: which file shows a call, and where in it."""
+"""The grids of a finished run as images: which file shows a call, and which part of it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Pictures:
 
 
 def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
-    """Return what is known about the picture of a call.
+    """Return the entry of ``report.json`` for the picture of a call.
 
-    Without a key, it is the first image of which the call was drawn.
+    Without a key, it is the picture for the first image for which the call was drawn.
 
     Raises:
         RequestError: there is no such picture, or ``report.json`` is missing or damaged.
@@ -58,7 +58,7 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
 
 
 def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
-    """Return the picture of a call in RGB; of a sheet, only the part that shows the call.
+    """Return the picture of a call in RGB: a grid, or the part of a sheet that shows the call.
 
     Raises:
         RequestError: the file is missing or damaged.
@@ -82,7 +82,7 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
 
 
 def _find_part(places: Places, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom of a layer in a sheet: its name, labels and tiles."""
+    """Return the left, top, right and bottom of a layer's name, labels and tiles in a sheet."""
     columns = min(tiles, places.columns)
     rows = -(-tiles // places.columns)
     left, top = places.left, places.top

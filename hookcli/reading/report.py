@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Return the page of a run folder, and how the folder differs from what the run left.
+    """Return the page of a run folder, and how the folder differs from what the run wrote.
 
     Raises:
-        RequestError: the folder is not that of a run, or ``report.json`` is not what a run writes.
+        RequestError: the folder is not a run folder, or ``report.json`` is not what a run writes.
         OutputError: the file cannot be read.
     """
     files = open_files(run)
@@ -29,10 +29,10 @@ def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, Folder
 
 
 def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
-    """Return the content of ``report.json``, and how the folder differs from what the run left.
+    """Return the content of ``report.json``, and how the folder differs from what the run wrote.
 
     Raises:
-        RequestError: the folder is not that of a run, or the run is unfinished or damaged.
+        RequestError: the folder is not a run folder, or the run is unfinished or damaged.
         OutputError: its storage cannot be used.
     """
     require_file(run, DOCUMENT)

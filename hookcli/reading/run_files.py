@@ -1,6 +1,6 @@
 """The files of a run folder as files on this machine, for code that reads them.
 
-What is missing or damaged is said in the same words everywhere.
+All commands report missing and damaged files in the same words.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
 
 
 class RunFiles(Protocol):
-    """The files of a run folder, which need not be open.
+    """The files of a run folder, without a lock.
 
-    An OutputError is raised if its storage cannot be read.
+    Methods raise an OutputError if the storage cannot be read.
     """
 
     place: Place
 
     def exists(self) -> bool:
-        """Return whether there is such a folder."""
+        """Return whether the folder exists."""
 
     def has(self, name: str) -> bool:
-        """Return whether there is anything of this name."""
+        """Return whether anything has this name."""
 
     def measure(self, name: str) -> int | None:
-        """Return the size of a regular file in the run folder; None if there is none."""
+        """Return the size of a regular file in the run folder; None if it does not exist."""
 
     def file(self, name: str) -> Path:
         """Return the path of a file, or of its copy on this machine, or raise an OSError."""
@@ -64,7 +64,8 @@ class RunFiles(Protocol):
 class LocalFiles(RunFiles):
     """The files of a run folder on this machine.
 
-    A run folder may come from a stranger, and a file of it may be a link to a file of the reader.
+    A run folder may come from a stranger, who may have put a link to one of the reader's files in
+    it.
     """
 
     place: Path
@@ -81,7 +82,7 @@ class LocalFiles(RunFiles):
     def measure(self, name: str) -> int | None:
         try:
             status = self.file(name).stat()
-        except (OSError, ValueError):  # ValueError: not a possible name of a file
+        except (OSError, ValueError):  # ValueError: a file cannot have this name
             return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
@@ -97,7 +98,7 @@ class LocalFiles(RunFiles):
 class RemoteFiles(RunFiles):
     """The files of a run folder in a storage, copied to this machine when they are asked for.
 
-    The copies are in a folder that is deleted when this object is.
+    The folder with the copies is deleted together with this object.
     """
 
     place: Url
@@ -136,10 +137,10 @@ def open_files(place: Place) -> RunFiles:
 
 
 def require_file(run: RunFiles, name: str) -> None:
-    """Raise if a folder lacks a file that every finished run has.
+    """Raise an error if a folder lacks a file that every finished run has.
 
     Raises:
-        RequestError: there is no folder, or it is not that of a run, or the run is unfinished.
+        RequestError: the folder does not exist or is not a run folder, or the run is unfinished.
     """
     folder = repr(str(run.place))
     if not run.exists():
@@ -154,7 +155,7 @@ def require_file(run: RunFiles, name: str) -> None:
 
 
 def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:
-    """Return the object in a JSON file of a run, as it is and as a typed value.
+    """Return the object in a JSON file of a run, both as plain JSON values and as a typed value.
 
     Raises:
         RequestError: the file is missing, damaged, or was written by a later version.

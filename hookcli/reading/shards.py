@@ -1,4 +1,4 @@
-"""Read the tensors that a run saved: rows of the shards as arrays."""
+"""Read rows of saved tensors from the shards of a run, as arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hookcli.reading.run_files import RunFiles
     from hookcli.records.tensor_index import SavedTensor
 
-Array: TypeAlias = "NDArray[Any]"  # the dtype is that of the saved tensor
+Array: TypeAlias = "NDArray[Any]"  # has the dtype of the saved tensor
 
 _BFLOAT16 = "BF16"
 _DTYPES = {
@@ -69,7 +69,7 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
     dtype_of_array = array_dtype(tensor)
     try:
         with open_regular(run.file(tensor.shard)) as stream:
-            # By its descriptor, so that the file that was checked is the one that is read.
+            # Read through the descriptor, so that hookcli reads the very file that it checked.
             with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
                 saved = shard.get_slice(tensor.tensor)
                 dtype, shape = saved.get_dtype(), tuple(saved.get_shape())

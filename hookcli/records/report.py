@@ -268,11 +268,11 @@ class ReportDocument(FinishedRun):
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """The differences between a run folder and what the run left there."""
+    """How a run folder differs from what the run wrote."""
 
-    missing: tuple[str, ...] = ()  # pictures of the page
+    missing: tuple[str, ...] = ()  # pictures that are missing or damaged
     damage: tuple[str, ...] = ()  # sentences about other files
-    complete: bool = True  # there is a readable manifest, which is written last
+    complete: bool = True  # a readable manifest exists; it is written last
 
 
 AS_LEFT = FolderState()

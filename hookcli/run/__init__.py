@@ -1,1 +1,1 @@
-"""A run over images: run chunk by chunk, written to its folder, and closed."""
+"""Run images through a model chunk by chunk, write the run folder, and close it."""

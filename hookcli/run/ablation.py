@@ -1,8 +1,8 @@
-"""``hookcli ablate``: channels zeroed one after the other, and how a score changes.
+"""``hookcli ablate``: zero channels one after the other, and measure how a score changes.
 
-A batch holds one image several times, and in each row a different channel is zeroed, in every call
-of its layer. The score is compared with that of the same row of an unchanged batch of the same
-size, so that both are rounded alike.
+A batch holds one image several times. In each row, hookcli zeroes a different channel, in every
+call of its layer. It compares the score with the score of the same row in an unchanged batch of the
+same size, so that both have the same rounding errors.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class AblationResult:
 
     Attributes:
         model: the model that ran.
-        images: the images that went through, with their scores when nothing is zeroed.
-        skipped: the images that did not go through.
+        images: the images that went through, with their scores without zeroing.
+        skipped: the images that were skipped.
         uncalled: the chosen layers that do not run.
         rows: one row per channel, in the order of their ranks.
     """
@@ -65,15 +65,15 @@ def ablate_images(
     planned: Callable[[AblationPlan], None],
     forward_done: Callable[[], None],
 ) -> AblationResult:
-    """Zero the channels of the prepared layers, on one image after the other.
+    """Zero the channels of the prepared layers, one image after the other.
 
     Args:
         prepared: the model and the images.
         planned: called with the plan once the first image is ready.
-        forward_done: called after each forward.
+        forward_done: called after each forward pass.
 
     Raises:
-        RequestError: there are no such channels, or no such score.
+        RequestError: the channels or the score do not exist.
         ForwardError: the model raised an exception.
         NoImageError: no image could be used.
     """
@@ -109,9 +109,9 @@ class _Ablation:
     """Runs images and adds up their scores.
 
     Attributes:
-        images: the images that have gone through.
-        sums: the sum of the scores with nothing zeroed, and the sum with the channel zeroed, by
-            module path and channel.
+        images: the images that have gone through so far.
+        sums: by module path and channel, two sums of scores: without zeroing, and with the channel
+            zeroed.
         first_shape: the shape of the pixels of the first image; None until it has gone through.
     """
 
@@ -123,7 +123,7 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run one image with pixels (1, …), and add up its scores unless the model fails on it.
+        """Run one image with pixels (1, …), and add its scores unless the model fails on it.
 
         Raises:
             ForwardError: the model raised an exception.
@@ -131,7 +131,7 @@ class _Ablation:
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))
-        unchanged: dict[int, list[float]] = {}  # by the rows of a batch, the scores of each row
+        unchanged: dict[int, list[float]] = {}  # by number of rows: the scores of each row
         scores: dict[tuple[str, int], tuple[float, float]] = {}
         result: ImageResult | None = None
         with change(loaded.module, [Change("output", layers, (), zeroing)]):
@@ -153,7 +153,7 @@ class _Ablation:
             self.sums[place] = sum_before + before, sum_after + after
 
     def rank(self) -> tuple[ChannelRow, ...]:
-        """Return the channels, first those that the score depends on most, ties in their order."""
+        """Return the channels, most important for the score first; ties keep their order."""
         labels = {each.layer.module_path: each.layer.label for each in self.plan.layers}
         count = len(self.images)
         rows = []
@@ -176,7 +176,7 @@ class _Ablation:
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))
 
     def _run(self, pixels: Tensor, rows: int) -> list[object]:
-        """Return the output of the image in each of ``rows`` rows of a batch."""
+        """Return the output of a batch with the image in each of its ``rows`` rows."""
         batch = pixels.repeat(rows, *[1] * (pixels.dim() - 1))
         if self.prepared.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
@@ -189,7 +189,7 @@ class _Ablation:
             return [row_of(output, row) for row in range(rows)]
 
     def _score(self, output: object, image: ImageResult) -> float:
-        """Return the score of the image's target: NaN if not finite, 0 if its boxes are gone."""
+        """Return the score of the image's target: NaN if not finite, 0 if no box is left."""
         plain = image.score
         try:
             value = self.prepared.scorer(output, target=plain.target if plain else None).score.value
@@ -205,10 +205,10 @@ class _Ablation:
 
 @dataclass(slots=True)
 class _Zeroing:
-    """Zeroes, in the output of a layer, the channels of the batch that is running.
+    """Zeroes channels of the running batch in the outputs of layers.
 
     Attributes:
-        size: the height and width of what the layers see.
+        size: the height and width of the layers' input image.
     """
 
     layers: tuple[AblationLayer, ...]
@@ -230,7 +230,7 @@ class _Zeroing:
             raise _refuse_batch(layer.label, rows)
         zeroed = values.clone()
         for row, channel in channels:
-            if channel < values.shape[axis]:  # a different call of the layer may have more channels
+            if channel < values.shape[axis]:  # another call of the layer may have more channels
                 image = zeroed if rows == 1 else zeroed[row : row + 1]
                 image.select(axis, channel).zero_()
         return zeroed

@@ -1,6 +1,7 @@
-"""The plan of an ablation: which channels are zeroed, and in which forwards.
+"""The plan of an ablation: which channels are zeroed, and in which forward passes.
 
-It is made from the shapes in two forwards, of one image alone and of the same image twice.
+hookcli makes it from the shapes in two forward passes: of one image alone, and of the same image
+twice.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class AblationLayer:
         layer: the layer.
         channels: the channels that are zeroed, counted from 0, in order.
         keys: the keys of the tensors in its output that have these channels.
-        alone: each channel needs a forward of its own, since the rows of a batch cannot be told
-            apart in this layer.
+        alone: each channel needs a separate forward pass, since this layer mixes the rows of a
+            batch.
     """
 
     layer: LayerInfo
@@ -49,12 +50,12 @@ class AblationLayer:
 
 @dataclass(frozen=True, slots=True)
 class AblationBatch:
-    """One forward, whose rows all hold the same image.
+    """One forward pass, whose rows all hold the same image.
 
     Attributes:
         rows: the number of rows.
-        places: the module path and channel that is zeroed in each row, from the first row on;
-            nothing is zeroed in the remaining rows.
+        places: the module path and channel to zero in each row, in order; nothing is zeroed in the
+            remaining rows.
     """
 
     rows: int
@@ -69,7 +70,7 @@ class AblationPlan:
         layers: the layers with their channels.
         uncalled: the chosen layers that do not run.
         images: how many images go through the model.
-        batch_size: the largest number of rows in a forward.
+        batch_size: the largest number of rows in a forward pass.
         skipped: the images that cannot be used.
     """
 
@@ -86,7 +87,7 @@ class AblationPlan:
 
     @property
     def batches(self) -> list[AblationBatch]:
-        """The forwards of one image, first one without zeroing for each size of batch."""
+        """The forward passes of one image, first one without zeroing for each batch size."""
         alone = {each.layer.module_path for each in self.layers if each.alone}
         shared = [place for place in self.places if place[0] not in alone]
         rows = max(1, min(self.batch_size, len(shared)))
@@ -98,25 +99,25 @@ class AblationPlan:
 
     @property
     def forwards(self) -> int:
-        """How many forwards there are, over all images."""
+        """The number of forward passes, over all images."""
         return len(self.batches) * self.images
 
 
 def plan_ablation(
     model: EagerModel, style: AblationStyle, pixels: Tensor | None = None
 ) -> AblationPlan:
-    """Return which channels of the layers can be zeroed, and in which forwards.
+    """Return which channels of the layers can be zeroed, and in which forward passes.
 
-    The model may be without weights. If no ``pixels`` are ready, the first image is prepared.
+    The model may lack weights. Without ``pixels``, the first image is prepared.
 
     Raises:
-        RequestError: a layer has no channels, or not those that were asked for, or no layer runs.
+        RequestError: a layer has no channels or lacks a requested one, or no layer runs.
         ForwardError: the model raised an exception.
     """
     loaded, layers = model.loaded, model.runner.layers
     if pixels is None:
         pixels = prepare_image(model.fitter, model.sources[0]).pixels
-    if pixels is None:  # it cannot be read: black pixels of the usual size
+    if pixels is None:  # an image that cannot be read: black pixels of the usual size
         pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
     pixels = model.runner.place(pixels.unsqueeze(0))
     one = _observe_shapes(loaded, layers, pixels)
@@ -126,7 +127,7 @@ def plan_ablation(
         try:
             two = _observe_shapes(loaded, layers, torch.cat([pixels, pixels]))
         except ForwardError:
-            is_batched = False  # the model takes one image at a time
+            is_batched = False  # the model accepts one image at a time
     with loaded.guard():
         is_batched = is_batched and has_rows(one.output, 1) and has_rows(two.output, 2)
     size = loaded.inputs.size_of(pixels)
@@ -153,7 +154,7 @@ def plan_ablation(
 
 @dataclass(slots=True)
 class _Shapes:
-    """Notes the shapes of the floating-point tensors in one forward.
+    """Records the shapes of the floating-point tensors in one forward pass.
 
     Attributes:
         shapes: the calls of each layer with the shapes of their tensors, by module path.
@@ -186,8 +187,8 @@ def _describe(
     *,
     alone: bool,
 ) -> AblationLayer:
-    """Return a layer with its channels; if a call returns several tensors, the first decides."""
-    counts: dict[int, int] = {}  # by call: a ReLU that is used again may have more channels
+    """Return a layer with its channels; the first of several tensors in a call decides."""
+    counts: dict[int, int] = {}  # by call: a ReLU that is called again may have more channels
     keys = set()
     for call, shape in shapes:
         axis = layer.layout_of(shape, size).channel_axis

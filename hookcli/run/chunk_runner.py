@@ -1,4 +1,4 @@
-"""One chunk of a run: its images go through the model in batches, and results are collected."""
+"""Run the images of one chunk through the model in batches, and collect the results."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkStart:
-    """What the chunks before have shown, on which the next chunk depends.
+    """What the next chunk must know about the chunks before it.
 
     Attributes:
         first_shape: the shape of the pixels of the first image that went through, without the
             leading axis; empty if none has.
-        alone: whether images may no longer share a forward.
+        alone: whether each image needs a forward pass of its own from now on.
     """
 
     first_shape: tuple[int, ...] = ()
@@ -57,17 +57,17 @@ class ChunkStart:
 
     @classmethod
     def after(cls, totals: Chunk) -> ChunkStart:
-        """Return what the chunks of a run have shown."""
+        """Return what the totals of the chunks so far show."""
         shape = totals.images[0].pixels_shape[1:] if totals.images else ()
         return cls(tuple(shape), totals.alone)
 
 
 @dataclass(frozen=True, slots=True)
 class _Forwards:
-    """The results of the forwards of a batch.
+    """The results of a batch's forward passes.
 
     Attributes:
-        kinds: which of ``NaN`` and ``Inf`` the output of the model holds, for each result.
+        kinds: for each result, which of ``NaN`` and ``Inf`` the output of the model holds.
     """
 
     results: Sequence[BatchResult]
@@ -77,7 +77,7 @@ class _Forwards:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why images did not go through, and whether the model ran out of memory."""
+    """Why images failed, and whether the model ran out of memory."""
 
     reason: str
     is_memory: bool
@@ -88,7 +88,7 @@ class ChunkRunner:
 
     Attributes:
         chunk: the chunk that is running.
-        stopped: set from outside to stop the run before its next batch.
+        stopped: the caller sets it to stop the run before its next batch.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ChunkRunner:
         warn: Callable[[str], None],
         start: ChunkStart,
     ) -> None:
-        """Continue the run after the chunks before, which have shown what ``start`` says."""
+        """Continue a run; ``start`` says what the earlier chunks have shown."""
         self.chunk = Chunk()
         self.stopped = False
         self._model, self._settings = prepared.model, prepared.settings
@@ -116,12 +116,12 @@ class ChunkRunner:
         """Run the images of a chunk.
 
         Returns:
-            the chunk, and what is left to be written of it.
+            the chunk, and the work that is left to write its files.
 
         Raises:
-            BrokenForwardError: the model failed on an image that is not to be skipped; ``chunk``
+            BrokenForwardError: the model failed, and failing images must not be skipped; ``chunk``
                 holds what was observed until then.
-            NoBoxError: an image that is not to be skipped has no score.
+            NoBoxError: an image has no score, and failing images must not be skipped.
             KeyboardInterrupt: the run was stopped.
         """
         self.chunk = Chunk(
@@ -152,8 +152,8 @@ class ChunkRunner:
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
         """Return the images that can go through the model, and skip the others.
 
-        If it is not known what the model takes, only pixels of the same shape as those of the first
-        image that went through can.
+        If the input shape of the model is unknown, an image needs the pixel shape of the first
+        image that went through.
         """
         if self._model.loaded.knows_input:
             return list(images)
@@ -167,7 +167,7 @@ class ChunkRunner:
         return fitting
 
     def _sum_up(self, images: Sequence[PreparedImage]) -> EndedChunk:
-        """Put the results of the batches into the order of the images."""
+        """Sort the results of all batches into the order of the images."""
         tally = Tally(self._settings.limits)
         for image in images:
             tally.add(self._records.get(image.key, ()))
@@ -179,14 +179,14 @@ class ChunkRunner:
         return EndedChunk(self.chunk, [image.key for image in images], records)
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
-        """Run images of one shape, in halves if they fail together.
+        """Run images of one shape; if the batch fails, run its halves.
 
         Returns:
             how many of the images the model failed on.
 
         Raises:
-            BrokenForwardError: the model failed on an image that is not to be skipped.
-            NoBoxError: an image that is not to be skipped has no score.
+            BrokenForwardError: the model failed, and failing images must not be skipped.
+            NoBoxError: an image has no score, and failing images must not be skipped.
         """
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
         pixels = self._model.runner.place(stacked)
@@ -206,9 +206,9 @@ class ChunkRunner:
         return failed
 
     def _run_forward(self, batch: Sequence[PreparedImage], pixels: Tensor) -> _Forwards | _Failure:
-        """Return the results of the forwards, or why the images did not go through.
+        """Return the results of the forward passes, or why the images failed.
 
-        An error that does not end the run is not kept: its frames hold tensors, which take memory.
+        An error that does not end the run is not kept, since its frames hold tensors in memory.
         """
         loaded = self._model.loaded
         try:
@@ -225,12 +225,12 @@ class ChunkRunner:
                     error.name_image(batch[0].file)
                 raise
             return _Failure(error.message, is_out_of_memory(error.__cause__ or error))
-        if len(predictions) != len(batch):  # the output has no form that is known
+        if len(predictions) != len(batch):  # the output has an unknown form
             predictions = [()] * len(batch)
         return _Forwards(results, predictions, kinds)
 
     def _run_pass(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
-        """Run images through the model, together if they may share a forward."""
+        """Run images through the model, together if they may share a forward pass."""
         batches = [(keys, pixels)]
         if self._one_at_a_time:
             batches = [([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
@@ -253,13 +253,13 @@ class ChunkRunner:
             for key in result.keys:
                 self._images[key] = _add_effects(self._images[key], result, loaded)
             self._add(result, seen)
-            for kind in sorted(kinds, reverse=True):  # NaN first
+            for kind in sorted(kinds, reverse=True):  # NaN before Inf
                 self.chunk.broken.setdefault(kind, result.keys[0])
 
     def _add(self, result: BatchResult, seen: Mapping[str, Tensor]) -> None:
-        """Add what was observed in a forward to the chunk, and let all products collect from it.
+        """Add what a forward pass showed to the chunk, and let all products collect from it.
 
-        ``seen`` has the pixels of the images that went through, by their keys.
+        ``seen`` maps the keys of the images that went through to their pixels.
         """
         chunk, loaded = self.chunk, self._model.loaded
         chunk.called |= result.called
@@ -287,7 +287,7 @@ class ChunkRunner:
         self.chunk.halved += 1
 
     def _run_one_at_a_time(self, count: int, reason: str) -> None:
-        """Run one image at a time from here on, since only batches of several have failed."""
+        """Run one image at a time from now on, since only batches of several images failed."""
         self._one_at_a_time = True
         self._warn(
             f"a batch of {count} images failed ({reason}), and its halves do not: "
@@ -307,7 +307,7 @@ def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequenc
 
 
 def _add_effects(image: ImageResult, result: BatchResult, loaded: ModelDescription) -> ImageResult:
-    """Return the image with its score, and with the results of the model without edits."""
+    """Return the image with its score, and with the results of the unedited model."""
     predictions = [] if result.unedited is None else loaded.read(result.unedited)
     index = result.keys.index(image.key)
     unedited = predictions[index] if len(predictions) == len(result.keys) else ()

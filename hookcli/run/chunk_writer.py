@@ -1,4 +1,4 @@
-"""Chunks of a run: written while the model goes on, and added up in their order."""
+"""Write the chunks of a run while the model works on the next one, and add them up in order."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
 
-_MOST_WAITING = 2  # at most this many chunks wait to be written
+_MOST_WAITING = 2  # this many chunks may wait in the queue
 
 
 class ChunkWriter:
     """Writes chunks while the model works on the next one, and adds them up in their order.
 
-    It goes on after the chunks of an interrupted run that can still be used.
+    In a resumed run, it continues after the chunks that hookcli can use again.
 
     Attributes:
         done: how many chunks have been added to the totals; all of them are on disk.
-        top: the images that fire each channel most, of the chunks on disk.
+        top: the images that fire each channel most, in the chunks on disk.
         grids: draws the pictures of the chunk that is running.
         listener: receives the progress of the run.
     """
@@ -43,7 +43,7 @@ class ChunkWriter:
         listener: ProgressListener,
     ) -> None:
         self.top = resume_chunks(settings, sources, folder, totals=totals, listener=listener)
-        self.done = self._written = self.top.chunks  # written: changed by the writing thread alone
+        self.done = self._written = self.top.chunks  # written: only the writing thread changes it
         self.grids = GridWriter(folder.write, settings.style, settings.config.run.model.name)
         self.listener = listener
         self._settings, self._folder, self._totals = settings, folder, totals
@@ -85,7 +85,7 @@ class ChunkWriter:
     def _write(self, ended: EndedChunk, jobs: Sequence[Job]) -> Chunk:
         chunk = ended.chunk
         if chunk.number != self._written:
-            raise CancelledError  # a chunk before it failed: ``--resume`` uses none after a gap
+            raise CancelledError  # an earlier one failed: ``--resume`` uses none after a gap
         for job in jobs:
             job()
         self.top.add(ended.records, self._places)

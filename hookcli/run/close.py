@@ -1,4 +1,4 @@
-"""The end of a run: its findings are made, and tables, page and manifest are written."""
+"""The end of a run: make its findings, and write tables, page and manifest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def close_run(
     totals: Chunk,
     top: TopTally,
 ) -> RunResult:
-    """Diagnose the run and write the files that come at its end, the manifest last.
+    """Diagnose the run, and write its last files, the manifest after all others.
 
     Raises:
         RequestError: an edit changed nothing.
@@ -69,7 +69,7 @@ def close_run(
         findings=diagnosis.findings,
         focus=prepared.focus,
     )
-    with ThreadPoolExecutor() as threads:  # a long table is rendered while pictures are decoded
+    with ThreadPoolExecutor() as threads:  # renders a long table while pictures are decoded
         for files in threads.map(lambda product: product.close(end), products):
             written += files
     facts = assemble_facts(

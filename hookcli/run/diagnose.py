@@ -1,4 +1,4 @@
-"""The diagnosis of a run: layers that did not run, findings, and which module made a NaN."""
+"""The diagnosis of a run: layers that did not run, findings, and the module that made a NaN."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Diagnosis:
     """What the figures of a run mean.
 
     Attributes:
-        uncalled: the chosen layers without a record, with the reason: also the operations that
-            the first image does not call, and a later one does.
+        uncalled: the chosen layers without a record, with the reason; also operations that a later
+            image calls, but the first image does not.
         findings: the findings, the gravest first.
     """
 
@@ -88,10 +88,10 @@ def _find_nan_origins(
     scorer: Callable[..., ScoreTensor] | None,
     totals: Chunk,
 ) -> dict[str, str]:
-    """Return sentences that name what made ``NaN`` and ``Inf`` in a run, by these two words.
+    """Return, under ``NaN`` and ``Inf``, a sentence that names the module that made them.
 
-    The first image that holds one runs again. With ``--fail-on`` every image of a short run does,
-    since a NaN may be made in a layer that was not chosen.
+    The first image with a NaN or Inf runs again. With ``--fail-on``, every image of a short run
+    does, since a layer that was not chosen may make a NaN.
     """
     producers: dict[str, str] = {}
     fail_on = settings.config.findings.fail_on

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def describe_request(model: PreparedModel, settings: RunSettings) -> RequestFile:
-    """Return the request, its model, and what both depend on, as ``run.json`` holds them."""
+    """Return the content of ``run.json``: the request, the model, and what both depend on."""
     config = settings.config
     score = "" if config.backward is None else config.backward.score
     return RequestFile(
@@ -42,7 +42,7 @@ def assemble_facts(
     totals: Chunk,
     diagnosis: Diagnosis,
 ) -> FinishedRun:
-    """Return the facts of a run that the manifest holds."""
+    """Return the facts of a run for the manifest."""
     return FinishedRun(
         **to_fields(replace(request, versions={**versions})),
         uncalled=tuple(layer.row() for layer in diagnosis.uncalled),
@@ -56,6 +56,6 @@ def assemble_facts(
 def assemble_document(
     facts: FinishedRun, shown: Mapping[str, Any], style: GridStyle
 ) -> ReportDocument:
-    """Return what ``report.json`` holds; ``shown`` is what the products give the page."""
+    """Return the content of ``report.json``; ``shown`` is what the products contribute."""
     fields = {**to_fields(facts), "focus": None, **shown}
     return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

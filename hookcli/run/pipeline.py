@@ -1,7 +1,7 @@
 """A run on one machine: images and a model in, a run folder and a RunResult out.
 
-The run goes chunk by chunk. While the model works on one chunk, worker processes prepare the images
-of the next, and threads write the pictures and tables of the previous one.
+The run goes chunk by chunk. While the model works on a chunk, worker processes prepare the next
+chunk's images, and threads write the previous chunk's pictures and tables.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
 
 
 def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunResult:
-    """Run what was prepared; the model is left as it was.
+    """Run a prepared run; the model is unchanged afterwards.
 
     Raises:
-        RequestError: an edit changed nothing, and the folder has no manifest; or the run cannot be
-            resumed.
+        RequestError: an edit changed nothing, so that the folder gets no manifest; or the run
+            cannot be resumed.
         ForwardError: the model raised an exception; what was observed until then is in the folder,
             without a manifest.
         OutputError: the folder is protected or in use, or a file could not be written.
@@ -93,14 +93,14 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
                 for number, images in _read_chunks(prepared, writer, lock, runner):
                     writer.put(*runner.run(number, images))
                     clock.lap("forward")
-                # this takes 0.07 s, and is done while the grids are being written
+                # takes 0.07 s, while threads write the grids
                 import hookcli.render.report.page  # noqa: F401
 
                 writer.finish()
                 if runner.stopped:  # after the last batch
                     raise KeyboardInterrupt
         except BrokenForwardError:
-            with suppress(OutputError):  # the error of the model is the one to report
+            with suppress(OutputError):  # report the error of the model instead
                 writer.finish()
                 totals.merge(runner.chunk)
                 write_tables(folder, prepared.model, totals)
@@ -127,7 +127,7 @@ def make_folder(prepared: PreparedRun) -> RunFolder:
 def _read_chunks(
     prepared: PreparedRun, writer: ChunkWriter, lock: int | None, runner: ChunkRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
-    """Yield the number of each chunk that has not been done, and its prepared images."""
+    """Yield the number and the prepared images of each chunk that is still to be run."""
     size = chunk_size(prepared.settings.config.batch_size)
     images = prepare_images(
         prepared.model.fitter,
@@ -149,7 +149,7 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """Let the running batch end at the first Ctrl-C; interrupt it at the second."""
+    """Let the first Ctrl-C wait for the running batch; let the second one interrupt it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

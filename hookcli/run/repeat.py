@@ -1,6 +1,6 @@
-"""The first batch of an interrupted run, run again by ``--resume`` and compared with its records.
+"""``--resume`` repeats the first batch of an interrupted run, and compares it with the records.
 
-Whatever has changed in between without being recorded shows in its figures.
+So the figures reveal changes since then that nothing records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 _Rows: TypeAlias = "Mapping[tuple[str, str], Mapping[str, Any]]"
-_MEASURED = ("mean", "std", "min", "max")  # those whose tolerance ``_find_figure`` knows
+_MEASURED = ("mean", "std", "min", "max")  # figures with a tolerance in ``_find_figure``
 
 
 def check_first_batch(
@@ -37,12 +37,12 @@ def check_first_batch(
 ) -> None:
     """Run the first images of an interrupted run again, in the same batches.
 
-    A model that gives other figures for the same images at every call is let through with a
-    warning. What the model draws at random afterwards does not depend on this.
+    A model whose figures for the same images differ at every call gets a warning instead of an
+    error. The repetition does not affect the random numbers that the model draws afterwards.
 
     Raises:
-        RequestError: a figure is not the recorded one, within the tolerance of ``hookcli diff``;
-            or the records cannot be read.
+        RequestError: a figure differs from the recorded one by more than the tolerance of ``hookcli
+            diff``, or the records cannot be read.
         ForwardError: the model fails on an image.
     """
     from hookcli.reading.parquet_reader import read_rows  # takes 0.2 s
@@ -55,7 +55,7 @@ def check_first_batch(
     stored = _by_call(row for row in read_rows(folder, number) if row["image"] in chosen)
     dtype = prepared.model.loaded.info.dtype
     with prepared.model.runner.unchanged():
-        throw_dice()  # a model that draws at random must not draw the same by chance
+        throw_dice()  # a random model must not repeat its numbers by chance
         now = _run_again(prepared, number, images)
         changed = _find_change(stored, now, dtype)
         differing = changed and _find_change(now, _run_again(prepared, number, images), dtype)
@@ -73,7 +73,7 @@ def check_first_batch(
 
 
 def _find_first(prepared: PreparedRun, number: int, first: str) -> list[PreparedImage]:
-    """Return the image that ran first in a chunk, alone, and those that shared the next forward.
+    """Return the first image of a chunk, which ran alone, and the images of its next forward pass.
 
     ``first`` is the key of the image that ran first.
     """
@@ -92,9 +92,9 @@ def _find_first(prepared: PreparedRun, number: int, first: str) -> list[Prepared
 
 
 def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImage]) -> _Rows:
-    """Return the rows of ``records.parquet`` for images, by image and call; nothing is written.
+    """Return the rows of ``records.parquet`` for images, by image and call, without writing any.
 
-    There are none of an image on which the model fails, whatever ``--on-error`` says.
+    An image on which the model fails has no rows, whatever ``--on-error`` says.
     """
     from hookcli.store.parquet import to_row
 
@@ -117,9 +117,9 @@ def _write_nothing(name: str, _data: bytes) -> str:
 
 
 def _find_change(stored: _Rows, now: _Rows, dtype: str) -> str:
-    """Return the first figure that is not the stored one, in words; empty if all are.
+    """Describe the first figure that differs from the stored one; empty if none does.
 
-    ``dtype`` is that of the model.
+    ``dtype`` is the dtype of the model.
     """
     for key, row in stored.items():
         image, call_id = key
@@ -140,10 +140,11 @@ def _find_change(stored: _Rows, now: _Rows, dtype: str) -> str:
 
 
 def _find_figure(stored: Mapping[str, Any], now: Mapping[str, Any], dtype: str) -> str:
-    """Return the name of the first figure that differs by more than is tolerated; else empty.
+    """Return the name of the first figure that differs by more than its tolerance; else empty.
 
-    Tensors whose relative L2 is tolerated have means and standard deviations that differ by no
-    more than this part of their root mean square. Extremes are held to the largest magnitude.
+    If the relative L2 of two tensors is within the tolerance, their means and standard deviations
+    differ by at most this fraction of the root mean square. For extremes, the tolerance is relative
+    to the largest magnitude.
     """
     for figure in ("shape", "dtype", *COUNTS):
         if stored[figure] != now[figure]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 
-_THREADS = 16  # images whose state is asked for at once, since a storage takes long to answer
+_THREADS = 16  # images checked at the same time, since a storage takes long to answer
 
 
 def resume_chunks(
@@ -34,24 +34,24 @@ def resume_chunks(
 ) -> TopTally:
     """Add up the chunks of an interrupted run if all of them can still be used.
 
-    Otherwise the run begins again. The files of chunks that are not used are deleted.
+    Otherwise the run starts again. The files of chunks that cannot be used are deleted.
 
     Returns:
-        the top images of the chunks that were added; without an interrupted run there are none.
+        the top images of the chunks that were added; none if no run was interrupted.
     """
     chunks: list[Chunk] = []
     top = TopTally(settings.config.top_images * settings.has_several)
     if settings.config.folder.resume:
         saved = read_top(folder, len(sources))
         if saved is None or saved.count != top.count:
-            saved = top  # without any chunk
+            saved = top  # no chunk is complete
         chunks = read_usable_chunks(settings, sources, folder, saved.chunks)
         if len(chunks) == saved.chunks:
             top = saved
             for chunk in chunks:
                 totals.merge(chunk)
             listener.resumed(len(totals.images) + len(totals.skipped))
-        else:  # the top images cannot be reduced to those of the chunks that can be used
+        else:  # the saved top images also cover chunks that cannot be used
             chunks = []
             listener.warn("some saved results can no longer be used: the run begins again")
     remove_chunks(folder, len(chunks))
@@ -63,8 +63,8 @@ def read_usable_chunks(
 ) -> list[Chunk]:
     """Return the first ``count`` saved chunks, up to the first that cannot be used.
 
-    A chunk can be used if it was run with the same settings, all its files are there, and its
-    images have not changed.
+    A chunk can be used if it ran with the same settings, all its files exist, and its images have
+    not changed.
     """
     chunks: list[Chunk] = []
     while len(chunks) < count:
@@ -98,6 +98,6 @@ def _read_usable(
 
 
 def _is_same(known: FileState, source: ImageSource, *, verify: bool) -> bool:
-    """Return whether an image is as it was when its chunk was run."""
+    """Return whether an image is unchanged since its chunk ran."""
     now = source.state(verify=verify)
     return replace(now, sha256=now.sha256 or known.sha256) == known

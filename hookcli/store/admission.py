@@ -1,4 +1,4 @@
-"""Check whether a run may be written into a folder, before anything in it is changed."""
+"""Check whether a run may write into a folder, before it changes anything there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def check_folder(
     place: Place, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Return the run that is in a folder, or None, if a new run may be written there.
+    """Check that a new run may write into a folder; return the run that is there, or None.
 
     Nothing is changed.
 
@@ -43,7 +43,7 @@ def check_folder(
 def find_replaceable_run(
     folder: Folder, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Return what ``check_folder`` does, of a folder that is open; its lock is not looked at."""
+    """Do what ``check_folder`` does for an open folder, without looking at its lock."""
     name, held = repr(str(folder.path)), find_run(folder)
     if held is not None and not (replace_run or replace_any):
         if held.complete is not None:
@@ -71,10 +71,10 @@ def find_replaceable_run(
 
 
 def _refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedNames) -> None:
-    """Raise if a file that no run wrote has a name that the new run may write.
+    """Raise an error if a file that no run wrote has a name that the new run may write.
 
     Raises:
-        OutputError: there is such a file, or a link in the place of a folder; the message names it.
+        OutputError: such a file exists, or a link instead of a folder; the message names it.
     """
     known, journal = (held.known, held.journal) if held else (frozenset(), frozenset())
     for name, entry in _walk(folder, planned):

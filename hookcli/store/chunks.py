@@ -1,4 +1,4 @@
-"""Chunks of an unfinished run, saved in the run folder and read again by ``--resume``.
+"""Chunks of an unfinished run: saved in the run folder, and read again by ``--resume``.
 
 The files of a chunk that another process writes are complete or absent. A file that cannot be
 written or deleted is an OutputError.
@@ -40,12 +40,12 @@ def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
 
 
 def write_top(folder: RunFolder, top: TopTally) -> None:
-    """Save the top images, with the number of chunks that they cover."""
+    """Save the top images and the number of chunks that they cover."""
     folder.write(TOP, top.to_bytes())
 
 
 def read_top(folder: RunFolder, images: int) -> TopTally | None:
-    """Return what ``write_top`` saved, or None if there is nothing or it is damaged."""
+    """Return the top images that ``write_top`` saved, or None if they are missing or damaged."""
     data = folder.read(TOP)
     return None if data is None else read_top_images(data, images)
 
@@ -59,7 +59,7 @@ def remove_chunks(folder: RunFolder, first: int) -> None:
 def hash_line(text: bytes) -> bytes:
     """Return the first line of a saved chunk: the hash of its text.
 
-    Without it, a number that was changed on disk would go into every total unnoticed.
+    Without it, hookcli would not notice a number that was changed on disk.
     """
     return f"{hashlib.sha256(text).hexdigest()}\n".encode()
 
@@ -83,8 +83,8 @@ class ChunkFiles:
     def save(self, place: Place, chunk: Chunk) -> None:
         """Write all files into the run folder: their names first, the chunk itself last.
 
-        A chunk may be saved again by another process, since the one before may have been killed.
-        Files that only the one before has written are deleted.
+        If a process was killed, another one may save the same chunk again. Files that only the
+        killed process wrote are deleted.
 
         Raises:
             OSError: the run folder is gone.

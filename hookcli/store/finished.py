@@ -1,4 +1,4 @@
-"""Changes to the folder of a finished run: its page is replaced, leftover chunks are removed."""
+"""Change the folder of a finished run: replace its page, and delete leftover chunks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def replace_page(path: Place, page: bytes) -> Place:
     """Replace the page of a run, update its size in the manifest, and return the file.
 
     Raises:
-        RequestError: the folder is not that of a run.
+        RequestError: the folder is not a run folder.
         OutputError: the run is still being written, or the page cannot be written.
     """
     try:
@@ -54,7 +54,7 @@ def replace_page(path: Place, page: bytes) -> Place:
             if held.complete is not None and held.complete.sizes.get(PAGE, len(page)) != len(page):
                 document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
                 document["sizes"] = {**listed.sizes, PAGE: len(page)}
-                text = json.dumps(document, indent=1) + "\n"  # its names are escaped already
+                text = json.dumps(document, indent=1) + "\n"  # names are already escaped
                 folder.write(MANIFEST, text.encode())
     except OSError as error:
         raise cannot_write(path / PAGE, error) from error
@@ -71,8 +71,9 @@ def finish_resume(
 ) -> None:
     """Raise ``CompleteError`` if the run is complete, and delete the chunks that it left behind.
 
-    ``images`` are those that are given now, each with the hash of its file, or an empty one if it
-    has not been read; none to compare none. Without ``cleans_up``, nothing is deleted.
+    ``images`` maps the images that the user names now to the hashes of their files (empty for a
+    file that has not been read); an empty mapping compares no images. Without ``cleans_up``,
+    nothing is deleted.
 
     Raises:
         CompleteError: the run in ``path`` is complete.
@@ -123,7 +124,7 @@ def finish_resume(
 
 
 def _compare_images(done: DoneRun, images: Mapping[str, str]) -> str:
-    """Return how the images of a run differ from those that are given now; empty if they do not."""
+    """Return how the images of a run differ from those that the user names now; empty if equal."""
     used = {image.file: image.sha256 for image in done.images}
     known = {*used, *(image.file for image in done.skipped)}
     differences = {

@@ -1,9 +1,9 @@
 """The run folder while a run writes into it: the request, the files, and the manifest at the end.
 
 ``run.json`` is written first and stays locked while the run lives; ``manifest.json`` is written
-last, so its presence means that the run is complete. In between, the journal receives the name of
-every file before the file is written: only files that are named there, or in a manifest, are ever
-changed or deleted.
+last, so its presence means that the run is complete. In between, hookcli adds the name of every
+file to the journal before it writes the file. It changes and deletes only files that a journal or a
+manifest names.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from hookcli.store.places.folder import Lock
     from hookcli.store.places.names import PlannedNames
 
-# What to do about a difference that is not one of the request itself.
+# What the user can do about a difference outside the request itself.
 _HINTS = {"versions": "use the same", "code": "restore the file"}
-# A run may go on on another machine. Another number of threads or another layout of memory, which
-# depends on the number of images, lets it begin again.
+# A run may be resumed on another machine. If the number of threads or the memory format (which
+# depends on the number of images) differs, the run starts again.
 _MACHINE = ("platform", "processor", "threads", "memory_format")
 
 
@@ -60,15 +60,15 @@ class RunFolder:
     ) -> None:
         """Prepare the folder; nothing is opened or written before the ``with`` block.
 
-        The names that the run may write are ``planned``. With ``replace_run``, a run that is in the
-        folder is deleted; with ``replace_any``, the folder may hold files that no run wrote; with
-        ``resume``, the same run is continued.
+        ``planned`` are the names that the run may write. With ``replace_run``, a run in the folder
+        is deleted; with ``replace_any``, the folder may hold files that no run wrote; with
+        ``resume``, the run in the folder continues.
         """
         self.path, self.request = path, request
         self._planned = planned
         self._replace_run, self._replace_any, self._resume = replace_run, replace_any, resume
         self._known: set[str] = set()  # written by this run, or the one it resumes
-        self._claimed: set[str] = set()  # the known names that this process has checked
+        self._claimed: set[str] = set()  # the names among them that this process has checked
         self._mutex = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._lock: Lock | None = None
@@ -80,7 +80,7 @@ class RunFolder:
                 self._folder = open_folder(self.path, make=True)
                 stack.enter_context(self._folder)
                 stack.callback(self._close)
-                # Without a run.json there is nothing to lock yet, and the files are judged first.
+                # Without a run.json there is nothing to lock yet, so the files are checked first.
                 held = None if self._folder.is_file(REQUEST) else self._admit()
                 self._lock = self._folder.lock()
                 self._begin(held if self._lock.is_new else self._admit())
@@ -93,7 +93,7 @@ class RunFolder:
 
     @property
     def lock_descriptor(self) -> int | None:
-        """The open file that holds the lock, if one does; a child process must close it."""
+        """The open file that holds the lock, if a file does; a child process must close it."""
         return None if self._lock is None else self._lock.descriptor
 
     def __exit__(
@@ -118,10 +118,9 @@ class RunFolder:
         return self._folder.write(name, data)
 
     def claim(self, names: Collection[str]) -> None:
-        """Check that names are free or the run's own, and add them to the journal.
+        """Check that names are free or belong to the run, and add them to the journal.
 
-        This is done for each name when its file is written; in a storage, it takes less time for
-        many names at once.
+        ``write`` claims the name of its file; in a storage, claiming many names at once is faster.
 
         Raises:
             OutputError: a file that no run wrote has a name, or the journal cannot be written.
@@ -140,13 +139,13 @@ class RunFolder:
             self._claimed.update(names)
 
     def adopt(self, written: Iterable[str]) -> None:
-        """Take files over that another process has written for this run, with a journal."""
+        """Take over files that another process wrote for this run, with its own journal."""
         with self._mutex:
             self._known |= {*written}
             self._claimed |= {*written}
 
     def read(self, name: str) -> bytes | None:
-        """Read a file that this run is known to have written; None if there is none.
+        """Read a file that this run is known to have written; None if it does not exist.
 
         Raises:
             OutputError: the file may not be read.
@@ -154,11 +153,11 @@ class RunFolder:
         return self._folder.read(name) if name in self._known else None
 
     def holds(self, name: str) -> bool:
-        """Return whether a file exists that this run is known to have written."""
+        """Return whether a file exists and this run is known to have written it."""
         return name in self._known and self._folder.is_file(name)
 
     def remove(self, names: set[str]) -> None:
-        """Delete the given files, except any that this run is not known to have written.
+        """Delete those of the files that this run is known to have written.
 
         Raises:
             OutputError: a file cannot be deleted.
@@ -167,13 +166,13 @@ class RunFolder:
         self._folder.remove(names & self._known)
 
     def list_chunks(self) -> set[str]:
-        """Return the files in ``parts/`` that this run wrote, without its own journals."""
+        """Return the files in ``parts/`` that this run wrote, except the run's journals."""
         return {name for name in self._known if name.startswith(f"{PARTS}/")} - JOURNALS
 
     def complete(self, facts: FinishedRun, files: Sequence[str]) -> None:
         """Write the manifest, which makes the run complete, and delete what it does not list.
 
-        ``files`` are those of the run, without ``run.json`` and the manifest itself.
+        ``files`` are the files of the run, without ``run.json`` and the manifest.
 
         Raises:
             OutputError: one of the files, or the folder, was deleted meanwhile.
@@ -190,13 +189,13 @@ class RunFolder:
         self._folder.remove(self._known - sizes.keys() - parts - JOURNALS - {MANIFEST})
         manifest = Manifest(**to_fields(facts), files=tuple(sizes), sizes=sizes)
         self.write(MANIFEST, encode_json(plain(manifest)))
-        # Only now: a run that is killed before this line can still be resumed from them.
+        # Chunks are deleted only now, so that a run killed before this line can still be resumed.
         self._check_lock()
         self._folder.remove(parts)
         self._folder.remove(JOURNALS)
 
     def _close(self) -> None:
-        with contextlib.suppress(OSError):  # closing fails when the disk is full
+        with contextlib.suppress(OSError):  # closing can fail when the disk is full
             if self._journal is not None:
                 self._journal.close()
         if self._lock is not None:
@@ -209,10 +208,10 @@ class RunFolder:
             self._lock.check()
 
     def _admit(self) -> HeldRun | None:
-        """Return the run that is in the folder and may be replaced or resumed; None without one.
+        """Return the run in the folder, which may be replaced or resumed; None if there is none.
 
         Raises:
-            OutputError: nothing may be written here.
+            OutputError: the run must not write into the folder.
         """
         replace_run = self._replace_run or self._resume
         return find_replaceable_run(
@@ -220,7 +219,7 @@ class RunFolder:
         )
 
     def _begin(self, held: HeldRun | None) -> None:
-        """Keep a run that is resumed, delete one that is replaced, and write the request.
+        """Keep the run that is resumed, or delete the one that is replaced; then write the request.
 
         Raises:
             RequestError: the run to resume is a different one.
@@ -233,10 +232,11 @@ class RunFolder:
             _refuse_other_run(old, self.path, text)
             self._known = set(held.known)
             self._folder.remove_partial(held.journal)
-            self._start_journal(held.known)  # with the names in the journals of chunks
+            self._start_journal(held.known)  # includes the names in the journals of chunks
             return
         if held is not None and old != b"":
-            # The journal first: a run that is killed while it deletes must know its files.
+            # Write the journal first: if hookcli is killed while it deletes files, they must still
+            # be known.
             self._known = set(held.known)
             self._folder.remove_partial(held.journal)
             self._start_journal(held.known)
@@ -254,7 +254,7 @@ class RunFolder:
         self._journal = journal
 
     def _measure(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of files that the run has written; one that is gone is an error."""
+        """Return the sizes of files that the run wrote; a missing file is an error."""
         sizes: dict[str, int] = {}
         for name, size in self._folder.measure(names).items():
             if size is None:
@@ -268,12 +268,12 @@ class RunFolder:
 
 
 def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
-    """Raise if the run that was begun in a folder is not the requested one.
+    """Raise an error if the unfinished run in a folder is not the requested one.
 
-    Runs of earlier versions say nothing about the code and the versions that they were begun with.
+    Earlier versions of hookcli did not record the user's code and the installed versions.
 
     Raises:
-        RequestError: the requests differ; the message says in what.
+        RequestError: the requests differ; the message names the differences.
     """
     known, wanted = (decode_both(each, Request)[0] for each in (old, request))
     versions, before = wanted.get("versions"), known.get("versions")

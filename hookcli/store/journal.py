@@ -1,8 +1,8 @@
 """The journals of a run: the name of each of its files, added before the file is written.
 
-Whatever happens to the run, the files that it may have written are known, and no other file is ever
-changed or deleted. A run has one journal, and each chunk that another process writes has one of its
-own. A journal that cannot be written is an OutputError.
+So whatever happens to the run, hookcli knows the files that it may have written, and never changes
+or deletes others. A run has one journal; each chunk that another process writes has its own. A
+journal that cannot be written is an OutputError.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """The journal of an unfinished run, open for more names."""
+    """The open journal of an unfinished run."""
 
     def __init__(self, folder: Folder, names: Iterable[str]) -> None:
-        """Start a journal with ``names``, in place of the one so far.
+        """Replace the journal by a new one with ``names``.
 
         Raises:
             OSError: the file cannot be opened.
@@ -44,12 +44,12 @@ class Journal:
 
 
 def write_journal(folder: Folder, journal: str, names: Iterable[str]) -> None:
-    """Write a journal with ``names`` and its own name."""
+    """Write a journal that lists ``names`` and itself."""
     folder.write(journal, b"".join(_to_line(name) for name in sorted({*names, journal})))
 
 
 def read_journals(folder: Folder) -> Iterator[str]:
-    """Yield the names in all journals; a cut-off last line names a file that was never written."""
+    """Yield the names in all journals, without a cut-off last line: its file was never written."""
     journals = [name for name, entry in folder.entries(PARTS) if is_journal(name) and entry.is_file]
     for data in folder.read_all(journals):
         yield from read_journal(data)

@@ -1,9 +1,9 @@
 """Which files on disk belong to a run: hookcli changes and deletes no others.
 
-A folder is that of a run if its ``run.json`` was written by hookcli or, without a ``run.json``, its
-``manifest.json`` was. The files of a run are those that its manifest lists and, while it lives or
-after it was killed, those that its journals list (``parts/written.jsonl``, and one more for each
-chunk that another process writes), to which every name is added before the file is written.
+A folder is a run folder if hookcli wrote its ``run.json`` or, without a ``run.json``, its
+``manifest.json``. A run's files are the files that its manifest lists and, while the run is
+unfinished, the files that its journals list (``parts/written.jsonl``, and one journal for each
+chunk that another process writes). hookcli adds a name to a journal before it writes the file.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class HeldRun:
 
     Attributes:
         known: the files that the run is known to have written.
-        journal: files that may be left half written, under their ``.partial-`` names, by a run that
-            was killed.
+        journal: files that a killed run may have left half written, by their ``.partial-`` names.
         complete: the content of the manifest; None for an unfinished run.
     """
 
@@ -46,7 +45,7 @@ class HeldRun:
 
 
 def find_run(folder: Folder) -> HeldRun | None:
-    """Return the run that is in a folder; None if there is none, whatever else is there.
+    """Return the run in a folder; None if there is none, even if other files are there.
 
     Raises:
         OutputError: the folder may not be read.
@@ -67,7 +66,7 @@ def find_run(folder: Folder) -> HeldRun | None:
 
 
 def is_run(place: Place) -> bool:
-    """Return whether a folder is that of a run.
+    """Return whether a folder is a run folder.
 
     Raises:
         OutputError: its storage cannot be used.
@@ -86,7 +85,7 @@ def is_run(place: Place) -> bool:
 def find_holder(file: Path, out: Place | None = None) -> Path | None:
     """Return the run folder in which a file has the name of one of the run's files, or None.
 
-    ``out`` is a folder that is going to be that of a run.
+    ``out`` is a folder that is about to become a run folder.
     """
     full = file.resolve()
     for folder in full.parents[:3]:
@@ -97,10 +96,10 @@ def find_holder(file: Path, out: Place | None = None) -> Path | None:
 
 
 def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) -> dict[str, str]:
-    """Return the files of a complete run that are missing or have a different size, with sentences.
+    """Return the missing and changed files of a complete run, each with a sentence about it.
 
-    The sizes are those in the manifest, empty in earlier versions; ``measure`` returns the size of
-    a file, or None.
+    ``sizes`` are the sizes in the manifest, which earlier versions left empty; ``measure`` returns
+    the present size of a file, or None.
     """
     found = {}
     for name, size in sizes.items():

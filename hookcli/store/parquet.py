@@ -1,6 +1,6 @@
 """Write ``records.parquet``: one row per image, call and output.
 
-The table consists of several files of bounded size, which are written while the run goes on.
+The table consists of several files of bounded size, which hookcli writes during the run.
 ``reading/parquet_reader`` reads them.
 """
 
@@ -30,7 +30,7 @@ _ARROW = {
     bytes: pa.binary(),
     tuple: pa.list_(pa.int64()),
 }
-_SMALL = ("call_index", "order")  # positions in a forward, for which 32 bits are enough
+_SMALL = ("call_index", "order")  # positions in a forward pass: 32 bits are enough
 _ORDER = (
     "by image, then in the order in which hooks saw the tensors: "
     "a module comes after those that it calls"
@@ -38,7 +38,7 @@ _ORDER = (
 
 
 def _make_schema() -> pa.Schema:
-    """Return the columns as Arrow describes them; their texts are parts of sentences."""
+    """Return the columns as an Arrow schema, with their descriptions."""
     fields = describe_types([RecordRow])[RecordRow.__name__]["properties"]
     columns = []
     for name, kind in value_types(RecordRow).items():

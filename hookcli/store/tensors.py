@@ -1,7 +1,7 @@
-"""Write saved tensors: safetensors shards that are never changed, and one index over them.
+"""Write tensors to safetensors shards, which never change, and an index of all shards.
 
 A shard holds the tensors of one chunk of images. The same tensors make the same bytes, so a resumed
-run writes the same shards again. The index is made from the headers of the shards alone.
+run writes the same shards again. The index is made only from the shards' headers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-_ROWS = "rows"  # the only key of the metadata: safetensors does not keep the order of several
+_ROWS = "rows"  # the only metadata key: safetensors does not preserve the order of several
 _RESERVED = "__metadata__"
-_LENGTH = 8  # bytes that hold the length of the header
-_LONGEST_HEADER = 100_000_000  # bytes; safetensors reads no longer one
+_LENGTH = 8  # bytes of the header's length
+_LONGEST_HEADER = 100_000_000  # bytes; safetensors rejects a longer header
 
 
 def write_shard(
@@ -40,8 +40,8 @@ def write_shard(
 ) -> str:
     """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``.
 
-    All images of one shape and dtype are rows of one tensor, named by the call id; those of other
-    shapes and dtypes are named ``call id@1``, ``@2``, in order of appearance. The metadata hold, as
+    Images with the same shape and dtype are rows of one tensor. The first such tensor is named by
+    the call id, the next ones ``call id@1``, ``@2``, in order of appearance. The metadata hold, as
     JSON under ``rows``, the call id and the images of every tensor, in the order of ``kept``.
 
     Raises:
@@ -61,10 +61,10 @@ def write_shard(
 
 
 def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
-    """Write a state dict; tensors that share memory are written once for each of their names.
+    """Write a state dict; a tensor with several names is written once for each of them.
 
     Raises:
-        OutputError: the file cannot be written; nothing of it is left behind.
+        OutputError: the file cannot be written; no part of it remains.
     """
     laid_out = torch.contiguous_format
     own = {name: tensor.cpu().clone(memory_format=laid_out) for name, tensor in state.items()}
@@ -85,8 +85,8 @@ def write_index(
 ) -> str:
     """Write ``tensors/index.json`` and return that name; no tensor is loaded.
 
-    ``read_part`` reads the bytes between two places of a file of the run folder. ``channels`` are
-    those that were kept, by call id; calls of which all were are left out.
+    ``read_part`` reads the bytes from one position of a file to another. ``channels`` maps call ids
+    to the channels that were kept, without calls that kept all of them.
 
     Raises:
         OutputError: a shard cannot be read, or the index cannot be written.
@@ -103,7 +103,7 @@ def write_index(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The metadata of one tensor of a shard."""
+    """The metadata of one tensor in a shard."""
 
     call_id: str
     images: tuple[str, ...]

@@ -32,7 +32,7 @@ class Chunk:
     key of its own.
 
     Attributes:
-        number: the number of the chunk, from 0.
+        number: the number of the chunk, counted from 0.
         files: the state of each planned file, in the order of the plan.
         images: the images that went through the model, in the same order.
         calls: the figures of the images, by call id.

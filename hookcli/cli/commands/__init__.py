@@ -1,1 +1,1 @@
-"""The commands, one module for each, which is imported only when the command is named."""
+"""The commands: one module each, imported only when the user names the command."""

@@ -43,7 +43,7 @@ _LOOK = Look(
     drop=("plain", "score"),
 )
 _IMAGES = 10  # scores are shown for at most this many images
-_LONG = 10.0  # an ablation of more seconds announces how long it will take
+_LONG = 10.0  # an ablation that takes more seconds announces its duration
 
 
 @command
@@ -53,7 +53,7 @@ def ablate(
         int,
         Flag(
             "--top N",
-            "Rows of the table; the other formats have all channels.",
+            "Rows of the table; other formats have all channels.",
             at_least=1,
             panel="Output",
         ),
@@ -62,7 +62,7 @@ def ablate(
     quiet: options.Quiet = False,
     dry_run: options.DryRun = False,
 ) -> int:
-    """Zero channels one by one, and rank them by what the score loses.
+    """Zero channels one by one, and rank them by the change of the score.
 
     Examples:
         hookcli ablate resnet18 cat.jpg --layers 'conv[2]'
@@ -120,7 +120,7 @@ def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:
 
 
 class _Forwards:
-    """Prints the plan before the first forward, and progress if the ablation takes long."""
+    """Prints the plan before the first forward pass, and progress if the ablation takes long."""
 
     def __init__(self, config: AblationConfig, stack: ExitStack, *, quiet: bool) -> None:
         self._config, self._stack, self._quiet = config, stack, quiet
@@ -129,13 +129,13 @@ class _Forwards:
         self._bar: Progress | None = None
 
     def planned(self, plan: AblationPlan) -> None:
-        """Print what is going to be done."""
+        """Print the plan."""
         console.say(_plan_text(self._config, plan), quiet=self._quiet)
         self._total = plan.forwards
         self._began = time.monotonic()
 
     def done(self) -> None:
-        """Count a forward; the first one shows how long all of them will take."""
+        """Count a forward pass; the first one shows how long all of them will take."""
         from hookcli.cli.output.progress import Progress
 
         self._count += 1

@@ -38,7 +38,7 @@ _FORMS = (
     "image=FILE"
 )
 _NAMES = [form.partition("=")[0] for form in _FORMS.split()]
-_FEW_IMAGES = 8  # so few images need no progress bar
+_FEW_IMAGES = 8  # this many images need no progress bar
 _MOST_THREADS = 1024
 
 
@@ -73,7 +73,7 @@ def compare(
 
 
 def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
-    """Return the request with what is different in the second way, in the words of ``--against``.
+    """Return the request with the changes that the words of ``--against`` ask for.
 
     Raises:
         RequestError: a word cannot be parsed, or something but edits and prunes is given twice.
@@ -96,7 +96,7 @@ def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
 
 
 def _guess_form(word: str) -> str:
-    """Return what a value without its name was meant for; empty if that is not known."""
+    """Guess which setting a value without a name is for; empty if unknown."""
     if word in DTYPES:
         return f"dtype={word}"
     if word in MODES:

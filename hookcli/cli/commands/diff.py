@@ -37,7 +37,7 @@ def diff(
         Path | None,
         Flag(
             "--pictures DIR",
-            "Also write a page of the calls that differ most; needs tensors.",
+            "Also write a page with pictures of the calls that differ most; needs saved tensors.",
             panel="Output",
         ),
     ] = None,

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from hookcli.reading.load import Run
 
-_MOST_COLUMNS = 16_384  # the most that spreadsheets can open
+_MOST_COLUMNS = 16_384  # the most columns that spreadsheets can open
 _IMAGES = "images"
-_LIST = ".hookcli-export.json"  # names the files in a folder that an export wrote
+_LIST = ".hookcli-export.json"  # lists the files in a folder that exports wrote
 
 
 @command
@@ -84,7 +84,7 @@ def export(
     try:
         rows = _write_files(planned)
         print_files(rows, output_format, lambda files: ExportDocument(files=files))
-    finally:  # a file that was not written must not count as ours if somebody makes it later
+    finally:  # a file that was never written must not count as hookcli's if somebody makes it later
         _write_list(folder, {name for name in written if os.path.lexists(folder / name)})
 
 
@@ -98,9 +98,10 @@ def _write_files(planned: Mapping[FileRow, Callable[[IO[bytes]], None]]) -> Iter
 def _plan_files(
     run: Run, folder: Path, chosen: Sequence[str], to: str
 ) -> Iterator[tuple[FileRow, Callable[[IO[bytes]], None]]]:
-    """Yield the arrays or tables, then the files that name their rows, each with what writes it.
+    """Yield the arrays or tables and then the files that name their rows, each with its writer.
 
-    Calls that have all images share one of these, which belongs to no call. A table names its own.
+    Calls with all images share one file of row names, which belongs to no call. A table names its
+    own rows.
     """
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
@@ -118,7 +119,7 @@ def _plan_files(
 
 
 def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
-    """Refuse tables that would become too wide, before anything is written."""
+    """Raise an error, before anything is written, if a table would be too wide."""
     for call_id in chosen:
         values = math.prod(run.shape_of(call_id)[1:])
         if to == "csv" and values > _MOST_COLUMNS:
@@ -130,7 +131,7 @@ def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
 
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:
-    """Return a file name without extension for each call id, unique even if case is ignored."""
+    """Return a file name without extension for each call id; case alone never distinguishes two."""
     names: dict[str, str] = {}
     taken = {_IMAGES}
     for call_id in chosen:
@@ -145,10 +146,10 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
 
 
 def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
-    """Return the files that exports are known to have written here; only these are ever replaced.
+    """Return the files that exports are known to have written here; hookcli replaces only these.
 
     Raises:
-        OutputError: a file exists that no export wrote, or that may not be replaced.
+        OutputError: no export wrote an existing file, or it must not be replaced.
     """
     known: set[str] = set()
     try:
@@ -174,7 +175,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 
 def _write_list(folder: Path, names: set[str]) -> None:
-    """Write the list of the files that exports write, before they are written."""
+    """Write the list of exported files, before the files themselves."""
     from hookcli.outside.json_text import render_json
 
     listed = ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
@@ -190,7 +191,7 @@ def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:
 def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
     """Write one row per image and one column per value, in the order of the axes.
 
-    Each value has the fewest digits from which it can be read back exactly.
+    Each value has the fewest digits that restore it exactly.
     """
     values = run[call_id]
     flat = values.reshape(len(values), -1)
@@ -201,7 +202,7 @@ def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
 
 
 def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
-    """Return the numbers of the channels if each saved one value, else those of the values."""
+    """Return channel numbers if every channel saved one value, else numbers of the values."""
     kept = {tensor.channels for tensor in run.saved[call_id]}
     channels = kept.pop() if len(kept) == 1 else ()
     return channels if shape == (len(channels),) else range(math.prod(shape))
@@ -221,4 +222,4 @@ def _write_rows(stream: IO[bytes], *tables: Iterable[Sequence[object]]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     for rows in tables:
         writer.writerows(rows)
-    text.detach()  # flushes, and leaves the stream open for whoever opened it
+    text.detach()  # flushes, and leaves the stream open for its owner

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hookcli.records.golden import GoldenFile
 
 _ROOM = "set TMPDIR to a folder where there is room"
-# The parameters that make sense for the folder of a run, too.
+# The parameters that also apply to the folder of a run.
 _ALLOWED_WITH_RUN = ["model", "images", "out", "overwrite", "storage_option", "context", "quiet"]
 
 
@@ -59,7 +59,9 @@ def golden(
     out: Annotated[
         Path | None, Flag("-o --out FILE", "The golden file.  [default: stdout]")
     ] = None,
-    overwrite: Annotated[bool, Flag("--overwrite", "Replace any file, golden or not.")] = False,
+    overwrite: Annotated[
+        bool, Flag("--overwrite", "Replace the file even if it is not a golden file.")
+    ] = False,
     at: ObservedSide = DEFAULTS.at,
     workers: Workers = DEFAULTS.machine.workers,
     batch_size: BatchSize = DEFAULTS.batch_size,
@@ -99,7 +101,7 @@ def golden(
 
 
 def _read_run(folder: str, context: typer.Context) -> GoldenFile:
-    """Return the golden document of a finished run, for which no option of a model makes sense."""
+    """Return the golden document of a finished run, which accepts no options of a model."""
     from hookcli.compare.golden import make_golden
     from hookcli.reading.load import load_run
 
@@ -122,7 +124,7 @@ def _read_run(folder: str, context: typer.Context) -> GoldenFile:
 
 
 def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
-    """Run the model into a temporary folder; returns the golden document and the exit code."""
+    """Run the model with a temporary run folder; return the golden document and the exit code."""
     from hookcli.compare.golden import make_golden
     from hookcli.reading.load import load_run
 
@@ -144,7 +146,7 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """Make a folder that is deleted when the block ends, also by Ctrl-C or SIGTERM."""
+    """Make a folder that is deleted when the block ends, even by Ctrl-C or SIGTERM."""
 
     def leave(number: int, _frame: object) -> None:
         raise errors.Termination(128 + number)

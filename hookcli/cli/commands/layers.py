@@ -42,7 +42,7 @@ _LOOK = Look(
     foot=("traps",),
     brief=lambda trap: trap.partition(" by ")[0].partition(" inside ")[0],
 )
-# The number that rows are sorted by and have a share of, and what it counts.
+# The column that rows are sorted by, and a name for what it counts.
 _COUNTED: dict[Sort, tuple[str, str]] = {
     "flops": ("flops", "FLOPs"),
     "params": ("params", "parameters"),
@@ -69,7 +69,7 @@ def layers(
     model_arg: ModelArguments = (),
     output_format: options.Format = "table",
 ) -> None:
-    """List a model's layers: shapes, parameters, cost, and the traps they set for hooks.
+    """List a model's layers: shapes, parameters, cost, and traps for hooks.
 
     Loads no weights and computes no values. A multiply-add counts as two FLOPs.
 
@@ -93,7 +93,7 @@ def layers(
 
 
 def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
-    """Return the rows with their shares of the model's total, the largest first if asked for."""
+    """Return the rows with their shares of the model's total, in the requested order."""
     number, _ = _COUNTED.get(sort, _COUNTED["flops"])
     total = getattr(found.total, number)
     rows = [

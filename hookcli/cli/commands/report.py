@@ -22,7 +22,7 @@ from hookcli.records.text import and_more
 def report(
     run: options.RunFolder,
     single_file: Annotated[
-        bool, Flag("--single-file", "Put the pictures into the page, to send it.")
+        bool, Flag("--single-file", "Embed the pictures in the page, so that you can send it.")
     ] = False,
     open_page: Annotated[bool, Flag("--open", "Show the page in the browser.")] = False,
     storage_option: StorageOptions = (),

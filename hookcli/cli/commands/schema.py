@@ -21,7 +21,7 @@ def schema(
         ),
     ] = "",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of what a command prints, or of a file of a run.
+    """Print the JSON Schema (draft 2020-12) of a command's output, or of a run's file.
 
     Examples:
         hookcli schema

@@ -1,4 +1,4 @@
-"""What a comparison of two runs prints: the verdict, the calls, and what else changed."""
+"""What a comparison of two runs prints: the verdict, the calls, and other changes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _LOOK = Look(
 
 
 def has_every_image(output_format: str) -> bool:
-    """Return whether a format has one row per call and image, and not only the worst image."""
+    """Return whether a format has one row per call and image instead of the worst image only."""
     return output_format not in ("table", "md")
 
 
 def print_comparison(
     comparison: Comparison, command: tuple[str, ...], output_format: str, top: int
 ) -> None:
-    """Print the verdict, then the ``top`` worst calls; formats for programs have every image."""
+    """Print the verdict and the ``top`` worst calls; formats for programs have every image."""
     verdict = verdict_text(comparison)
     rows = comparison.image_rows if has_every_image(output_format) else comparison.rows[:top]
     if output_format == "md":

@@ -32,7 +32,7 @@ def is_unused() -> bool:
 
 
 def print_data(text: str) -> None:
-    """Write to stdout; it is no error if the reader has closed the pipe.
+    """Write to stdout; a pipe that the reader has closed is not an error.
 
     Raises:
         OutputError: stdout cannot be written.
@@ -51,14 +51,14 @@ def print_data(text: str) -> None:
 
 @contextlib.contextmanager
 def no_data() -> Iterator[None]:
-    """Send what is printed in the block to stderr: the user's own code runs there and may print."""
+    """Send all prints in the block to stderr, since the user's own code runs there."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 def keep_stdout() -> None:
-    """Keep stdout for our data alone: what libraries write there from now on goes to stderr."""
-    with contextlib.suppress(OSError, ValueError):  # one of them was closed before we started
+    """Reserve stdout for hookcli's data: what libraries write there now goes to stderr."""
+    with contextlib.suppress(OSError, ValueError):  # one was closed before hookcli started
         stdout = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         sys.stdout = open(stdout, "w", encoding=sys.stdout.encoding)  # noqa: PTH123, SIM115
@@ -84,12 +84,12 @@ def say(text: str, *, quiet: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning on stderr, with ``--quiet`` too."""
+    """Print a warning on stderr, even with ``--quiet``."""
     _print_on_stderr(f"warning: {escape.for_terminal(to_words(text))}", colour="yellow", bold=True)
 
 
 def print_error(message: str, hint: str = "") -> None:
-    """Print an error on stderr: a line that says what is wrong, and one that says what to type."""
+    """Print an error on stderr: one line says what is wrong, the next what to type."""
     _print_on_stderr(f"error: {escape.for_terminal(message)}", colour="red", bold=True)
     if hint:
         _print_on_stderr(f"hint: {escape.for_terminal(hint)}")
@@ -100,8 +100,8 @@ def _print_on_stderr(
 ) -> None:
     """Print a line on stderr.
 
-    If its reader has closed it, the line is lost and the run goes on. If the user's own code has
-    closed it, it is opened again.
+    If the reader has closed stderr, the line is lost and the run continues. If the user's own code
+    has closed stderr, it is opened again.
     """
     if sys.stderr is not None and sys.stderr.closed:
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""The JSON documents that commands print, and those that they leave in files of their own."""
+"""The JSON documents that commands print, or write to files outside run folders."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class RunDocument(Document):
     """What a run over images prints with ``--format json``.
 
     Attributes:
-        run_folder: where the run wrote, as ``-o`` named it or hookcli chose it.
+        run_folder: the run folder, as ``-o`` named it or hookcli chose it.
         layers: the rows of ``layers.csv``.
-        attention: the rows of ``attention.csv``; only there with ``--attention``.
+        attention: the rows of ``attention.csv``; present only with ``--attention``.
     """
 
     command: Command
@@ -46,7 +46,8 @@ class AblationDocument(Document):
     """What ``hookcli ablate --format json`` prints.
 
     Attributes:
-        command: the words that repeat the ablation, without options that do not change the result.
+        command: the command line that repeats the ablation, without options that do not affect the
+            result.
         channels: the channels in the order of their ranks.
     """
 
@@ -60,25 +61,25 @@ class AblationDocument(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonDocument(Document):
-    """Two runs held against each other, as ``--format json`` prints them.
+    """A comparison of two runs, as ``--format json`` prints it.
 
     Attributes:
-        command: the words that repeat the comparison.
-        equal: whether every call holds, and no image is missing.
-        first: the call id that differs first, in the order in which calls complete; null where none
-            does.
-        verdict: the same in words.
+        command: the command line that repeats the comparison.
+        equal: whether every call is within its tolerance, and no image is missing.
+        first: the first call id that differs, in the order in which calls complete; null if none
+            differs.
+        verdict: the result in words.
         a: the user's name of the first run, the reference.
         b: the user's name of the second run.
         tolerance: the tolerance that was requested.
-        changed: what the runs depend on and is not the same.
-        images: the keys of the images that were compared.
+        changed: the facts that the runs depend on and that differ.
+        images: the keys of the compared images.
         only_in_a: the keys of the images that B lacks.
         only_in_b: the keys of the images that A lacks.
-        uncalled: the selected layers that ran in neither.
+        uncalled: the selected layers that ran in neither run.
         notes: unrequested changes to either model that affect what it computes.
-        remarks: what else must be known about the images and the distances, in sentences: that only
-            figures were compared, for example.
+        remarks: sentences that qualify the images and the distances: for example, that only figures
+            were compared.
         layers: one row per call, with the figures of its worst image; the worst first.
         calls: one row per call and image, in the order of ``layers`` and then of ``images``.
     """
@@ -108,8 +109,8 @@ class LayersDocument(Document):
 
     Attributes:
         model: the name under which the user requested the model.
-        input_shape: the shape of the pixels of an image of usual size.
-        total: what the whole model takes for one image.
+        input_shape: the shape of the pixels of an image of the usual size.
+        total: the cost of the whole model for one image.
         layers: the layers in the order in which calls start, or as ``--sort`` says; layers that are
             never called come last.
     """
@@ -125,7 +126,7 @@ class ModelsDocument(Document):
     """What ``hookcli models --format json`` prints.
 
     Attributes:
-        models: the models by name.
+        models: the models, sorted by name.
     """
 
     models: tuple[CatalogEntry, ...]
@@ -147,7 +148,7 @@ class PageDocument(ExportDocument):
     """What ``hookcli report --format json`` prints.
 
     Attributes:
-        complete: whether the run came to its end.
+        complete: whether the run is complete.
         missing: the pictures that the page should show, relative to the run folder.
     """
 
@@ -162,7 +163,7 @@ class CommandError:
     Attributes:
         code: the exit code of the command.
         message: what is wrong, in one line.
-        hint: what to do or to type instead; may be empty.
+        hint: what to do, or to type instead; may be empty.
     """
 
     code: Annotated[int, said(minimum=1)]

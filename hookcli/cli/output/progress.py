@@ -1,4 +1,4 @@
-"""The progress of a long run on stderr: a bar on a colour terminal, else a line every 10 s."""
+"""Progress of a long run on stderr: a bar on a colour terminal, else a line every 10 s."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EVERY = 10.0  # seconds between two lines
 
 
 class Progress(ProgressListener):
-    """A ``with`` block in which the progress of a run is shown, or nothing unless ``is_shown``."""
+    """A ``with`` block that shows the progress of a run if ``is_shown``."""
 
     def __init__(
         self, total: int, noun: str = "images", *, is_shown: bool, quiet: bool = False
@@ -29,10 +29,10 @@ class Progress(ProgressListener):
         self.done = 0  # images
         self._total, self._noun, self._is_shown, self._quiet = total, noun, is_shown, quiet
         self._began = self._last_line = time.monotonic()
-        self._first = 0  # images that the interrupted run had done
+        self._first = 0  # images from the interrupted run
         self._bar: Bar | None = None
         self._task: TaskID | None = None
-        self._nodes: Counter[str] = Counter()  # images that each machine of a cluster has done
+        self._nodes: Counter[str] = Counter()  # images per machine of a cluster
 
     def __enter__(self) -> Progress:
         if self._is_shown and sys.stderr.isatty() and not console.is_plain():
@@ -54,7 +54,7 @@ class Progress(ProgressListener):
             self._bar.stop()
 
     def resumed(self, done: int) -> None:
-        """Note that the interrupted run had done ``done`` images, and say where this one begins."""
+        """Note that the interrupted run did ``done`` images, and print where this one starts."""
         self.done = self._first = done
         text = "nothing to resume: starting with the first image"
         if done:
@@ -62,7 +62,7 @@ class Progress(ProgressListener):
         console.say(text, quiet=self._quiet)
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """Show that ``done`` images are done, of which ``skipped`` were skipped."""
+        """Show that ``done`` images are done, and that ``skipped`` of them were skipped."""
         self.done = done
         if not self._is_shown:
             return

@@ -1,4 +1,4 @@
-"""What is printed when a run has ended: table, predictions, findings, and what was written."""
+"""What a finished run prints: table, predictions, findings, and the files that it wrote."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from hookcli.run.ablation import AblationResult
     from hookcli.run.result import RunResult
 
-_FOCUSED = 5  # at most this many channels of a layer that fire inside the box are named
+_FOCUSED = 5  # channels of a layer to name that fire inside the box
 _OWN_LINES = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
-_IMAGES = 10  # predictions are shown for at most this many images
-_ATTENTION = 12  # at most this many attention calls are shown
-_FINDINGS = 8  # at most this many findings are shown below the table
+_IMAGES = 10  # show predictions for at most this many images
+_ATTENTION = 12  # show at most this many attention calls
+_FINDINGS = 8  # show at most this many findings below the table
 _DROPS = {
     "inspect": ("layout", "type", "dead", "zero", "shape", "sparse", "std", "max", "min", "mean"),
     "gradients": ("type", "max", "min", "mean", "zero", "shape", "std", "sparse"),
@@ -51,9 +51,9 @@ _LOOKS = {
 def print_result(
     config: RunConfig, result: RunResult, output_format: str, *, says_input: bool
 ) -> None:
-    """Print the table, what was predicted, and what deserves a look.
+    """Print the table, the predictions, and the findings.
 
-    With ``says_input``, what the model was given is said too: hookcli had to assume it.
+    With ``says_input``, also print the model's input, because hookcli had to assume it.
     """
     drops = _DROPS[config.command]
     look = Look(
@@ -111,7 +111,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
 
 
 def _where(finding: Finding, images: int) -> str:
-    """Return which images a finding is about, if that is not all of several."""
+    """Return the images of a finding, or an empty text if it is about all images."""
     if images == 1 or not 0 < len(finding.images) < images:
         return ""
     first = ", ".join(finding.images[:2])
@@ -163,7 +163,7 @@ def _document(config: RunConfig, result: RunResult) -> RunDocument:
 
 
 def _input_text(config: RunConfig, model: ModelInfo) -> str:
-    """Return what was done to the pictures, of which an own model says nothing."""
+    """Return the preprocessing of the pictures, which a user's own model does not define."""
     if model.preprocessing == UNPREPARED:
         return "the values of the files as they are"
     request = config.run.model
@@ -174,7 +174,7 @@ def _input_text(config: RunConfig, model: ModelInfo) -> str:
 
 
 def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
-    """Return the columns of the table; edits and pruning add columns for what they did."""
+    """Return the columns of the table; edits and pruning add columns for their effects."""
     columns: dict[str, Callable[[LayerRow], str]] = {
         "#": lambda row: str(row.order),
         "call": _call_text,
@@ -203,7 +203,7 @@ def _figure(name: str, row: LayerRow) -> str:
 
 
 def _call_text(row: LayerRow) -> str:
-    """Return the id of a call, with the numbers of values that are not finite."""
+    """Return the id of a call with the counts of NaN and Inf."""
     broken = {"NaN": row.nan_count, "Inf": row.inf_count}
     return " ".join([row.call_id, *(f"{n} {name}" for name, n in broken.items() if n > 0)])
 
@@ -236,7 +236,7 @@ def _prediction_text(image: ImageResult, *, trained: bool) -> str:
 
 
 def finite_text(value: float | None, form: str = ".5g") -> str:
-    """Return a number, of which None says that it is not finite."""
+    """Return a number as text; None stands for a value that is not finite."""
     return "not finite" if value is None else format(value, form)
 
 
@@ -260,14 +260,14 @@ def _prediction(prediction: Prediction) -> str:
 
 
 def warn_of_damage(damage: Sequence[str]) -> None:
-    """Warn about pictures and pages of a run that are no longer as the run wrote them."""
+    """Warn about pictures and pages of a run that are missing or have changed."""
     if damage:
         more = and_more(len(damage) - 1, " (and {} more)")
         console.warn(f"the folder is not as the run left it: {damage[0]}{more}")
 
 
 def print_warnings(config: RunConfig, result: RunResult) -> None:
-    """Warn about what was asked for and could not be done in full."""
+    """Warn about requests that the run could not fulfil completely."""
     _warn_of_missing_channels(config, result)
     _warn_of_overflow(config, result)
     if result.undrawn:
@@ -279,7 +279,7 @@ def print_warnings(config: RunConfig, result: RunResult) -> None:
 
 
 def _warn_of_missing_channels(config: RunConfig, result: RunResult) -> None:
-    """Warn about channels that were asked for and do not exist."""
+    """Warn about requested channels that do not exist."""
     drawn = None if config.grids.mode == "none" else config.grids.channels
     saved = None if config.tensors.save is None else config.tensors.save.channels
     counts = {
@@ -315,7 +315,7 @@ def _warn_of_overflow(config: RunConfig, result: RunResult) -> None:
 def print_notes(
     result: RunResult | AblationResult, chosen: Collection[str], *, quiet: bool
 ) -> None:
-    """Print on stderr what the model saw instead of one picture, and which layers did not run.
+    """Print on stderr what the model saw if it was not one picture, and which layers did not run.
 
     ``chosen`` are the labels of all chosen layers.
     """
@@ -332,7 +332,7 @@ def print_uncalled(uncalled: Sequence[Uncalled], chosen: Collection[str], *, qui
 
 
 def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
-    """Print on stderr what was written and where, and which rules failed."""
+    """Print on stderr which files were written where, and which rules failed."""
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     print_notes(result, chosen, quiet=quiet)
     complex_calls = [row.call_id for row in result.rows if row.dtype.startswith("complex")]

@@ -55,7 +55,7 @@ _SIDES = {
 
 
 def make_schema(name: str = "") -> dict[str, Any]:
-    """Return the JSON Schema of a document, or of any document if none is named."""
+    """Return the JSON Schema of the named document, or of all documents if no name is given."""
     if not name:
         return {
             "$schema": _DIALECT,
@@ -77,7 +77,7 @@ def make_schema(name: str = "") -> dict[str, Any]:
 
 
 def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
-    """Return the schemas of documents by their names, and those of the parts that they hold."""
+    """Return the schemas of documents by name, and the schemas of their parts."""
     parts = describe_types([Document, *kinds.values()])
     found = {name: _narrow(name, parts[kind.__name__], parts) for name, kind in kinds.items()}
     text = json.dumps([found, parts])
@@ -85,7 +85,7 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of what one command prints, which other commands may print too."""
+    """Return a schema narrowed to one command, since other commands print the same type."""
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

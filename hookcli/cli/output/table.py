@@ -1,4 +1,4 @@
-"""Rows printed on stdout, in the format that was asked for."""
+"""Print rows on stdout in the requested format."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row", bound="DataclassInstance")
 
-_FOLDED = 32  # the width of a column whose text may be wrapped
-_WIDE = 400  # the width of a table that is not printed on a terminal
-_USUAL = 80  # the width of a terminal that does not report one
-_HEIGHT = 25  # given so that Rich does not read COLUMNS, which may be no number, by itself
-_MOST_NAMED = 4  # rows that have the same text below a table
-_NARROW = 20  # the least width of a table
+_FOLDED = 32  # width of a column with wrapped text
+_WIDE = 400  # width of a table that is not on a terminal
+_USUAL = 80  # width of a terminal that does not report its width
+_HEIGHT = 25  # keeps Rich from reading COLUMNS, which may not be a number
+_MOST_NAMED = 4  # rows to name for one text below a table
+_NARROW = 20  # least width of a table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,10 @@ class Look(Generic[Row]):
         columns: what each column of the table shows of a row, by its heading.
         words: the columns that hold text; the others hold numbers, which are aligned to the right.
         fold: the columns whose text may be wrapped.
-        drop: the columns that a narrow terminal leaves out, beginning with the first.
-        foot: those of them whose texts stand below the table then, each with the rows that have it.
-        brief: shortens a text there, so that more rows have the same.
+        drop: the columns that hookcli leaves out on a narrow terminal, the first one first.
+        foot: the columns among them whose texts are then printed below the table, each with its
+            rows.
+        brief: shortens such a text, so that more rows share it.
     """
 
     kind: type[Row]
@@ -67,7 +68,7 @@ def print_listing(
 ) -> None:
     """Write rows to stdout as ``table``, ``json`` (the document), ``jsonl``, ``csv`` or ``md``.
 
-    The lines of the caption stand below the table, and below its Markdown form.
+    The caption is printed below the table and below its Markdown form.
     """
     if output_format == "jsonl":
         print_lines(rows)
@@ -94,7 +95,7 @@ def print_error_document(code: int, message: str, hint: str, output_format: str)
 
 
 def print_lines(rows: Iterable[DataclassInstance]) -> None:
-    """Write each row to stdout as one whole line of JSON, as soon as there is one."""
+    """Write each row to stdout as one whole line of JSON, as soon as it exists."""
     for row in rows:
         console.print_data(json_text.render_line(row))
 
@@ -104,13 +105,13 @@ def print_files(
     output_format: str,
     document: Callable[[tuple[FileRow, ...]], Document],
 ) -> None:
-    """Print each file as soon as it is written, or all of them as JSON: ``document`` of them."""
+    """Print each file as soon as it is written, or all of them as JSON, made by ``document``."""
     if output_format == "json":
         console.print_data(json_text.render_json(document(tuple(rows))))
     elif output_format == "jsonl":
         print_lines(rows)
     else:
-        for row in rows:  # a program gets the name as it is
+        for row in rows:  # a program gets the unescaped name
             name = escape.for_terminal(row.file) if sys.stdout.isatty() else row.file
             console.print_data(f"{name}\n")
 
@@ -142,7 +143,7 @@ def _text_width() -> int:
 
 
 def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
-    """Print a table that fits the terminal, and what was left out of it."""
+    """Print a table that fits the terminal, and below it the columns that were left out."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -169,7 +170,7 @@ def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
 
 
 def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> Iterator[str]:
-    """Yield the texts of a column that was left out, each with the rows that have it."""
+    """Yield the texts of a column that was left out, each with its rows."""
     named: dict[str, list[str]] = {}
     for texts, name in zip(cells[column], cells[look.fold[0]], strict=True):
         for text in filter(None, texts.split("; ")):
@@ -181,7 +182,7 @@ def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> I
 
 
 def _fitting_columns(look: Look[Row], cells: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the columns for which there is room; one that wraps needs no more than ``_FOLDED``."""
+    """Return the columns that fit; a column that wraps needs at most ``_FOLDED``."""
     widths = {}
     for name, texts in cells.items():
         longest = max(map(len, [name, *texts]))

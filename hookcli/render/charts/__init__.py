@@ -1,1 +1,1 @@
-"""Figures over depth and distances as charts, in PNG and SVG."""
+"""Charts of figures over depth and of distances, as PNG and SVG."""

@@ -1,4 +1,4 @@
-"""Numbers and texts of logarithmic axes, and names of calls; nothing is drawn here."""
+"""Ticks and labels of logarithmic axes, and short names of calls. Nothing here draws."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def find_decades(values: Iterable[float]) -> tuple[int, int]:
-    """Return exponents of ten strictly below and above all values, which are positive.
+    """Return the exponents of the powers of ten strictly below and above all values.
 
-    Without values they are -1 and 1.
+    All values must be positive. Without values, the exponents are -1 and 1.
     """
     logs = [math.log10(value) for value in values]
     if not logs:
@@ -25,16 +25,16 @@ def find_decades(values: Iterable[float]) -> tuple[int, int]:
 
 
 def list_ticks(low: int, high: int) -> list[int]:
-    """Return the exponents to label, from ``low`` on and at most eight."""
+    """Return at most eight exponents to label, the first of them ``low``."""
     return list(range(low, high + 1, -(-(high - low) // 7)))
 
 
 def short_name(call_id: str, longest: int) -> str:
-    """Return a call id for an axis: without ``grad_output:``, and of a long one only the end."""
+    """Shorten a call id for an axis: drop ``grad_output:``, and keep only the end of a long id."""
     shown = for_page(call_id).removeprefix("grad_output:")
     return shown if len(shown) <= longest else f"…{shown[1 - longest :]}"
 
 
 def power_of_ten(exponent: int) -> str:
-    """Return ``10⁻³``."""
+    """Return a power of ten as text: ``10⁻³``."""
     return "10" + str(exponent).translate(_SUPERSCRIPTS)

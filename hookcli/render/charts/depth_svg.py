@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
     from hookcli.records.rows import LayerRow
 
-_FEW = 3  # fewer layers than this make no band
-_BAND, _BARS, _GAP, _LINE = 180, 60, 26, 18  # heights in pixels: of plots, and below them
+_FEW = 3  # fewer layers than this get no plot of means
+_BAND, _BARS, _GAP, _LINE = 180, 60, 26, 18  # pixels: heights of plots and of the space below
 
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
-    """The figures of one output with a finite value, and the parameters of its module."""
+    """The figures of an output with at least one finite value, and its module's parameter count."""
 
     call_id: str
     mean: float
     std: float
-    zeros: float  # their share, 0 to 1
+    zeros: float  # the share of zeros, 0 to 1
     params: int
 
 
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
-    """Return the figures of all outputs that have any, in the order of the rows."""
+    """Return the figures of every output that has any, in the order of the rows."""
     return [
         DepthPoint(
             row.call_id, row.mean, row.std, zeros=row.zero_fraction or 0.0, params=row.params
@@ -41,10 +41,10 @@ def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
 
 
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
-    """Draw mean with spread, zero fraction and parameters of every layer, in the order of calls.
+    """Draw each layer's mean and standard deviation, zero fraction and parameters, in call order.
 
-    Where all layers have a zero, a sentence replaces the plot. Without outputs that have figures,
-    the text is empty.
+    If a figure is zero for every layer, a sentence replaces its plot. If no output has figures, the
+    text is empty.
     """
     points = list_depth_points(rows)
     if not points:
@@ -93,7 +93,7 @@ def draw_histogram(counts: Sequence[int]) -> str:
 
 
 def _band(points: Sequence[DepthPoint], places: Sequence[float]) -> str:
-    """Draw mean and spread on a scale that is linear near zero and logarithmic far from it."""
+    """Draw mean and standard deviation, linear near zero and logarithmic far from it."""
     spreads = sorted(point.std for point in points)
     unit = spreads[len(spreads) // 2] or 1.0
     lows = [math.asinh((point.mean - point.std) / unit) for point in points]
@@ -137,7 +137,7 @@ def _bars(
     label: str,
     caption: str,
 ) -> str:
-    """Draw one bar per layer on a scale from zero to ``scale``, which has the label."""
+    """Draw one bar per layer from zero to ``scale``, and write ``label`` at ``scale``."""
     bars = "".join(
         svg.bar(x, top + _BARS * (1 - value / scale), step, _BARS * value / scale)
         for x, value in zip(places, values, strict=True)

@@ -1,4 +1,4 @@
-"""Colours of the pictures that matplotlib draws, and their files."""
+"""Colours and file formats of the pictures that matplotlib draws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 INK, DIM, LINE = "#1a1b22", "#5c5f6e", "#8c2f63"
 FONT = ("DejaVu Sans", "sans-serif")
-# The same figure makes the same file: without dates and versions, and with ids that do not change.
+# Without dates and versions and with fixed ids, the same figure always makes the same file.
 _METADATA: dict[PictureFormat, dict[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -21,13 +21,13 @@ _METADATA: dict[PictureFormat, dict[str, None]] = {
 }
 # Editors read the attribute, and browsers the style.
 _TEXT, _SPACED_TEXT = b'<text style="', b'<text xml:space="preserve" style="white-space: pre; '
-_one_at_a_time = Lock()  # the settings of matplotlib are those of the process
+_one_at_a_time = Lock()  # matplotlib's settings are global to the process
 
 
 def encode(figure: Figure, form: PictureFormat) -> bytes:
     """Return the figure as a file, without the version of matplotlib in it.
 
-    Text stays text, and in SVG every space of it stays a space.
+    Text stays text, and SVG viewers keep every space in it.
     """
     from matplotlib import rc_context
 

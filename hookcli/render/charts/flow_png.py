@@ -25,15 +25,15 @@ _MARKS: dict[Mark, tuple[str, str]] = {
     "none": ("x", INK),
     "zero": ("^", DIM),
 }
-_LABEL = 0.15  # inches per label of the x axis
+_LABEL = 0.15  # inches per label on the x axis
 _LONGEST = 30
 
 
 def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture of gradient norms over depth and, below, their ratio to the weights."""
-    from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
+    """Return a chart of gradient norms over depth and, below it, of their ratio to the weights."""
+    from matplotlib.figure import Figure  # takes 0.5 s: imported only for this chart
 
     layers = list_flow_layers(rows)
     names = [short_name(layer.call_id, _LONGEST) for layer in layers]
@@ -150,7 +150,7 @@ def _mark_decades(axes: Axes, low: int, high: int) -> None:
 
 
 def _label_layers(axes: Axes, names: Sequence[str], width: float) -> None:
-    """Write the name of every layer, or of every n-th if they would overlap."""
+    """Write the name of every layer, or of every n-th layer if the names would overlap."""
     step = max(1, math.ceil(len(names) * _LABEL / (width - 0.95)))
     places = range(0, len(names), step)
     axes.set_xticks(places, names[::step], rotation=90, fontsize=7, parse_math=False)

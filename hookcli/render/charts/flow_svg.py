@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from hookcli.render.charts.gradient_flow import FlowLayer
 
 _TOP, _EDGE, _NORMS, _GAP, _RATIOS = 24, 16, 200, 30, 80
-_MANY = 100  # from this many layers on, dots are smaller
+_MANY = 100  # with this many layers or more, dots are smaller
 _BOTTOM = _TOP + 2 * _EDGE + _NORMS  # the lower edge of the upper plot
 _BASE = _BOTTOM + _GAP + _RATIOS  # the lower edge of the lower plot
 _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M-4,4H4L0,-4Z"}
 
 
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
-    """Draw the norms of gradients over depth and, below, their ratio to the weights.
+    """Draw gradient norms over depth and, below them, their ratio to the weights.
 
-    Without rows, the text is empty. ``anchors`` are those of calls on the page, by call id; other
-    calls are not links.
+    Without rows, the text is empty. ``anchors`` maps call ids to anchors on the page; calls without
+    an anchor are not links.
     """
     layers = list_flow_layers(rows)
     if not layers:
@@ -41,7 +41,7 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
-    """Draw a line for outputs, broken where there is no norm, dots for parameters, and marks."""
+    """Draw outputs as a line with gaps where norms are missing, parameters as dots, and marks."""
     norms = [layer.norm for layer in layers]
     low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
 
@@ -69,7 +69,7 @@ def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
 
 
 def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -> str:
-    """Draw the ratios, or say that there are none."""
+    """Draw the ratios, or a sentence if there are none."""
     if not any(layer.ratio for layer in layers):
         text = "no parameter of these layers has a gradient other than zero"
         return svg.caption(_BASE - _RATIOS - 8, text)
@@ -93,7 +93,7 @@ def _mark(mark: str, x: float, y: float) -> str:
 
 
 def _legend(layers: Sequence[FlowLayer]) -> str:
-    """Draw the meaning of each shape; of the marks, only those that are used."""
+    """Draw the meaning of each shape and of each mark that is used."""
     entries = [
         (
             '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>',

@@ -1,4 +1,4 @@
-"""Where gradients shrink, grow or break over depth, as numbers.
+"""Numbers that show where gradients shrink, grow or break over depth.
 
 ``flow_png`` and ``flow_svg`` draw them.
 """
@@ -20,17 +20,17 @@ MARKS: dict[Mark, str] = {"broken": "NaN or Inf", "none": "no gradient", "zero":
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """The gradients of one call and, if it is the first of its module, of the module's parameters.
+    """The gradients of a call and, for a module's first call, of the module's parameters.
 
     Attributes:
-        call_id: the call id; the module path if only parameters are known.
+        call_id: the call id, or the module path if only parameters are known.
         norm: the norm of the output's gradient; None if it is zero, not finite or missing.
-        params: the norms of the parameters' gradients that are finite and not zero.
-        ratio: the largest ratio of the norm of a parameter's gradient to that of the parameter;
-            None without one.
+        params: the norms of those parameter gradients whose norm is finite and not zero.
+        ratio: the largest ratio of a gradient's norm to its parameter's norm; None if there is
+            none.
         mark: ``broken`` if anything is NaN or Inf, ``none`` if there is no gradient, ``zero`` if
             all gradients are zero.
-        note: the counts of NaN and Inf, or why there is no gradient; empty for neither.
+        note: the counts of NaN and Inf, or why there is no gradient; otherwise empty.
     """
 
     call_id: str
@@ -42,7 +42,7 @@ class FlowLayer:
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
-    """Return the gradients of each call, in the order of calls, leaving out those of inputs."""
+    """Return the gradients of each call, in call order, without gradients of inputs."""
     rows = sorted((row for row in rows if row.side != "grad_input"), key=lambda row: row.order)
     first: dict[str, str] = {}
     for row in rows:
@@ -82,7 +82,7 @@ def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:
 
 
 def _shown(value: float | None, row: LayerRow) -> float | None:
-    """Return the value if a logarithmic axis has a place for it, or None."""
+    """Return the value if a logarithmic axis can show it, else None."""
     if value is None or row.nan_count or row.inf_count or not math.isfinite(value):
         return None
     return value if value > 0 else None

@@ -28,11 +28,11 @@ _BAND = "#f0c9a8"
 def draw_overview(
     document: ReportDocument, read: Callable[[str], bytes], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture of image, predictions, channels of three layers, and figures over depth.
+    """Return a picture: image, predictions, channels of three layers, and charts over depth.
 
     ``read`` returns the content of a picture of the run.
     """
-    from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
+    from matplotlib.figure import Figure  # takes 0.5 s: imported only for this picture
 
     figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")
     spaces = figure.add_gridspec(
@@ -119,7 +119,7 @@ def _choose_evenly(grids: Sequence[Grid], count: int) -> list[Grid]:
 
 
 def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
-    """Return the first tiles of a grid, each with its channel."""
+    """Cut the first tiles out of a grid, and return each with its channel."""
     places = grid.places
     tiles: list[tuple[int, Image.Image]] = []
     if places is None:
@@ -133,6 +133,6 @@ def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]
 
 
 def _plain(text: str) -> str:
-    """Return text as one short line that matplotlib does not take for a formula."""
+    """Return text as one short line that matplotlib does not parse as a formula."""
     line = text if len(text) <= 60 else f"{text[:28]}…{text[-28:]}"
     return "".join(c if c.isprintable() else "?" for c in line).replace("$", r"\$")

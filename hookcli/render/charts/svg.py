@@ -1,6 +1,6 @@
-"""Parts that drawings over depth share, as SVG text: axes, bars, legends, names, and tooltips.
+"""Shared parts of charts over depth, as SVG text: axes, bars, legends, names and tooltips.
 
-Names and titles are escaped here; other texts are our own.
+The functions escape names and titles; all other texts are hookcli's own.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _MOST_BAR = 40.0
 
 
 def space_out(count: int) -> tuple[list[float], float]:
-    """Return the middle of each of ``count`` columns side by side, and the width of a column."""
+    """Return the x of the middle of each of ``count`` adjacent columns, and their width."""
     step = (RIGHT - LEFT) / count
     return [LEFT + step * (index + 0.5) for index in range(count)], step
 
 
 def drawing(label: str, kind: str, height: int, parts: Iterable[str]) -> str:
-    """Return a whole drawing; ``label`` describes it to people who do not see it."""
+    """Return a whole drawing; screen readers read ``label``."""
     begin = (
         f'<svg viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="{label}" class="{kind}">'
     )
@@ -35,7 +35,7 @@ def drawing(label: str, kind: str, height: int, parts: Iterable[str]) -> str:
 
 
 def rule(y: str) -> str:
-    """Return a line across the plot; ``y`` is written as it is."""
+    """Return a line across the plot; ``y`` is the text of the coordinate."""
     return f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y}" y2="{y}" class="zero"/>'
 
 
@@ -45,7 +45,7 @@ def tick(y: str, text: str) -> str:
 
 
 def decades(low: int, high: int, at: Callable[[int], float]) -> str:
-    """Return labelled lines at powers of ten; ``at`` returns the y of an exponent."""
+    """Return labelled lines at powers of ten; ``at`` maps an exponent to its y."""
     return "".join(
         rule(f"{at(exponent):.1f}") + tick(f"{at(exponent) + 4:.1f}", power_of_ten(exponent))
         for exponent in list_ticks(low, high)
@@ -58,7 +58,7 @@ def caption(y: int, text: str) -> str:
 
 
 def bar(x: float, y: float, step: float, height: float) -> str:
-    """Return a bar in a column ``step`` wide, its middle at ``x`` and its upper edge at ``y``."""
+    """Return a bar centred on ``x`` in a column of width ``step``; ``y`` is its upper edge."""
     width = min(step * 0.7, _MOST_BAR)
     return (
         f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
@@ -67,7 +67,7 @@ def bar(x: float, y: float, step: float, height: float) -> str:
 
 
 def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
-    """Return the heading followed, from ``start`` on, by each shape with its meaning."""
+    """Return the heading and then, from x = ``start``, each shape with its meaning."""
     parts, x = [heading], LEFT + start
     for shape, text in entries:
         parts.append(
@@ -80,9 +80,9 @@ def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
 def drawing_of_calls(
     label: str, kind: str, parts: list[str], base: int, calls: Sequence[tuple[str, str, str | None]]
 ) -> str:
-    """Return a whole drawing that has a column for each call, and its name below ``base``.
+    """Return a whole drawing with one column per call, and the call's name below ``base``.
 
-    Each call has its id, its tooltip, and the anchor that its column links to, if any.
+    ``calls`` gives each call's id, its tooltip, and the anchor that its column links to, if any.
     """
     places, step = space_out(len(calls))
     names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
@@ -93,7 +93,7 @@ def drawing_of_calls(
 
 
 def _names_below(names: Sequence[str], places: Sequence[float], base: int) -> str:
-    """Return the name of every column, or of every n-th if they would overlap."""
+    """Return the name of every column, or of every n-th column if the names would overlap."""
     step = -(-len(names) * _NAME // (RIGHT - LEFT))
     return "".join(
         f'<text transform="translate({x + 4:.1f} {base + 8}) rotate(-90)" class="tick">'
@@ -103,7 +103,7 @@ def _names_below(names: Sequence[str], places: Sequence[float], base: int) -> st
 
 
 def column(x: float, step: float, height: int, title: str, anchor: str | None) -> str:
-    """Return a column that shows a title as tooltip and, with an anchor, is a link."""
+    """Return a column with a tooltip; with an anchor, the column is a link."""
     hit = (
         f'<rect x="{x - step / 2:.1f}" y="0" width="{step:.1f}" height="{height}" class="hit"/>'
         f"<title>{escape(title)}</title>"

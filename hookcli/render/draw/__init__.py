@@ -1,1 +1,1 @@
-"""Feature maps, heat maps and compared maps as pictures."""
+"""Pictures of feature maps, heat maps and compared maps."""

@@ -1,4 +1,4 @@
-"""Draw what one query of an attention sees: the map of every head over the picture."""
+"""Draw what one attention query looks at: every head's map over the picture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _GAP, _CAPTION, _BAR = 10, 16, 8  # pixels
-_LARGER = 168 / 64  # a map lies over a picture, and is this much larger than the tile of a channel
+_LARGER = 168 / 64  # how much larger a map over a picture is than a channel's tile
 _DIM = 0.55  # brightness of the picture below a map
 _SEEN_NOTE, _BAR_NOTE = "as the network saw it", "0 to its largest value"
 _MARK, _MARK_EDGE = (0, 229, 255), (10, 10, 14)
@@ -41,14 +41,14 @@ def draw_heads(
     mark: tuple[float, float, float, float] | None = None,
     tile: int = 64,
 ) -> Canvas:
-    """Draw what the network saw, and beside it every map over the same in grey.
+    """Draw the image as the network saw it, and beside it every map over a grey copy.
 
-    The lightest colour of each map is its own largest value, which stands below it. A value fills
-    the part of the picture that it stands for.
+    The lightest colour of a map is its own largest value, which is printed below it. A value fills
+    the part of the picture that its token covers.
 
-    ``maps`` are (heads, h, w), not negative, each with a label. ``mark`` is the place of the query,
-    which is framed: left, top, width and height as shares of the picture; None for a query that
-    stands for no part of it. The size of a map is proportional to ``tile``.
+    ``maps`` are (heads, h, w), not negative, and each head has a label. ``mark`` is the frame
+    around the query: left, top, width and height as shares of the picture, or None for a query that
+    covers no part of it. The size of a map is proportional to ``tile``.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     factor = _LARGER * tile / max(picture.size)
@@ -82,10 +82,10 @@ def draw_heads(
 
 
 def draw_maps(levels: NDArray[np.uint8]) -> bytes:
-    """Return a PNG file of levels from 0 to 255, each a colour to be laid over a grey picture.
+    """Return levels from 0 to 255 as a PNG file, whose colours are to be laid over a grey picture.
 
-    The index of a pixel in the palette is its level. Over a picture in grey whose brightness is
-    0.55, the colours are those of ``draw_heads``.
+    A pixel's palette index is its level. Over a grey picture with brightness 0.55, the colours
+    match ``draw_heads``.
     """
     colours, cover = choose_colours(np.linspace(0, 1, 256, dtype=np.float32))
     image = Image.fromarray(levels)
@@ -95,7 +95,7 @@ def draw_maps(levels: NDArray[np.uint8]) -> bytes:
 
 
 def _columns(count: int) -> int:
-    """Return how many maps stand in a row: rows of the same length, about 3 wide to 2 high."""
+    """Return the number of maps per row that makes full rows and a picture of about 3 to 2."""
     wanted = math.sqrt(1.5 * count)
     even = [n for n in range(1, count + 1) if count % n == 0 and wanted / 1.6 < n < wanted * 1.8]
     return min(even, key=lambda n: abs(n - wanted)) if even else math.ceil(wanted)
@@ -109,7 +109,7 @@ def _scale_note(values: NDArray[np.float32]) -> str:
 
 
 def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Return a map as shares of its largest value, (H, W): each value a rectangle of its own."""
+    """Return a map as shares of its largest value, (H, W); each value fills a rectangle."""
     if not np.isfinite(values).all():
         values = np.zeros_like(values)
     drawn = values / (values.max(initial=0) or 1)

@@ -1,7 +1,8 @@
-"""Pictures as arrays of palette indices with text on them: their colours, and PNG encoding.
+"""Pictures as arrays of palette indices with text on them, their colours, and PNG encoding.
 
-The palette holds the colour map and the theme, so drawing in a different one costs nothing: 240
-levels, one colour for values that are not finite, and a ramp from the background to the text.
+The palette holds 240 levels of the colour map, one colour for values that are not finite, and a
+ramp from the background to the text colour. So the same picture needs only another palette for
+another colour map or theme.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _EMBER = (
     (255, 250, 214),
 )
 TIDE = "tide"
-_TIDE = (  # both sides equally light, also for people who do not tell red from green
+_TIDE = (  # both sides are equally light, also to people who cannot tell red from green
     (138, 192, 255),
     (58, 134, 232),
     (28, 74, 140),
@@ -54,7 +55,7 @@ _TIDE = (  # both sides equally light, also for people who do not tell red from 
     (214, 112, 20),
     (255, 172, 88),
 )
-_TIDE_AT = (-1, -0.5, -0.15, 0, 0.15, 0.5, 1)  # steep at zero: most values of a gradient are small
+_TIDE_AT = (-1, -0.5, -0.15, 0, 0.15, 0.5, 1)  # steep at zero: most gradient values are small
 _NOT_FINITE_IN_TIDE = (255, 255, 255)  # cyan looks too much like the blue of tide
 MARGIN = 10
 _TITLE_SIZE, NOTE_SIZE, LABEL_SIZE = 14, 12, 10
@@ -69,19 +70,19 @@ class Text:
     """One line of text in a picture; all lengths are in pixels."""
 
     words: str
-    x: int  # of its left edge
-    y: int  # of its upper edge
-    size: int  # of the font
-    width: int  # at which it is cut
+    x: int  # left edge
+    y: int  # upper edge
+    size: int  # font size
+    width: int  # longer text is cut
 
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """A picture whose text can still be written as text: into an SVG or a PDF file."""
+    """A picture that keeps text and pixels apart, so that SVG and PDF files have real text."""
 
-    pixels: Pixels  # the picture without text
+    pixels: Pixels  # the pixels, without text
     texts: list[Text] = field(default_factory=list)
-    # pictures in full colour that lie on it, each with its upper left corner
+    # full-colour pictures on top, each with its upper left corner
     photos: list[tuple[Image.Image, tuple[int, int]]] = field(default_factory=list)
 
     @property
@@ -90,13 +91,13 @@ class Canvas:
         return self.pixels.shape[1], self.pixels.shape[0]
 
     def add(self, block: Canvas, x: int, y: int) -> None:
-        """Put a smaller picture, which has no photos, on this one."""
+        """Put a smaller picture, which must have no photos, on this one."""
         height, width = block.pixels.shape
         self.pixels[y : y + height, x : x + width] = block.pixels
         self.texts.extend(replace(text, x=text.x + x, y=text.y + y) for text in block.texts)
 
     def to_image(self, palette: list[int], *, has_text: bool = True) -> Image.Image:
-        """Return the picture: of mode P, or RGB if there are photos on it."""
+        """Return the picture in mode P, or in RGB if it has photos."""
         pixels = self.pixels.copy()
         for text in self.texts if has_text else ():
             _blend(pixels, text)
@@ -111,7 +112,7 @@ class Canvas:
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
     """Return 256 RGB triples for a colour map: ``ember``, ``tide``, or one of matplotlib.
 
-    They are those of the levels, the one of what is not finite, and a ramp for text.
+    The palette has the levels, the colour of values that are not finite, and a ramp for text.
 
     Raises:
         RequestError: matplotlib has no such map.
@@ -121,7 +122,7 @@ def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
 
 
 def load_map_palette(colormap: str) -> list[int]:
-    """Return 256 RGB triples as ``load_palette`` does, for pictures without text: ``ChannelMaps``.
+    """Return 256 RGB triples like ``load_palette``, for pictures without text (``ChannelMaps``).
 
     Raises:
         RequestError: matplotlib has no such map.
@@ -130,7 +131,7 @@ def load_map_palette(colormap: str) -> list[int]:
 
 
 def list_stops(colormap: str) -> tuple[str, ...]:
-    """Return colours from the lowest level to the highest, evenly spaced, as CSS writes them.
+    """Return evenly spaced colours from the lowest level to the highest, in CSS notation.
 
     Raises:
         RequestError: matplotlib has no such map.
@@ -141,21 +142,21 @@ def list_stops(colormap: str) -> tuple[str, ...]:
 
 
 def colormap_of(style: GridStyle) -> str:
-    """Return the colour map to draw with: the chosen one, else ``tide`` or ``ember``."""
+    """Return the colour map to draw with: the one that was chosen, else ``tide`` or ``ember``."""
     return style.colormap or (TIDE if style.signed else EMBER)
 
 
 def to_image(pixels: Pixels, palette: list[int]) -> Image.Image:
-    """Return palette indices as an image with a palette."""
+    """Make an image of palette indices and their palette."""
     image = Image.fromarray(pixels)
-    image.putpalette(palette)  # makes it an image of mode P
+    image.putpalette(palette)  # changes the mode of the image to P
     return image
 
 
 def to_png(image: Image.Image, *, compress_level: int = 4) -> bytes:
     """Return the picture as a PNG file; a lower level is faster and makes a larger file.
 
-    Level 4 takes two thirds of the time of Pillow's own 6, and grids get 1 % larger.
+    Level 4 takes two thirds of the time of Pillow's default 6, and makes grids 1 % larger.
     """
     stream = io.BytesIO()
     image.save(stream, "PNG", compress_level=compress_level)
@@ -167,7 +168,7 @@ def _to_palette(table: NDArray[np.float64]) -> list[int]:
 
 
 def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
-    """Return (levels + 1, 3) colours; the last is that of values that are not finite."""
+    """Return (levels + 1, 3) colours; the last one is for values that are not finite."""
     middle = levels // 2
     if colormap == EMBER:
         colours = _spread_colours(_EMBER, np.linspace(0, levels - 1, len(_EMBER)), levels)
@@ -183,13 +184,13 @@ def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
 def _spread_colours(
     anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64], levels: int
 ) -> NDArray[np.float64]:
-    """Return (levels, 3) colours, interpolated between anchors that are at the levels ``at``."""
+    """Return (levels, 3) colours, interpolated between ``anchors`` at the positions ``at``."""
     channels = np.array(anchors, dtype=float).T
     return np.stack([np.interp(np.arange(levels), at, channel) for channel in channels], 1)
 
 
 def _matplotlib_colours(name: str, levels: int) -> NDArray[np.float64]:
-    from matplotlib import colormaps  # 0.2 s: imported only when needed
+    from matplotlib import colormaps  # takes 0.2 s: imported only when needed
 
     if name not in colormaps:
         raise RequestError(
@@ -201,7 +202,7 @@ def _matplotlib_colours(name: str, levels: int) -> NDArray[np.float64]:
 
 
 def wrap_heading(heading: Sequence[str], width: int) -> list[str]:
-    """Break lines that are wider than the picture below: the title where it has three spaces."""
+    """Wrap lines that are wider than the picture below; the title breaks at three spaces."""
     width = max(width, _NARROWEST)
     title, *notes = heading
     lines = _wrap(title, _PARTS, _TITLE_SIZE, width)
@@ -221,12 +222,12 @@ def _wrap(line: str, space: str, size: int, width: int) -> list[str]:
 
 
 def heading_height(heading: Sequence[str]) -> int:
-    """Return the y at which the picture begins below its heading, in pixels."""
+    """Return the y of the picture below its heading, in pixels."""
     return MARGIN + _TITLE_ROW * len(heading) + 4
 
 
 def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
-    """Return a picture with the heading and nothing else, wide enough for both."""
+    """Return an empty picture with a heading, wide enough for the heading and ``width``."""
     sizes = [_TITLE_SIZE, *[NOTE_SIZE] * (len(heading) - 1)]
     lines = list(zip(heading, sizes, strict=True))
     inner = max([width, *(measure_text(line, size) for line, size in lines)])
@@ -238,7 +239,7 @@ def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
 
 
 def write_text(canvas: Canvas, text: str, at: tuple[int, int], *, size: int, width: int) -> None:
-    """Write one line with its upper left corner at ``at``, (x, y), cut at ``width`` pixels."""
+    """Write a line of text, cut at ``width`` pixels; ``at`` is its upper left corner, (x, y)."""
     canvas.texts.append(Text(text, *at, size=size, width=width))
 
 
@@ -249,7 +250,7 @@ def measure_text(text: str, size: int) -> int:
 
 
 def text_ascent(size: int) -> int:
-    """Return how far the base line of a line of text is below its upper edge, in pixels."""
+    """Return the distance from the upper edge of a line of text to its baseline, in pixels."""
     return _font(size).getmetrics()[0]
 
 
@@ -266,7 +267,7 @@ def draw_text(text: str, size: int) -> Pixels:
 
 
 def _blend(pixels: Pixels, text: Text) -> None:
-    """Draw a line of text, but not over what is no background."""
+    """Draw a line of text on background pixels only."""
     mask = draw_text(text.words, text.size)[:, : text.width]
     area = pixels[text.y : text.y + mask.shape[0], text.x : text.x + mask.shape[1]]
     mask = mask[: area.shape[0], : area.shape[1]]
@@ -277,11 +278,11 @@ def _blend(pixels: Pixels, text: Text) -> None:
 def _font(size: int) -> ImageFont.FreeTypeFont:
     """Return DejaVu Sans, which comes with matplotlib.
 
-    At 10 pixels, words run together in the font that comes with Pillow: its space is 2 pixels
-    wide. It also lacks most letters that are not Latin. Raqm, the other layout engine, is not
-    everywhere and sets letters elsewhere.
+    Pillow's own font has a space of 2 pixels at size 10, so words run together, and it lacks most
+    letters that are not Latin. Raqm, the other layout engine, is not installed everywhere and
+    places letters differently.
     """
-    spec = find_spec("matplotlib")  # to import it takes 0.1 s
+    spec = find_spec("matplotlib")  # importing it takes 0.1 s
     (folder,) = spec.submodule_search_locations  # type: ignore[union-attr, misc]
     file = Path(folder, "mpl-data/fonts/ttf/DejaVuSans.ttf")
     return ImageFont.truetype(file, size, layout_engine=ImageFont.Layout.BASIC)

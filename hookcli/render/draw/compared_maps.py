@@ -1,6 +1,6 @@
-"""Two tensors of one call made small enough to draw: A, B and B - A, where they differ most.
+"""Reduce two tensors of one call to what can be drawn: A, B and B - A, where they differ most.
 
-Computed with numpy, in float64. Nothing here draws, reads or writes files.
+numpy computes them in float64. Nothing here draws, reads files or writes files.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ _COMPLEX_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class ComparedMaps:
-    """The values to draw of one call, for one image.
+    """The values to draw for one call and one image.
 
-    Of complex numbers, A, B and B - A are magnitudes.
+    For complex numbers, A, B and B - A are magnitudes.
 
     Attributes:
-        a: the feature maps of A, (K, h, w), as means over squares if they are large; for bars,
-            (1, 1, n).
-        b: the feature maps or bars of B, like those of A.
-        difference: the feature maps or bars of B - A; of each square and bar, the largest
+        a: the feature maps of A, (K, h, w), large ones as means over squares; for bars, (1, 1, n).
+        b: the feature maps or bars of B, in the same form.
+        difference: the feature maps or bars of B - A; a square or bar has its largest
             difference.
         low: the smallest finite value of A and B, (K,).
         high: the largest finite value of A and B, (K,).
@@ -58,17 +57,17 @@ class ComparedMaps:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the tensors have no spatial form and are drawn as bars."""
+        """Whether the tensors have no spatial axes and are drawn as bars."""
         return not len(self.channels)
 
 
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
-    """Take what is to be drawn from two tensors that differ, of one shape (1, …) and one image.
+    """Choose the values to draw from two different tensors of the same image and shape, (1, …).
 
     Args:
         a: the reference, which holds at least one value.
         b: the other tensor.
-        layout: the meaning of the axes; tensors without spatial form become bars.
+        layout: the meaning of the axes; tensors without spatial axes become bars.
     """
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -102,7 +101,7 @@ def _take_drawn(values: tuple[Values, ...], layout: Layout) -> ComparedMaps:
 
 
 def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> ComparedMaps:
-    """Take the channels of (C, h, w) maps that differ, those that differ most first."""
+    """Return the channels of (C, h, w) maps that differ, the largest difference first."""
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
     shown = f"; the {TOP} that differ most" if differing > TOP else ""
@@ -134,12 +133,12 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Take one bar per channel or, without an axis of channels, per run of values in order.
+    """Return one bar per channel or, without a channel axis, per stretch of consecutive values.
 
     Args:
         values: A, B and B - A.
-        axis: the axis of the channels; None if it is not known.
-        tokens: says that only these tokens differ; empty if the values are a whole tensor.
+        axis: the channel axis; None if it is not known.
+        tokens: a note that only these tokens differ; empty if the values are a whole tensor.
     """
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -189,7 +188,7 @@ def _worst(difference: Values, axis: int) -> int:
 
 
 def _as_maps(values: Values, layout: Layout) -> Values:
-    """Return a tensor (1, …) without an axis of frames as maps, (C, h, w)."""
+    """Return a tensor (1, …), which has no frame axis, as maps, (C, h, w)."""
     image: Values = values[0, layout.image_tokens]
     if layout.name.endswith("C"):
         image = np.moveaxis(image, -1, 0)
@@ -197,14 +196,14 @@ def _as_maps(values: Values, layout: Layout) -> Values:
 
 
 def _other_tokens(values: Values, layout: Layout) -> Values:
-    """Return the tokens (1, n, C) that have no place on the image; empty for other tensors."""
+    """Return the tokens (1, n, C) that cover no part of the image; empty for other tensors."""
     if layout.name != "NLC":
         return values[:, :0]
     return np.delete(values, layout.image_tokens, 1)
 
 
 def _tokens_differ(others: Values, which: str = "") -> str:
-    """Say that tokens (1, n, C) differ, which have no place on the image."""
+    """Return a note that tokens (1, n, C), which cover no part of the image, differ."""
     count = others.shape[1]
     if count == 1:
         return f"the class token{which} differs"
@@ -220,7 +219,7 @@ def _scores(rows: Values) -> Values:
 
 
 def _finite_range(rows: Values) -> tuple[Values, Values]:
-    """Return the smallest and largest finite value of each row, never -0; 0 if there are none."""
+    """Return each row's smallest and largest finite value: 0 if it has none, and never -0."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -234,7 +233,7 @@ def _largest(rows: Values) -> Values:
 
 
 def _shrink(maps: Values, factor: int) -> Values:
-    """Return the means over squares of ``factor`` by ``factor`` values."""
+    """Return the mean of each square of ``factor`` by ``factor`` values."""
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     sums = np.add.reduceat(np.add.reduceat(maps, rows, 1), columns, 2)
     heights, widths = (np.minimum(factor, n - np.arange(0, n, factor)) for n in maps.shape[1:])
@@ -243,20 +242,20 @@ def _shrink(maps: Values, factor: int) -> Values:
 
 
 def _shrink_to_largest(maps: Values, factor: int) -> Values:
-    """Return, for each square, the value with the largest magnitude, with its sign."""
+    """Return the signed value with the largest magnitude in each square."""
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     return _extremes(_extremes(maps, rows, 1), columns, 2)
 
 
 def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
-    """Return, for each stretch, the value with the largest magnitude; NaN if there is one."""
+    """Return the value with the largest magnitude in each stretch, or NaN if it holds one."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)
 
 
 def _means(values: Values, starts: NDArray[np.int64]) -> Values:
-    """Return the means of stretches of (1, 1, m), as (1, 1, n)."""
+    """Return the means of stretches of (1, 1, m) values, as (1, 1, n)."""
     lengths = np.diff([*starts, values.shape[2]])
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(values, starts, 2) / lengths

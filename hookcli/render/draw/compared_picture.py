@@ -1,7 +1,7 @@
 """Draw two activations and their difference as a labelled PNG.
 
-A and B are on one scale, B - A is around zero. The two colour maps share one palette, with half of
-the levels each, so that the files stay small.
+A and B share one scale; the scale of B - A is centred on zero. The two colour maps share one
+palette, each with half of the levels, to keep the files small.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
     Values = NDArray[np.float64]
 
-_HALF = 60  # levels of tide on either side of zero
-# Levels of ember; of the LEVELS + 1 in all, two are kept for values that are not finite.
+_HALF = 60  # levels of ``tide`` on either side of zero
+# Levels of ``ember``. Two of all LEVELS + 1 are reserved for values that are not finite.
 _EMBERS = LEVELS - 1 - (2 * _HALF + 1)
 _ZERO = _EMBERS + _HALF
 _NOT_FINITE, _NOT_FINITE_DIFFERENCE = LEVELS - 1, LEVELS
 _HEADS = ("A", "B", "B - A")
-_COLUMNS = 2  # fits a page without being made smaller, which would make the labels too small
+_COLUMNS = 2  # a page shows two at full size; scaled down, the labels would be too small
 _GAP, _BETWEEN, _LABEL = 3, 20, 16
 _BAND, _LOWEST = 96, 24
 _MAPS_NOTES = (
@@ -60,25 +60,25 @@ _BARS_NOTES = (
     "A and B from zero on one scale",
     "B - A from its own zero, orange above it and blue below",
 )
-_DARKEST, _LIGHTEST = 44, 82  # the levels of ember for bars, which are seen in both themes
+_DARKEST, _LIGHTEST = 44, 82  # levels of ``ember`` that are visible in both themes, for bars
 
 
 def draw_compared_maps(
     compared: ComparedMaps, heading: Sequence[str], *, signed: bool = False, theme: Theme = "dark"
 ) -> tuple[bytes, tuple[int, int]]:
-    """Return a PNG file, and its width and height; the same input makes the same bytes.
+    """Return a PNG file, its width and its height; the same input makes the same bytes.
 
-    Lines on the colours are added to the heading. ``signed`` are gradients: A and B have colours
-    around zero, like their difference.
+    Lines that explain the colours are added to the heading. If the values are ``signed``
+    (gradients), the colours of A and B are centred on zero, as those of B - A always are.
     """
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
     return to_png(canvas.to_image(list(_palette(theme)))), canvas.size
 
 
 def list_labels(compared: ComparedMaps) -> list[str]:
-    """Return the label of each channel: number, range of A and B, and how far they are apart.
+    """Return the label of each channel: its number, the range of A and B, and their difference.
 
-    For bars, return the labels of A, of B and of B - A.
+    For bars, return three labels: for A, for B and for B - A.
     """
     if compared.is_flat:
         return _list_bar_labels(compared)
@@ -94,17 +94,18 @@ def _list_bar_labels(compared: ComparedMaps) -> list[str]:
     largest = float(compared.largest[0])
     difference = difference_text(largest, int(compared.broken[0]))
     both = f"{low:.3g} to {high:.3g}"
-    ranges = (both, both, f"{0 - largest:.3g} to {largest:.3g},  {difference}")  # 0 - 0 is not -0
+    of_difference = f"{0 - largest:.3g} to {largest:.3g},  {difference}"  # 0 must not become -0
+    ranges = (both, both, of_difference)
     return [f"{head}   {each}" for head, each in zip(_HEADS, ranges, strict=True)]
 
 
 def _bar_range(compared: ComparedMaps) -> tuple[float, float]:
-    """Return the lowest and highest value of the bars of A and B; zero is between them."""
+    """Return the range of the bars of A and B, which always includes zero."""
     return min(0.0, float(compared.low[0])), max(0.0, float(compared.high[0]))
 
 
 def difference_text(largest: float, broken: int) -> str:
-    """Return how far two channels are apart, in words."""
+    """Describe the difference between two channels in words."""
     places = f"not finite in {broken:,} place{'' if broken == 1 else 's'}"
     if broken:
         return f"{places}, else up to {largest:.3g} apart" if largest else places
@@ -115,7 +116,7 @@ def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     """Draw three maps per channel, and two channels per row."""
     labels = list_labels(compared)
     factor = max(1, TILE // max(compared.a.shape[1:]))
-    high = max(1, _LOWEST // (factor * compared.a.shape[1]))  # maps of sequences have one row
+    high = max(1, _LOWEST // (factor * compared.a.shape[1]))  # maps of sequences are one value high
     height, width = factor * high * compared.a.shape[1], factor * compared.a.shape[2]
     three = 3 * (width + _GAP) - _GAP
     widest = max(three, *(measure_text(label, NOTE_SIZE) for label in labels))
@@ -139,7 +140,7 @@ def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
 
 
 def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Canvas:
-    """Draw the bars of A, B and B - A below one another."""
+    """Draw the bars of A, of B and of B - A, one below the other."""
     both, largest = _bar_range(compared), float(compared.largest[0])
     thick = max(1, min(24, 1024 // max(1, compared.a.shape[2])))
     heading = [*heading, *_BARS_NOTES]
@@ -158,7 +159,7 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
 
 
 def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
-    """Return levels of A and B, on one scale per channel, and of B - A, around zero."""
+    """Return levels: A and B on one scale per channel, B - A on a scale centred on zero."""
     low, high, largest = (
         each[:, None, None] for each in (compared.low, compared.high, compared.largest)
     )
@@ -173,12 +174,12 @@ def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels,
 
 
 def _scale_range(values: Values, low: Values, high: Values) -> Pixels:
-    half = np.where(high > low, high / 2 - low / 2, 1)  # halves cannot overflow
+    half = np.where(high > low, high / 2 - low / 2, 1)  # the difference of halves cannot overflow
     return _round_levels((values / 2 - low / 2) / half * (_EMBERS - 1), _NOT_FINITE)
 
 
 def _from_zero(values: Values, largest: Values) -> Pixels:
-    """Return levels of bars: bars of equal length have the same colour."""
+    """Return the levels of bars; bars of equal length have the same colour."""
     share = np.abs(values) / np.where(largest > 0, largest, 1)
     return _round_levels(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
 
@@ -196,7 +197,7 @@ def _round_levels(levels: Values, mark: int) -> Pixels:
 def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
     """Return bars from a zero line, (height, n).
 
-    A value that is not finite is a bar of full height in a colour of its own.
+    A value that is not finite becomes a bar of full height in a separate colour.
     """
     finite, span = np.isfinite(values), (high - low) or 1.0
     tips = (np.where(finite, values, high) - low) / span * (_BAND - 1)
@@ -211,7 +212,7 @@ def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
 
 @functools.cache
 def _palette(theme: Theme) -> tuple[int, ...]:
-    """Return the palette: ember, tide, the two marks of NaN and Inf, and the ramp of text."""
+    """Return the palette: ember, tide, two colours for values that are not finite, and text."""
     ember, tide = (np.array(load_palette(name, theme)).reshape(-1, 3) for name in (EMBER, TIDE))
     steps = np.linspace(0, LEVELS - 1, _EMBERS).round().astype(int)
     around = np.linspace(1, LEVELS - 1, 2 * _HALF + 1).round().astype(int)

@@ -1,4 +1,4 @@
-"""Draw tiles and bars as labelled pictures, each an array of palette indices.
+"""Draw tiles and bars as labelled pictures, which are arrays of palette indices.
 
 Nothing here writes files.
 """
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 _GAP = 4
 _BAR_HEIGHT, _BARS_A_ROW = 72, 256
-_SHEET_HEIGHT = 1600  # height in pixels from which a sheet gets a second column
+_SHEET_HEIGHT = 1600  # pixels; a taller sheet gets a second column
 _STRIP = 512
 
 
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, Places]:
-    """Draw tiles (K, h, w) in rows below the heading, each under its label; return their places."""
+    """Draw labelled tiles (K, h, w) in rows below the heading; also return their places."""
     cells = enlarge(tiles, tile_size)
     count, height, width = cells.shape
     widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
@@ -58,7 +58,7 @@ def draw_grid(
 
 
 def draw_maps(levels: Pixels, columns: int) -> Pixels:
-    """Draw levels (K, h, w) in rows of ``columns``, without gaps; empty places are of level 0."""
+    """Draw levels (K, h, w) in rows of ``columns``, without gaps; empty cells have level 0."""
     count, height, width = levels.shape
     rows = -(-count // columns)
     places = np.zeros((rows * columns, height, width), np.uint8)
@@ -70,7 +70,7 @@ def draw_maps(levels: Pixels, columns: int) -> Pixels:
 def draw_bars(
     values: NDArray[np.float32], heading: Sequence[str], *, signed: bool = False
 ) -> Canvas:
-    """Draw values as bars from a zero line on one scale, 256 per row.
+    """Draw values as bars that start at a zero line, on one scale, 256 bars per row.
 
     With ``signed``, bars above and below zero differ in colour.
     """
@@ -97,7 +97,7 @@ def draw_sheet(
 ) -> tuple[Canvas, list[Places]]:
     """Draw one row per layer: its name and labelled tiles (K, h, w), in columns if there are many.
 
-    Return the places of the tiles of each row too.
+    Also return the places of the tiles in each row.
     """
     cells = [enlarge(tiles, tile_size) for _, tiles, _ in rows]
     blocks = [
@@ -148,7 +148,7 @@ def _column_height(blocks: Sequence[Canvas]) -> int:
 
 
 def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:
-    """Divide the blocks, in order, into columns of at most ``height`` pixels."""
+    """Split the blocks, in order, into columns of at most ``height`` pixels."""
     columns: list[list[Canvas]] = []
     used = height
     for block in blocks:
@@ -171,7 +171,7 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
     widest = max((measure_text(label, LABEL_SIZE) for label in labels), default=0)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         x = index * (width + _GAP)
-        if widest <= room:  # half a number would be another one
+        if widest <= room:  # a number that is cut off would read as a different number
             write_text(row, label, (x, LABEL_ROW + 1), size=LABEL_SIZE, width=room)
         row.pixels[2 * LABEL_ROW : 2 * LABEL_ROW + height, x : x + width] = cell
     return row
@@ -180,7 +180,7 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
 def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
     """Draw values as coloured columns on one scale, at least 256 pixels wide in all.
 
-    More than 512 values are drawn as means of runs.
+    With more than 512 values, a column is the mean of several consecutive ones.
     """
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
@@ -199,13 +199,13 @@ def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False
 
 
 def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
-    """Enlarge tiles (K, h, w) by the largest whole factor that fits ``tile_size``."""
+    """Enlarge tiles (K, h, w) by the largest integer factor that fits ``tile_size``."""
     factor = max(1, tile_size // max(1, *tiles.shape[1:]))
     return tiles.repeat(factor, 1).repeat(factor, 2)
 
 
 def _columns(count: int, row_height: int, column_width: int) -> int:
-    """Return the number of columns for an about square picture with the fewest empty places."""
+    """Return a number of columns: the picture is about square, with the fewest empty cells."""
     square = (count * row_height / column_width) ** 0.5
     near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
     return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
@@ -216,7 +216,7 @@ def _bar_strip(
 ) -> Pixels:
     """Return bars, (height, n * thick).
 
-    A value that is not finite is a bar up to the top in a colour of its own.
+    A value that is not finite becomes a bar up to the top in a separate colour.
     """
     finite = np.isfinite(values)
     shares = np.where(finite, (np.where(finite, values, 0) - low) / span, 1)
@@ -224,7 +224,7 @@ def _bar_strip(
     tips = (shares * (_BAR_HEIGHT - 1)).round().astype(int)
     heights = np.arange(_BAR_HEIGHT)[:, None]
     inside = (heights >= np.minimum(tips, zero)) & (heights <= np.maximum(tips, zero))
-    own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * 90  # seen in both themes
+    own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * 90  # visible in both themes
     colours = np.where(finite, own, LEVELS).astype(np.uint8)
     colours = np.broadcast_to(colours, inside.shape)
     strip: Pixels = np.where(inside, colours, BACKGROUND + 1).astype(np.uint8)

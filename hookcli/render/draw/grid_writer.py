@@ -1,4 +1,4 @@
-"""Write grids and sheets as PNG files, drawn on threads while the model goes on."""
+"""Draw grids and sheets on threads while the model runs, and write them as PNG files."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from hookcli.render.draw.canvas import Canvas
 
 _SHEET_TOP = 12
-_ERROR = 1 / 2000  # of the smallest and largest value of a channel, as a share of their distance
-_MOST_DIGITS = 9  # as many as tell any two values of float32 apart
-_FAST = 1  # zlib's level: maps are large, and hardly get smaller by more effort
+_ERROR = 1 / 2000  # in a channel's smallest and largest value, as a share of their distance
+_MOST_DIGITS = 9  # enough to distinguish any two float32 values
+_FAST = 1  # zlib's level: maps are large, and a higher level makes them hardly smaller
 _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Draws pictures on threads; ``take`` waits for them and reports what failed."""
+    """Draws pictures on threads; the function that ``take`` returns waits for them."""
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
         """Start the threads, which call ``write`` to write a file of the run folder."""
@@ -53,11 +53,11 @@ class GridWriter:
         self._pending: list[Future[list[Grid]]] = []
 
     def title_of(self, image_key: str) -> str:
-        """Return the model and the image, as they stand in the title of a picture."""
+        """Return the title of a picture: the model and the image."""
         return _name_source(self.model, image_key)
 
     def file_of(self, picture: Picture) -> str:
-        """Return the file that a picture is in, relative to the run folder."""
+        """Return the name of a picture's file, relative to the run folder."""
         if self.style.mode == "sheet":
             return sheet_file(picture.image)
         return picture_file(GRIDS, picture.image, grid_name(picture.call))
@@ -65,7 +65,7 @@ class GridWriter:
     def write_grid(self, picture: Picture) -> str:
         """Queue the grid of one layer and return its file, relative to the run folder.
 
-        Its channels at the resolution of the layer are queued too, if they were taken.
+        If the channels were kept at the resolution of the layer, they are queued too.
         """
         file = self.file_of(picture)
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
@@ -78,7 +78,7 @@ class GridWriter:
         return file
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
-        """Write a map over what the network saw, at once; its colours are always ``ember``."""
+        """Write a map over the network's input at once, always in the colours of ``ember``."""
         write_picture(
             self.write,
             file,
@@ -90,14 +90,14 @@ class GridWriter:
     def take(self) -> Callable[[], tuple[Grid, ...]]:
         """Return a function that waits until everything queued since the last call is on disk.
 
-        The function returns what the grids show, in the order in which they were queued, and raises
-        OutputError if a file could not be written.
+        The function returns what the grids show, in the order of the queue, and raises OutputError
+        if a file could not be written.
         """
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 
     def close(self) -> None:
-        """Drop pictures that have not been started, and finish those that have."""
+        """Drop the queued pictures, and finish those that a thread is drawing."""
         self._threads.shutdown(cancel_futures=True)
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
@@ -107,7 +107,7 @@ class GridWriter:
         return [replace(grid, maps=self._write_maps(picture, places))]
 
     def _write_maps(self, picture: Picture, places: Places | None) -> ChannelMaps | None:
-        """Write the channels at the resolution of the layer, with as many in a row as the grid."""
+        """Write the channels at the resolution of the layer, in rows as long as the grid's."""
         content = picture.content
         if isinstance(content, Bars) or content.maps is None or places is None:
             return None
@@ -140,7 +140,7 @@ class GridWriter:
 
 
 def render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas, Places | None]:
-    """Draw the picture of one layer, and return where its tiles are; bars have no places."""
+    """Draw the picture of one layer, and return the places of its tiles, or None for bars."""
     content = picture.content
     if isinstance(content, Bars):
         heading = [_title(picture, model), _bars_note(content)]
@@ -154,7 +154,7 @@ def render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas,
 def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | None) -> Grid:
     """Return what the tiles of a picture show, and their places.
 
-    A sheet shows only the first channels of a layer.
+    In a sheet, these are only the first channels of a layer.
     """
     content = picture.content
     if isinstance(content, Bars) or places is None:
@@ -179,9 +179,9 @@ def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | 
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
-    """Return a number with as few digits, but at least four, as keep it within ``error``.
+    """Round to the fewest digits, but at least four, that keep the value within ``error``.
 
-    It is None if it is not finite.
+    Return None for a value that is not finite.
     """
     if not math.isfinite(value):
         return None
@@ -194,7 +194,7 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
 def render_sheet(
     title: str, rows: Sequence[Picture], style: GridStyle
 ) -> tuple[Canvas, list[Places]]:
-    """Draw the first channels of all layers, one row per layer, and return where the tiles are."""
+    """Draw the first channels of each layer in a row, and return the places of the tiles."""
     parts = []
     for picture in rows:
         name = f"{picture.call.id}   {shape_text(picture.shape)}"

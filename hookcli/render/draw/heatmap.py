@@ -1,4 +1,4 @@
-"""Draw a map over the picture that it was computed from: Grad-CAM and pixel saliency."""
+"""Draw Grad-CAM and pixel saliency over the picture that they were computed from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_SMALLEST = 224  # pixels; smaller pictures are enlarged by a whole factor
+_SMALLEST = 224  # pixels; smaller pictures are enlarged by an integer factor
 _GAP, _CAPTION, _BAR = 12, 16, 8
 _DIM = 0.55  # brightness of the picture below a map
 _DENSEST, _DARKEST = 0.9, 40  # opacity of the largest value, level of the smallest
@@ -42,15 +42,15 @@ class _Panel:
 
     pixels: NDArray[np.uint8]  # (H, W, 3)
     caption: str
-    bar: NDArray[np.uint8]  # of the colours, from 0 on
-    end: str  # the value at the end of the bar
+    bar: NDArray[np.uint8]  # the colours from 0 to the largest value
+    end: str  # the value at the right end of the bar
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw left what the network saw, and right the same in grey with a Grad-CAM over it.
+    """Draw the network's input on the left, and in grey under a Grad-CAM on the right.
 
-    The map (h, w) is not negative; it is enlarged to the picture, bilinear. The heading gets a line
-    with its size and its largest value.
+    The map (h, w), which is not negative, is enlarged to the picture bilinearly. A line with its
+    size and its largest value is added to the heading.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
@@ -66,10 +66,10 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw left what the network saw, and right the saliency of each pixel.
+    """Draw the network's input on the left, and the saliency of each pixel on the right.
 
-    That is the largest magnitude of the gradient over its colours, (h, w). The heading gets two
-    lines, on the largest value and the colours.
+    A pixel's saliency is the largest gradient magnitude of its colours, (h, w). Two lines are added
+    to the heading: the largest value, and the meaning of the colours.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
@@ -77,7 +77,7 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     if trouble:
         return _draw(picture, None, [*heading, f"saliency; {trouble}"])
     largest, clip = float(values.max()), float(np.percentile(values, _CLIP))
-    end = clip or largest  # the percentile is 0 if fewer than one pixel in a hundred counts
+    end = clip or largest  # the percentile is 0 if fewer than 1 % of the pixels have a gradient
     lightest = f"the {_CLIP}th percentile" if clip else "the largest"
     scale = f"lightest from {lightest} ({end:.3g}) up; largest value {largest:.3g}"
     glow = _glow(_resize((values / end).clip(0, 1), picture))
@@ -86,7 +86,7 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
 
 
 def _find_trouble(values: NDArray[np.float32]) -> str:
-    """Return why there is nothing to draw; empty if there is something."""
+    """Return why the map cannot be drawn, or an empty text if it can."""
     broken = int((~np.isfinite(values)).sum())
     if broken:
         return f"not drawn: {broken} of {values.size} values are NaN or Inf"
@@ -101,7 +101,7 @@ def _size_note(values: NDArray[np.float32], picture: Image.Image) -> str:
 
 
 def _resize(shares: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
-    """Resize a map to the picture, (H, W), bilinear."""
+    """Resize a map to the size of the picture, (H, W), bilinearly."""
     image = Image.fromarray(shares.astype(np.float32))
     return np.asarray(image.resize(picture.size, Image.Resampling.BILINEAR))
 
@@ -114,14 +114,14 @@ def _ramp(picture: Image.Image) -> NDArray[np.float32]:
 def choose_colours(
     shares: NDArray[np.float32],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the colours of shares, (…, 3), and how much of what is below they cover, (…)."""
+    """Return the colour, (…, 3), and the opacity, (…), of each share."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
     return colours, (_DENSEST * np.sqrt(shares)).astype(np.float32)
 
 
 def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return grey pixels under colours, (H, W, 3), denser and lighter for larger shares."""
+    """Lay colours over grey pixels, (H, W, 3): the larger the share, the denser and lighter."""
     colours, cover = choose_colours(shares)
     mixed = grey[..., None] * (1 - cover[..., None]) + colours * cover[..., None]
     pixels: NDArray[np.uint8] = mixed.round().astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The files of a picture: a PNG and, if it is asked for, an SVG or a PDF beside it."""
+"""The files of a picture: a PNG and, if the user asked for one, an SVG or a PDF beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle, PictureFormat
     from hookcli.render.draw.canvas import Canvas
 
-_DPI = 72  # a point of the page is a pixel of the picture
+_DPI = 72  # one point on the page per pixel
 
 
 def write_picture(
@@ -31,9 +31,9 @@ def write_picture(
 
 
 def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
-    """Return a picture as an SVG or PDF file: its text as text, all else as one embedded image."""
+    """Return a picture as an SVG or PDF file with real text over one embedded image."""
     import numpy as np
-    from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
+    from matplotlib.figure import Figure  # takes 0.5 s: imported only for these formats
     from matplotlib.transforms import Bbox
 
     from hookcli.render.charts.figures import FONT, encode

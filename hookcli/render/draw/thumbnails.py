@@ -1,4 +1,4 @@
-"""Thumbnails of images, which stand side by side in one picture."""
+"""Thumbnails of images, side by side in one picture."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from PIL import Image, ImageOps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SIDE = 112  # pixels; a multiple of the 8 of a JPEG's blocks
+SIDE = 112  # pixels; a multiple of 8, the side of a JPEG block
 COLUMNS = 8
 _QUALITY = 70
-_ALL_COLORS = 0  # colours at full resolution: otherwise those of neighbours would mix
+_ALL_COLORS = 0  # full colour resolution: otherwise the colours of neighbours would mix
 
 
 def shrink(seen: bytes) -> bytes:
-    """Return the thumbnail of an image: the colours of its middle, a square of ``SIDE`` pixels."""
+    """Return an image's thumbnail: the RGB bytes of its central square, ``SIDE`` pixels wide."""
     with Image.open(io.BytesIO(seen)) as picture:
         return ImageOps.fit(picture.convert("RGB"), (SIDE, SIDE)).tobytes()
 
@@ -25,7 +25,7 @@ def shrink(seen: bytes) -> bytes:
 def draw_thumbnails(thumbnails: Sequence[bytes]) -> bytes:
     """Return a JPEG with thumbnails side by side, in rows of ``COLUMNS``.
 
-    A row that is not full ends in black, also if it is the only one.
+    The end of a row that is not full is black, even in the only row.
     """
     rows = -(-len(thumbnails) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * SIDE, rows * SIDE))

@@ -1,4 +1,4 @@
-"""The attention that the page shows: the figures of calls, and the pictures of an image."""
+"""The attention that the page shows: figures of the calls, and pictures of an image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def attention_for_script(
 ) -> list[dict[str, object]]:
     """Return what the script of the page needs to know about the attention calls of one image.
 
-    Only calls with a picture are among them, in their order.
+    Only calls with a picture are included, in their order.
     """
     maps_of = {each.call_id: each for each in maps}
     drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}
@@ -32,7 +32,7 @@ def attention_for_script(
             facts.append(
                 {
                     "call": escape.for_page(shorten(row.call_id)),
-                    "entropy": row.entropy if row.images == 1 else (),  # of many: their mean
+                    "entropy": row.entropy if row.images == 1 else (),  # many heads: their mean
                     "drawn": None if drawn is None else address(drawn),
                     "maps": None if own is None else _describe(own, address(own.file)),
                 }

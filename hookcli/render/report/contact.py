@@ -1,4 +1,4 @@
-"""The contact sheet: what the page of several images shows of each, and how they are found."""
+"""The contact sheet: the images on the page of a run over several images, and their search data."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from hookcli.records.report import ReportDocument
     from hookcli.records.runs import Finding
 
-_FIRST = 60  # images that are seen before all of them are asked for
-_SHARED = ("call", "picture", "size", "places")  # most often the same for all images
+_FIRST = 60  # images shown until the reader asks for all of them
+_SHARED = ("call", "picture", "size", "places")  # usually the same for all images
 
 
 def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
     """Return the images that the page shows, in the order of the run.
 
-    These are all images of a run, or of more than 2,000 those with a picture: the ones that a
-    finding names come first, then the others that fire a channel most.
+    Up to 2,000 images are all shown. Of more, only the images with a picture are shown: those that
+    findings name come first, then those that fire a channel most.
     """
     images = document.images
     if len(images) <= MOST_THUMBNAILS:
@@ -45,9 +45,9 @@ def make_contact_sheet(
 ) -> dict[str, object]:
     """Return the contact sheet of ``images``, as its template shows it.
 
-    Of a thumbnail, it is told the number of the picture that holds it, its column and its row.
-    ``is_marked`` are images that a finding names which does not name more than half of them all.
-    ``findings`` are the words for the choice of a finding, by its position.
+    A thumbnail is given by the number of the picture that holds it, its column and its row.
+    ``is_marked`` is true for an image that a finding names, unless the finding names more than half
+    of all images. ``findings`` are the words for choosing a finding, by its position.
     """
     shown = {image.key for image in images}
     found: dict[str, list[int]] = {}
@@ -90,20 +90,20 @@ def make_contact_sheet(
 
 
 def count_named(finding: Finding, images: int) -> str:
-    """Return how many of the images of a run a finding names: ``80 of 100 images``."""
+    """Return how many of a run's images a finding names, such as ``80 of 100 images``."""
     named = len(finding.images)
-    more = " or more" if named == MOST_NAMED < images else ""  # no more than these are named
+    more = " or more" if named == MOST_NAMED < images else ""  # a finding names no more than this
     return f"{named:,}{more} of {images:,} images"
 
 
 def top_for_script(
     document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
 ) -> list[object]:
-    """Return what the script needs to know about the channels that stand out of each layer.
+    """Return what the script needs to know about the channels that stand out in each layer.
 
-    These are lists of a layer's place on the page and its channels; of a channel's number and its
-    images; and of an image's place on the page, or its key if the page does not show it, and the
-    value.
+    The result is nested lists: a layer is its place on the page and its channels; a channel is its
+    number and its images; an image is its place on the page (or its key if the page does not show
+    it) and the value.
     """
     top_images = document.top_images
     at = {image.key: place for place, image in enumerate(images)}
@@ -129,11 +129,12 @@ def top_for_script(
 def pack_ranked(
     document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
 ) -> str:
-    """Return the images that fire every channel most, as JSON that is compressed and in base64.
+    """Return the images that fire each channel most, as compressed JSON in base64.
 
-    It is an object. ``calls`` are lists of a layer's place on the page, the number of images of a
-    channel, the places of these images on the page, channel after channel, and the values.
-    ``others`` are the keys of images that the page does not show, whose places follow the others.
+    The JSON is an object. ``calls`` holds one list per layer: the layer's place on the page, the
+    number of images per channel, the places of these images on the page (channel after channel),
+    and the values. ``others`` holds the keys of images that the page does not show; their places
+    follow the last place on the page.
     """
     ranked = {call: each for call, each in document.ranked_images.items() if call in places}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)
@@ -152,10 +153,10 @@ def pack_ranked(
 
 
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
-    """Return facts about the pictures of images without what most of these have in common.
+    """Return the facts about images' pictures, with what several images share written only once.
 
-    What is returned are the forms, each a list with what is common of every layer, and the facts
-    of each image, with the number of its form under ``form``.
+    The result is the forms, each a list of what every layer's pictures share, and the facts of each
+    image, with the number of its form under ``form``.
     """
     forms: list[object] = []
     shared = []
@@ -175,7 +176,7 @@ def _shorten(value: float | None) -> float | None:
 
 
 def _common_folder(files: Sequence[str]) -> str:
-    """Return the beginning of all files up to and with the last ``/`` that they have in common."""
+    """Return the longest common beginning of all files that ends with ``/``."""
     same = 0  # characters
     first, last = min(files, default=""), max(files, default="")
     while (end := first.find("/", same) + 1) and last.startswith(first[:end]):
@@ -189,7 +190,7 @@ def _choice(finding: Finding) -> str:
 
 
 def _rule(number: int, sheet: Thumbnails, address: Callable[[str], str]) -> str:
-    """Return the style rule of a picture of thumbnails, which stands on the page once."""
+    """Return the CSS rule of a picture of thumbnails, so that the page names the picture once."""
     place = address(sheet.file)
     shown = f'url("{place}")' if place else "none"
     return f".t{number} {{ background-image: {shown}; --columns: {sheet.columns}; }}"

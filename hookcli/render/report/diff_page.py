@@ -21,10 +21,10 @@ class DiffPicture:
     """A picture of one call: A, B and their difference."""
 
     row: DiffRow
-    file: str  # in the folder of the page
+    file: str  # relative to the folder of the page
     size: tuple[int, int]  # width and height
     caption: tuple[str, ...]  # the lines below the picture
-    alt: str  # the same figures for people who do not see the picture
+    alt: str  # the same figures for screen readers
 
 
 def render_difference(
@@ -32,7 +32,7 @@ def render_difference(
 ) -> str:
     """Return the page as text; the same values make the same page.
 
-    Its title is the name of the model, and ``notes`` begins with the verdict.
+    ``title`` is the name of the model; ``notes`` begin with the verdict.
     """
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}

@@ -1,4 +1,4 @@
-"""Draw how far two runs are apart, call by call, as SVG text; names are escaped."""
+"""Draw the distance between two runs, call by call, as SVG text; names are escaped."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _CROSS, _EQUAL = "M-4,-4L4,4M-4,4L4,-4", "M-4,3H4"
 def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
     """Draw the relative L2 and the tolerance of every call, in the order in which calls complete.
 
-    If there is one call, or no call has a relative L2 other than zero, the text is empty.
-    ``anchors`` are those of calls on the page, by rank.
+    If there is only one call, or every relative L2 is zero, the text is empty. ``anchors`` maps the
+    rank of a call to its anchor on the page.
     """
     rows = sorted(rows, key=lambda row: row.order)
     if len(rows) == 1 or not any(row.rel_l2 for row in rows):
@@ -89,12 +89,12 @@ def _legend(rows: Sequence[DiffRow]) -> str:
 
 
 def _limit(row: DiffRow) -> float | None:
-    """Return the tolerance if it is one of the relative L2 and can be drawn."""
+    """Return the tolerance if it applies to the relative L2 and can be drawn, else None."""
     return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 
 def _on_axis(value: float | None) -> float | None:
-    """Return the value if a logarithmic axis has a place for it, or None."""
+    """Return the value if a logarithmic axis can show it, else None."""
     return value if value and math.isfinite(value) else None
 
 

@@ -37,7 +37,7 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
 
 
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
-    """Return each image's file and its sheet or grid folder, if the page shows only some images."""
+    """If the page shows only some images, return each image's file and its sheet or grid folder."""
     if len(document.images) <= MOST_THUMBNAILS:
         return []
     files = {grid.image: grid.file for grid in document.grids}
@@ -58,8 +58,8 @@ def for_script(
 ) -> dict[str, object]:
     """Return what the script of the page needs to know about the grids of one image.
 
-    Of the first image with grids, the script takes the addresses from the page. The figures of each
-    channel of 1,000 images would take 12 MB, so not all pages have them.
+    For the first image with grids, the script reads the addresses from the page. Some pages leave
+    out the figures of each channel, which for 1,000 images would take 12 MB.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 _FIGURES = {name: each.heading for name, each in SHOWN.items()}
 _SHARES = {"change", "sparsity", *(name for name, each in SHOWN.items() if each.unit == "share")}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
-_IN_HEAD = "untrained"  # the finding that the head of the page tells
-_TOUCHED = 26  # pixels of a tile
+_IN_HEAD = "untrained"  # the finding that the head of the page already reports
+_TOUCHED = 26  # pixels; the least size of a tile
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 
@@ -69,7 +69,7 @@ def render_report(
 ) -> str:
     """Return the page as text; the same document makes the same page, unless ``read`` is given.
 
-    ``state`` is how the run folder differs from what the run left. With ``read``, which returns
+    ``state`` is how the run folder differs from what the run wrote. With ``read``, which returns
     the content of a file of the run, the page embeds the pictures instead of linking to them.
     """
     address = _embed_files(read) if read else linked
@@ -101,7 +101,7 @@ def _compile_template() -> Template:
 
 
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
-    """Return what the templates know as ``page``: what is derived from the document."""
+    """Return the values, derived from the document, that the templates call ``page``."""
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
     backwards = document.command[1] == "gradients"
@@ -152,7 +152,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "links": [(name, linked(place)) for name, place in list_pictures(document)],
         "anchors": anchors,
         "place_of": places,
-        # the calls that have a place for pictures
+        # the calls that the page shows pictures of
         "pictured": {row.call_id for row in layers if not backwards or row.side == "grad_output"},
         "first_grids": {grid.call_id: grid for grid in reversed(first)},
         "sheets": any(is_sheet(grid.file) for grid in first),
@@ -180,7 +180,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
 def _draw_over_depth(
     layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
 ) -> str:
-    """Return the drawing over depth; one layer has no depth to show."""
+    """Return the chart over depth, or an empty text for a single layer."""
     if not backwards:
         return draw_depth(layers, anchors) if len(list_depth_points(layers)) > 1 else ""
     flow = list_flow_layers(layers)
@@ -200,10 +200,10 @@ def _describe_pictures(
 ) -> list[dict[str, object]]:
     """Return what the script needs to know about the pictures of each image.
 
-    The pictures of the image at ``start`` stand in the page.
+    The page itself has the pictures of the image at ``start``.
 
-    In a page of one file, the sheets and grids of at most 200 images are embedded, and what the
-    network saw if the run has no more than 200.
+    A page of one file embeds the sheets and grids of at most 200 images. It embeds what the network
+    saw if the run has no more than 200 images.
     """
     grids = pictures_by_image(document.grids)
     several = len(document.images) > 1
@@ -241,7 +241,7 @@ def _attention_data(
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
     """Return the fields that the table shows, with their titles.
 
-    They depend on what was recorded; fields about edits are shown if any row has a value.
+    They depend on what was recorded; a field about edits is shown if any row has a value.
     """
     columns = dict(_GRADIENT_COLUMNS if backwards else _COLUMNS)
     if any(row.change is not None for row in layers):
@@ -263,14 +263,14 @@ def _address_part(call_id: str) -> Markup:
 
 
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
-    """Return the first five of the channels that fire more inside the box, with their scores."""
+    """Return the first five channels that fire more inside the box, with their scores."""
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
 def _least_width(grid: Grid) -> int:
-    """Return the width in which the tiles of a grid are large enough to be touched.
+    """Return the least width of a grid whose tiles are large enough to be touched.
 
     It is 0 for a grid without tiles.
     """
@@ -293,15 +293,15 @@ def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
 
 
 def _hashes(texts: Iterable[str]) -> list[str]:
-    """Return the hashes of scripts, by which the Content-Security-Policy lets them run."""
+    """Return the hashes of scripts that the Content-Security-Policy allows to run."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
 
 
 def _breakable(call_id: str) -> Markup:
-    """Return the id of a call that may be broken into lines after its dots.
+    """Return a call id as HTML that may wrap after its dots.
 
-    The ids of gradients of outputs are shown without their side.
+    Ids of output gradients are shown without their side.
     """
     name = markup_escape(escape.for_page(call_id.removeprefix("grad_output:")))
     return name.replace(".", Markup(".<wbr>"))

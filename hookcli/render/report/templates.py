@@ -1,4 +1,4 @@
-"""Helpers of both pages: the template environment, assets, and addresses of files."""
+"""What both pages need: the template environment, assets, and addresses of files."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def make_environment() -> Environment:
 
 
 def ours(text: str) -> Markup:
-    """Mark text that is our own, or escaped already, as safe to put into the page as it is."""
+    """Mark text that is hookcli's own, or already escaped, as safe to insert without escaping."""
     return Markup(text)  # noqa: S704
 
 
 def _escape(value: object) -> object:
-    """Return text with invisible characters, and those that change its direction, written out."""
+    """Return text with escapes for invisible characters and for those that change its direction."""
     return escape.for_page(value) if type(value) is str else value
 
 

@@ -1,1 +1,1 @@
-"""Run folders on this machine and in storages: opened, locked, read and written."""
+"""Run folders on this machine and in storages: open, lock, read and write them."""

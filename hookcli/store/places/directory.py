@@ -1,6 +1,6 @@
-"""A folder held open, in which files are written, inspected and deleted.
+"""A folder that is held open while files in it are written, inspected and deleted.
 
-No link inside it is ever followed.
+hookcli never follows a link inside it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30  # the largest file that is read
 
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # or a link, which is not followed
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # or a link, which hookcli does not follow
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -33,9 +33,9 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class Directory(Folder):
     """A folder on this machine, held by its descriptor while the ``with`` block lasts.
 
-    No part of a name may be a link, so what is written or deleted is always inside this very
-    folder. A folder that is deleted or moved while it is held is not created again under its old
-    name. The folder itself may be reached through links.
+    No part of a name may be a link, so hookcli writes and deletes only inside this very folder. A
+    folder that is deleted or moved meanwhile is not created again under its old name. The path to
+    the folder itself may have links.
 
     Example:
         >>> with Directory(Path("out")) as out:
@@ -49,7 +49,7 @@ class Directory(Folder):
         """Open an existing folder.
 
         Raises:
-            OSError: there is no such folder, or it may not be read.
+            OSError: the folder does not exist or may not be read.
         """
         self.path = path
         self._full = full_name(path)
@@ -83,7 +83,7 @@ class Directory(Folder):
             return open_carefully(parent, flags, last)
 
     def read(self, name: str) -> bytes | None:
-        """Read a regular file; None if there is none, or it is larger than any that is read."""
+        """Read a regular file; None if it does not exist or is larger than hookcli reads."""
         try:
             with self._parent(name) as (parent, last):
                 if not stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -105,9 +105,9 @@ class Directory(Folder):
             return stream.read(stop - start)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file, which is called ``.partial-NAME`` until it is complete.
+        """Write a file under the name ``.partial-NAME``, and rename it once it is complete.
 
-        What a killed writer left under that name must be removed first.
+        If a killed writer left a file under that name, it must be removed first.
         """
         with self._explain(name), self._parent(name, make=True) as (parent, last):
             descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
@@ -122,17 +122,18 @@ class Directory(Folder):
         return name
 
     def is_file(self, name: str) -> bool:
-        """Return whether a name is that of a regular file, and no part of the name is a link."""
+        """Return whether a regular file has this name, and no part of the name is a link."""
         try:
             return super().is_file(name)
         except OutputError:
             return False
 
     def find(self, name: str) -> Entry | None:
-        """Return what there is of this name, without following links.
+        """Return what has this name, without following links.
 
         Raises:
-            OutputError: a folder in the name is a link or a file, or may not be searched.
+            OutputError: a folder in the name is a link or a file, or its permissions forbid looking
+                inside.
         """
         with (
             self._explain(name),
@@ -170,7 +171,7 @@ class Directory(Folder):
         return False
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield what is in a subfolder; nothing if a part of its name is a link."""
+        """Yield the content of a subfolder, or nothing if a part of its name is a link."""
         try:
             whole = self._parent(f"{name}/." if name else ".")
             with whole as (folder, _), os.scandir(folder) as inside:
@@ -207,7 +208,7 @@ class Directory(Folder):
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
-        """Return a ``with`` block that says why a file could not be written or deleted."""
+        """Return a ``with`` block whose error says why a file could not be written or deleted."""
         try:
             yield
         except OSError as error:
@@ -228,7 +229,7 @@ class Directory(Folder):
     def _is_through_link(self, name: str) -> bool:
         """Return whether a folder in the name is a link.
 
-        The error of Linux does not tell: a link that is opened as a folder "is not a directory".
+        Linux's error does not tell: it calls a link that is opened as a folder "not a directory".
         """
         parts = name.split("/")[:-1]
         names = ["/".join(parts[: end + 1]) for end in range(len(parts))]
@@ -236,7 +237,7 @@ class Directory(Folder):
 
 
 class _AppendedFile(Log):
-    """An open file that is appended to; of data that cannot all be written, nothing stays."""
+    """An open file to append to; data that cannot be written completely is removed again."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor, self._path = descriptor, path

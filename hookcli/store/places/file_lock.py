@@ -1,4 +1,4 @@
-"""The lock of a run folder: ``run.json``, locked while anything writes into the folder."""
+"""The lock of a run folder: ``run.json``, locked while a process writes into the folder."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ class FileLock(Lock):
     descriptor: int
 
     def __init__(self, path: Path, folder: int) -> None:
-        """Take the lock of the folder with a descriptor; messages name its path.
+        """Take the lock of the folder with the descriptor ``folder``; messages name ``path``.
 
         Raises:
             OSError: the file cannot be opened.
-            OutputError: the name is not that of a regular file, or another run holds the lock.
+            OutputError: ``run.json`` is not a regular file, or another run holds the lock.
         """
         self._path, self._folder = path, folder
         self.descriptor, self.is_new = _lock_request(path, folder)
 
     def check(self) -> None:
-        """Do nothing: such a lock cannot be lost."""
+        """Do nothing: the lock of a local file cannot be lost."""
 
     def write_request(self, text: bytes, old: bytes | None) -> None:
-        """Write ``run.json``; at no moment is a folder that had a request without one.
+        """Write ``run.json``; a folder that had a request has one at every moment.
 
-        So it is always known to be that of a run.
+        So hookcli always recognises it as a run folder.
         """
         if not old:
             try:
                 write_all(self.descriptor, text)
             except OSError:
-                os.ftruncate(self.descriptor, 0)  # half a request would be that of no run
-                os.unlink(REQUEST, dir_fd=self._folder)  # an empty one marks a run if it is alone
+                os.ftruncate(self.descriptor, 0)  # never leave half a request
+                os.unlink(REQUEST, dir_fd=self._folder)  # alone, an empty one marks a run
                 raise
             return
         partial = PARTIAL + REQUEST
@@ -60,7 +60,7 @@ class FileLock(Lock):
         except OSError:
             os.close(new)
             raise
-        # Only now: until here no other run could lock the old file or the new one.
+        # Release it only now: until here, no other run could lock the old file or the new one.
         os.close(self.descriptor)
         self.descriptor = new
 
@@ -73,10 +73,10 @@ class FileLock(Lock):
 def locked(path: Path, folder: int, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Hold the lock of the run in a folder while the ``with`` block lasts.
 
-    With ``LOCK_SH``, others may look at the same time whether a run holds it.
+    With ``LOCK_SH``, other processes may check at the same time whether a run holds it.
 
     Raises:
-        OSError: there is no ``run.json`` that can be opened.
+        OSError: ``run.json`` is missing or cannot be opened.
         OutputError: another process holds the lock.
     """
     with open(open_carefully(folder, os.O_RDONLY)) as file:
@@ -100,7 +100,7 @@ def _lock_request(path: Path, folder: int) -> tuple[int, bool]:
         except OutputError:
             os.close(lock)
             raise
-        os.close(lock)  # another run has replaced the file meanwhile
+        os.close(lock)  # another run replaced the file meanwhile
 
 
 def _status(folder: int) -> os.stat_result | None:
@@ -112,7 +112,7 @@ def _status(folder: int) -> os.stat_result | None:
 
 
 def open_carefully(folder: int, flags: int, name: str = REQUEST) -> int:
-    """Open a file directly in a folder; links are not followed, and pipes not waited for."""
+    """Open a file directly in a folder, without following links or waiting for pipes."""
     return os.open(name, flags | _FLAGS, 0o666, dir_fd=folder)
 
 

@@ -1,4 +1,4 @@
-"""What a folder and its lock are asked, wherever the folder is; ``folders`` opens one."""
+"""The interface of a run folder and its lock, wherever the folder is; ``folders`` opens one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a folder holds under one name; a link, a pipe or a device is no file and no folder."""
+    """What a folder holds under one name; a link, pipe or device is neither file nor folder."""
 
-    size: int  # in bytes
+    size: int  # bytes
     is_file: bool = False
     is_folder: bool = False
 
@@ -25,7 +25,8 @@ class Lock(Protocol):
     """The lock of a run folder, held until it is closed.
 
     Attributes:
-        descriptor: the open file that is locked, which a child process must close; None without.
+        descriptor: the locked file, which a child process must close; None if the lock is no open
+            file.
         is_new: ``run.json`` was created for the lock, and is still empty.
     """
 
@@ -33,34 +34,35 @@ class Lock(Protocol):
     is_new: bool
 
     def check(self) -> None:
-        """Raise an OutputError if another run may have the lock now."""
+        """Raise an OutputError if another run may hold the lock now."""
 
     def write_request(self, text: bytes, old: bytes | None, /) -> None:
-        """Write ``run.json`` as a whole; ``old`` is its content so far."""
+        """Write ``run.json`` as a whole; ``old`` is its present content."""
 
     def close(self) -> None:
-        """Let the lock go."""
+        """Release the lock."""
 
 
 class Log(Protocol):
-    """A file that more is added to."""
+    """A file to append to."""
 
     def add(self, data: bytes) -> None:
-        """Add data at the end."""
+        """Append data."""
 
     def close(self) -> None:
         """Close the file."""
 
 
 class Folder(Protocol):
-    """A folder that files are written into, inspected and deleted in.
+    """A folder whose files hookcli writes, inspects and deletes.
 
-    Names are relative to the folder, with ``/`` between their parts. What goes wrong is an
-    ``OutputError``, and of locks and the methods that open a file or read a part of it, an
+    Names are relative to the folder, with ``/`` between their parts. Methods raise an
+    ``OutputError``; those of locks, and those that open a file or read a part of it, raise an
     ``OSError``.
 
     Attributes:
-        journals: in which a run keeps the names of its files; they are added to the last.
+        journals: the files in which a run keeps the names of its files; it adds names to the last
+            of them.
     """
 
     path: Place
@@ -70,35 +72,35 @@ class Folder(Protocol):
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Let the folder go."""
+        """Release the folder."""
 
     def is_in_place(self) -> bool:
         """Return whether the path still leads to this folder."""
 
     def lock(self) -> Lock:
-        """Take the lock of the run in the folder; what others have changed until then is seen."""
+        """Lock the run in the folder; after that, earlier changes by other processes are seen."""
 
     def locked(self) -> AbstractContextManager[object]:
-        """Return a context that holds the lock of the finished run in the folder."""
+        """Return a ``with`` block that holds the lock of the finished run in the folder."""
 
     def refuse_locked(self) -> None:
-        """Raise if a run holds the lock; others may look at the same time."""
+        """Raise an error if a run holds the lock; other processes may check at the same time."""
 
     def open_log(self, name: str) -> Log:
-        """Open a file to add to it."""
+        """Open a file to append to it."""
 
     def read(self, name: str) -> bytes | None:
-        """Read a file; None if there is none."""
+        """Read a file; None if it does not exist."""
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
         """Read the bytes from ``start`` to ``stop`` of a file."""
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        """Yield the content of files, in their order; empty for those that do not exist."""
+        """Yield the content of files, in their order; a missing file is empty."""
         return (self.read(name) or b"" for name in names)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file and return its name; it is complete or not there at all.
+        """Write a file and return its name; it is written completely or not at all.
 
         Missing folders are created.
         """
@@ -109,26 +111,26 @@ class Folder(Protocol):
             self.write(name, data)
 
     def find(self, name: str) -> Entry | None:
-        """Return what there is of this name; None if there is nothing."""
+        """Return what has this name; None if nothing has it."""
 
     def is_file(self, name: str) -> bool:
-        """Return whether a name is that of a file."""
+        """Return whether a file has this name."""
         found = self.find(name)
         return found is not None and found.is_file
 
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Return the sizes of files as they are now; None for a file that is not there."""
+        """Return the present sizes of files; None for a missing file."""
         found = {name: self.find(name) for name in names}
         return {name: each.size if each and each.is_file else None for name, each in found.items()}
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete files, and the folders that are empty after that; anything else is left alone."""
+        """Delete files, and the folders that become empty; leave anything else alone."""
 
     def remove_partial(self, names: Iterable[str]) -> None:
-        """Delete the half-written versions of files, which a killed writer left behind."""
+        """Delete the half-written versions of files that a killed writer left behind."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
         """Yield the name and kind of everything in a subfolder, sorted by name.
 
-        Nothing is yielded if there is no such folder.
+        If there is no such folder, yield nothing.
         """

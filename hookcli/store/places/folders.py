@@ -1,4 +1,4 @@
-"""Run folders on this machine and elsewhere: opened here, and after that all alike."""
+"""Open run folders on this machine and in storages, as the same interface."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def open_folder(place: Place, *, make: bool = False) -> Folder:
-    """Open a folder, or ``make`` one; one in a storage may have nothing in it yet.
+    """Open a folder, or ``make`` a new one; a folder in a storage may still be empty.
 
     Raises:
-        OSError: there is no such folder on this machine, or it may not be made or read.
+        OSError: the folder on this machine does not exist, or may not be made or read.
     """
     if make and choose(place, local=True, remote=False):
         Path(place).mkdir(parents=True, exist_ok=True)
@@ -32,10 +32,10 @@ def open_folder(place: Place, *, make: bool = False) -> Folder:
 
 
 def find_folder(place: Place) -> Folder | None:
-    """Open a folder; None if there is nothing of its name.
+    """Open a folder; None if nothing has its name.
 
     Raises:
-        OutputError: it is a file, or may not be read.
+        OutputError: a file has the name, or the folder may not be read.
     """
     try:
         return open_folder(place)

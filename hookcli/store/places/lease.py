@@ -1,9 +1,9 @@
 """The lock of a run folder in a storage: a small file that its owner renews while it writes.
 
-The files are numbered: ``lock/000001.json``. The owner of the highest number holds the lock, until
-it deletes the file or has not renewed it for 60 s; then another may create the next number. A
-storage lets only one of several processes create a file, so only one gets the lock. The clocks of
-the machines must agree within some seconds.
+The files are numbered: ``lock/000001.json``. The owner of the highest number holds the lock until
+it deletes the file, or until it has not renewed the file for 60 s; then another process may create
+the next number. A storage lets only one of several processes create a file, so only one gets the
+lock. The clocks of the machines must agree within some seconds.
 
 A lock that never expires, and that ``--resume`` breaks, would not protect where two runs can meet:
 a job that a cluster restarts has ``--resume`` in its command each time, also while the first lives.
@@ -40,16 +40,16 @@ _RENEWAL = 20.0  # seconds between renewals
 class Holder:
     """The content of the file of a lock."""
 
-    owner: str  # the machine and the process that hold it, for people
-    id: str  # what no other owner has
+    owner: str  # the machine and process that hold the lock, to show to people
+    id: str  # unique to the owner
     expires: float  # in seconds since 1970
 
 
 class Lease(Lock):
     """The lock of a folder in a storage."""
 
-    descriptor = None  # such a lock is no open file
-    is_new = False  # it does not tell whether a run is in the folder
+    descriptor = None  # this lock is no open file
+    is_new = False  # the lock does not tell whether the folder holds a run
 
     def __init__(self, path: Url, write: Callable[[str, bytes], object]) -> None:
         """Take the lock; ``write`` writes a file of the folder.
@@ -73,7 +73,7 @@ class Lease(Lock):
         self._write(REQUEST, text)
 
     def check(self) -> None:
-        """Raise if the lock was not renewed in time, or was taken."""
+        """Raise an error if the lock was not renewed in time, or another run took it."""
         loss = self._loss
         if not loss and time.time() > self._holder.expires:
             loss = "it was not renewed in time"
@@ -84,7 +84,7 @@ class Lease(Lock):
             )
 
     def close(self) -> None:
-        """Stop renewing the lock, and delete its file if it is still this run's."""
+        """Stop renewing the lock, and delete its file if this run still owns it."""
         self._closed.set()
         with self._mutex, contextlib.suppress(OSError):
             if not self._find_loss():
@@ -108,7 +108,7 @@ class Lease(Lock):
                 except FileExistsError:
                     if _read(self._path, newest + 1) != self._holder:
                         continue  # another run was faster
-                    # else an answer was lost, and the file written at the first try
+                    # else only the answer was lost: the first try wrote the file
                 try:
                     storage.create_file(file, encode_escaped(self._holder))
                 except FileExistsError:
@@ -133,22 +133,22 @@ class Lease(Lock):
             self._renew()
 
     def _renew(self) -> None:
-        """Renew the lock, unless it has expired or is another run's."""
+        """Renew the lock, unless it has expired or another run owns it."""
         with self._mutex:
             if self._closed.is_set():
                 return
-            with contextlib.suppress(OSError):  # it is tried again before it expires
+            with contextlib.suppress(OSError):  # hookcli tries again before the lock expires
                 self._loss = self._find_loss()
                 if not self._loss:
                     renewed = _extend(self._holder)
                     file = self._path / lock_file(self._number)
                     storage.write_file(file, encode_escaped(renewed))
-                    # If this took long, another run may have seen that the lock had expired.
+                    # If writing took long, another run may have seen the lock expire.
                     self._loss = self._find_loss()
                     self._holder = renewed
 
     def _find_loss(self) -> str:
-        """Return why the lock is no longer this run's; empty if it is.
+        """Return why this run no longer owns the lock; empty if it does.
 
         Raises:
             OSError: the storage cannot be read.
@@ -191,7 +191,7 @@ def _newest(path: Url) -> int:
 
 
 def _read(path: Url, number: int) -> Holder | None:
-    """Return what a lock says; None if it was deleted meanwhile. A damaged one has expired."""
+    """Return the content of a lock's file; None if the file is gone. A damaged lock has expired."""
     try:
         return decode_escaped(storage.read_file(path / lock_file(number)), Holder)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The names of the files and folders of a run folder, each defined here and nowhere else.
+"""The names of the files and folders of a run folder, each defined only here.
 
-Names are relative to the run folder, with ``/`` between their parts. No file is touched here.
+Names are relative to the run folder, with ``/`` between their parts. Nothing here touches a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OVERVIEW, GRADIENT_FLOW = "overview.png", "gradient_flow.png"
 
 RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
 TENSORS, PARTS = tensor_index.FOLDER, "parts"
-LOCKS = "lock"  # of a run folder in a storage
+LOCKS = "lock"  # only in a run folder in a storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
 MAPS = "maps"
 ATTENTION = "attention"
@@ -31,12 +31,12 @@ THUMBNAILS = "thumbnails"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
-LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # in a storage, where no file can be added to
-JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # of the run as a whole
+LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # only in a storage, which cannot append to a file
+JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # of the run, not of a chunk
 TOP = f"{PARTS}/top.json"
 
-FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these hold one folder per image
-_OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these hold one picture per image
+FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these folders hold a folder per image
+_OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 
 _ALWAYS = JOURNALS | {REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
@@ -52,26 +52,26 @@ _NUMBERED = re.compile(rf"({'|'.join(FOLDERS_BY_IMAGE)})/([^/]+)/\d{{3,}}_[^/]+\
 
 PARTIAL = ".partial-"  # prefix of the name of a file that is being written
 
-UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # may be written while there is no journal
+UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # files that may be written without a journal
 
 
 def chunk_file(number: int) -> str:
-    """Return ``parts/000012.json``."""
+    """Return the file of a chunk: ``parts/000012.json``."""
     return f"{PARTS}/{number:06d}.json"
 
 
 def chunk_journal(number: int) -> str:
-    """Return ``parts/000012.written.jsonl``, the journal of one chunk."""
+    """Return the journal of a chunk: ``parts/000012.written.jsonl``."""
     return f"{PARTS}/{number:06d}.written.jsonl"
 
 
 def lock_file(number: int) -> str:
-    """Return ``lock/000012.json``, the lock of a run folder in a storage."""
+    """Return the lock file of a run folder in a storage: ``lock/000012.json``."""
     return f"{LOCKS}/{number:06d}.json"
 
 
 def is_lock(name: str) -> bool:
-    """Return whether a file is a lock, and none of the run's own files."""
+    """Return whether a file is a lock and not a file of the run itself."""
     return name.startswith(f"{LOCKS}/")
 
 
@@ -81,22 +81,22 @@ def is_journal(name: str) -> bool:
 
 
 def records_file(number: int) -> str:
-    """Return ``records.parquet/part-000012.parquet``."""
+    """Return a part of the records: ``records.parquet/part-000012.parquet``."""
     return f"{RECORDS}/part-{number:06d}.parquet"
 
 
 def shard_file(number: int) -> str:
-    """Return ``tensors/shard-000012.safetensors``."""
+    """Return the file of a shard: ``tensors/shard-000012.safetensors``."""
     return f"{TENSORS}/shard-{number:06d}.safetensors"
 
 
 def seen_file(image_key: str) -> str:
-    """Return ``seen/cat.jpg``, the picture of what the network saw."""
+    """Return the picture of what the network saw: ``seen/cat.jpg``."""
     return f"{SEEN}/{image_key}.jpg"
 
 
 def thumbnails_file(number: int) -> str:
-    """Return ``thumbnails/000012.jpg``, the thumbnails of the images of one chunk."""
+    """Return the thumbnails of a chunk's images: ``thumbnails/000012.jpg``."""
     return f"{THUMBNAILS}/{number:06d}.jpg"
 
 
@@ -109,28 +109,28 @@ def grid_name(call: Call) -> str:
 
 
 def picture_file(folder: str, image_key: str, picture: str) -> str:
-    """Return ``grids/cat/001_conv1.png``."""
+    """Return the file of a picture in a folder by image: ``grids/cat/001_conv1.png``."""
     return f"{folder}/{image_key}/{picture}"
 
 
 def sheet_file(image_key: str) -> str:
-    """Return ``sheets/cat.png``."""
+    """Return the file of an image's sheet: ``sheets/cat.png``."""
     return f"{SHEETS}/{image_key}.png"
 
 
 def saliency_file(image_key: str) -> str:
-    """Return ``saliency/cat.png``."""
+    """Return the file of an image's saliency: ``saliency/cat.png``."""
     return f"{SALIENCY}/{image_key}.png"
 
 
 def list_formats(picture: str, form: str) -> list[str]:
-    """Return the names of a picture: the PNG, and ``grids/cat/001_conv1.svg`` in another format."""
+    """Return the files of a picture: the PNG and, in ``form``, ``grids/cat/001_conv1.svg``."""
     names = (picture, f"{picture.removesuffix('.png')}.{form}")
     return list(dict.fromkeys(names))
 
 
 def is_sheet(name: str) -> bool:
-    """Return whether a picture shows all layers of an image and not just one."""
+    """Return whether a picture is a sheet, which shows all layers of an image."""
     return name.startswith(f"{SHEETS}/")
 
 
@@ -145,18 +145,18 @@ def is_shard(name: str) -> bool:
 
 
 def is_records_file(name: str) -> bool:
-    """Return whether a file is one of those that ``records.parquet`` consists of."""
+    """Return whether a file is a part of ``records.parquet``."""
     folder, _, last = name.partition("/")
     return folder == RECORDS and last.endswith(".parquet") and "/" not in last
 
 
 def holds_data(name: str) -> bool:
-    """Return whether later commands compute with a file: it is no picture, page or document."""
+    """Return whether later commands compute with a file, unlike a picture, page or document."""
     return name.endswith((".csv", ".parquet", ".safetensors")) or name == INDEX
 
 
 def is_run_file(name: str) -> bool:
-    """Return whether a run could have written a file of this name; a manifest may list anything."""
+    """Return whether a run could have written this file; a manifest may list any name."""
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)
@@ -165,15 +165,15 @@ def is_run_file(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlannedNames:
-    """The names that a run may write, as far as they are known before it begins."""
+    """The names that a run may write, as far as hookcli knows them before the run."""
 
-    keys: frozenset[str] = frozenset()  # of the images
-    folders: frozenset[str] = frozenset()  # that only some runs write, and this one does: ``seen``
-    files: frozenset[str] = frozenset()  # the same: ``top_images.csv``
-    form: str = "png"  # in which pictures are written besides PNG
+    keys: frozenset[str] = frozenset()  # the keys of the images
+    folders: frozenset[str] = frozenset()  # folders that not every run writes: ``seen``
+    files: frozenset[str] = frozenset()  # files that not every run writes: ``top_images.csv``
+    form: str = "png"  # of pictures, besides PNG
 
     def includes(self, name: str) -> bool:
-        """Return whether a file of this name may be written."""
+        """Return whether the run may write a file of this name."""
         if name in _ALWAYS or name in self.files or _PART.fullmatch(name):
             return True
         if _SHARD.fullmatch(name) or _THUMBNAILS.fullmatch(name):
@@ -187,6 +187,6 @@ class PlannedNames:
         )
 
     def uses(self, folder: str) -> bool:
-        """Return whether anything may be written into this folder of the run folder."""
+        """Return whether the run may write into this folder of the run folder."""
         top, _, key = folder.partition("/")
         return (top in self.folders and (not key or key in self.keys)) or folder in (PARTS, RECORDS)

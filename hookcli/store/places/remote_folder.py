@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 class RemoteFolder(Folder):
     """A folder in a storage.
 
-    A storage has no folders: they exist as parts of the names of files. What the folder holds is
-    listed once, when that is first asked for; after that, only this object's own changes count
-    until it looks again.
+    In a storage, folders are only parts of file names. This object lists the files once, on first
+    use; after that it knows only its own changes, until it lists them again.
     """
 
     path: Url
     journals = (JOURNAL, LATER_JOURNAL)
 
     def __init__(self, path: Url) -> None:
-        """Describe the folder; nothing is read yet."""
+        """Remember the path; nothing is read yet."""
         self.path = path
         self._listed: dict[str, int] | None = None
 
@@ -54,7 +53,7 @@ class RemoteFolder(Folder):
             refuse_locked(self.path)
 
     def open_log(self, name: str) -> _RewrittenFile:
-        """Begin a file that is written again each time; what it held so far is deleted."""
+        """Start a file that is rewritten at every addition; its old content is deleted."""
         self.remove([name])
         return _RewrittenFile(self, name)
 
@@ -107,7 +106,7 @@ class RemoteFolder(Folder):
                 self._listed.pop(name, None)
 
     def remove_partial(self, names: Iterable[str]) -> None:
-        """Do nothing: a storage keeps no half-written file."""
+        """Do nothing: a storage never has half-written files."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
         prefix = f"{name}/" if name else ""
@@ -121,7 +120,7 @@ class RemoteFolder(Folder):
         yield from sorted(found.items(), key=lambda item: item[0])
 
     def _list(self) -> dict[str, int]:
-        """Return the sizes of all files in the folder, except those of locks."""
+        """Return the sizes of all files in the folder, except locks."""
         if self._listed is None:
             with _explain("read", self.path):
                 files = storage.list_files(self.path)
@@ -130,7 +129,7 @@ class RemoteFolder(Folder):
 
 
 class _RewrittenFile(Log):
-    """A file that is added to where that is impossible: it is written again as a whole."""
+    """A file in a storage that cannot append: every addition writes the whole file again."""
 
     def __init__(self, folder: RemoteFolder, name: str) -> None:
         self._folder, self._name = folder, name
@@ -146,7 +145,7 @@ class _RewrittenFile(Log):
 
 @contextmanager
 def _explain(verb: str, place: Url) -> Iterator[None]:
-    """Return a ``with`` block that says which file or folder could not be read or written."""
+    """Return a ``with`` block whose error says which file or folder failed."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,8 @@
 """Files that are not on this machine, read and written through fsspec: ``s3://``, ``gs://``, ….
 
-This is the only file that imports fsspec. Whatever goes wrong is an ``OSError``. What is wrong with
-one file is ``FileNotFoundError`` or the like. What is wrong with the storage as a whole is a
-``StorageError``; what may pass, such as a lost connection, is first tried again for 20 seconds.
+This is the only file that imports fsspec. Every error is an ``OSError``: a problem with one file is
+a ``FileNotFoundError`` or the like, a problem with the storage as a whole is a ``StorageError``.
+After an error that may pass, such as a lost connection, hookcli retries for 20 seconds.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PATIENCE = 20.0  # seconds after which nothing is tried again
-_PAUSE = 0.2  # seconds before the second try; doubled before each other, and made longer by chance
+_PATIENCE = 20.0  # seconds after which hookcli stops retrying
+_PAUSE = 0.2  # seconds before the second try; each pause is doubled, and lengthened at random
 _OF_ONE_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
-_REFUSED = {"", "403", "401", "AccessDenied"}  # answers about one file, not about the credentials
+_REFUSED = {"", "403", "401", "AccessDenied"}  # errors about one file, not about the credentials
 _EXISTS = {"412", "PreconditionFailed"}
-_MAY_PASS = {"408", "429"}  # of the answers of a web server from 400 to 499
-_THREADS = 16  # files that are read or deleted at once
+_MAY_PASS = {"408", "429"}  # of a web server's status codes from 400 to 499
+_THREADS = 16  # files to read or delete at once
 _CHANGED = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 _PACKAGES = {
     "gcs": "hookcli[gs]",
@@ -47,10 +47,10 @@ TRY_AGAIN = "try again when the storage can be used; `resume=True` goes on with 
 
 
 class StorageError(OSError):
-    """A storage cannot be used: it is not reached, or does not accept who asks, or how."""
+    """A storage cannot be used: it is unreachable, or rejects the credentials or the request."""
 
     def explain(self, file: object) -> OutputError:
-        """Return the error for a file that cannot be read for this reason."""
+        """Return this error as the error for a file that cannot be read."""
         return OutputError(f"cannot read {str(file)!r}: {self.strerror}", TRY_AGAIN)
 
 
@@ -58,9 +58,9 @@ _options: dict[str, object] = {}
 
 
 def use_options(options: Iterable[tuple[str, str]]) -> None:
-    """Set the options with which this process opens filesystems, in place of those before.
+    """Replace the options with which this process opens filesystems.
 
-    A value that is JSON, such as a number or ``true``, is what that stands for; any other, a text.
+    A value that is valid JSON, such as a number or ``true``, is parsed; any other value is text.
     """
     _options.clear()
     for name, text in options:
@@ -71,12 +71,12 @@ def use_options(options: Iterable[tuple[str, str]]) -> None:
 
 
 def list_options() -> tuple[tuple[str, str], ...]:
-    """Return the options that this process uses, for ``use_options`` of another."""
+    """Return the options of this process, to give to ``use_options`` in another process."""
     return tuple((name, json.dumps(value)) for name, value in _options.items())
 
 
 def check_url(url: str) -> None:
-    """Raise if no filesystem can be opened for a URL; nothing is read.
+    """Raise an error if no filesystem can be opened for a URL; nothing is read.
 
     Raises:
         RequestError: its package is not installed, or an option is unknown.
@@ -91,9 +91,9 @@ def read_file(url: str, start: int | None = None, stop: int | None = None) -> by
 
 
 def read_files(urls: Sequence[str]) -> Iterator[bytes]:
-    """Yield the content of several files, in their order; empty for those that do not exist.
+    """Yield the content of several files, in their order; a missing file is empty.
 
-    Many are read at once.
+    Many files are read at once.
     """
 
     def read(url: str) -> bytes:
@@ -107,22 +107,22 @@ def read_files(urls: Sequence[str]) -> Iterator[bytes]:
 
 
 def write_file(url: str, data: bytes) -> None:
-    """Write a file, which is complete or not there at all."""
+    """Write a file completely or not at all."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data))
 
 
 def write_files(files: Mapping[str, bytes]) -> None:
-    """Write files, many at once."""
+    """Write many files at once."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(write_file, files, files.values()))
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a file only if there is none; of several processes, one succeeds.
+    """Write a file only if it does not exist; of several processes, only one succeeds.
 
     Raises:
-        FileExistsError: there is one.
+        FileExistsError: the file exists.
         OSError: it cannot be written.
     """
     filesystem, path = _open(url)
@@ -130,10 +130,10 @@ def create_file(url: str, data: bytes) -> None:
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Return whether ``create_file`` may be one step there.
+    """Return whether ``create_file`` may be a single step in this storage.
 
-    It is not if fsspec itself looks whether there is a file, and then writes: two processes could
-    both succeed.
+    It is not if fsspec first checks for the file and then writes it: two processes could both
+    succeed.
     """
     from fsspec import AbstractFileSystem
 
@@ -142,14 +142,14 @@ def has_conditional_writes(url: str) -> bool:
 
 
 def remove_file(url: str) -> None:
-    """Delete a file, if there is one."""
+    """Delete a file if it exists."""
     filesystem, path = _open(url)
     with contextlib.suppress(FileNotFoundError):
         _retry(lambda: filesystem.rm_file(path))
 
 
 def remove_files(urls: Iterable[str]) -> None:
-    """Delete files, many at once; those that do not exist are left alone."""
+    """Delete many files at once; missing files are ignored."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(remove_file, urls))
 
@@ -157,14 +157,14 @@ def remove_files(urls: Iterable[str]) -> None:
 def list_files(url: str) -> dict[str, int]:
     """Return the files in a folder and in the folders inside it, with their sizes.
 
-    The names are relative to the folder, and sorted; no folder is the same as an empty one.
+    The names are relative to the folder, and sorted. A missing folder has no files.
     """
     filesystem, path = _open(url)
 
     def find() -> dict[str, dict[str, Any]]:
         filesystem.invalidate_cache()
         found = dict(filesystem.find(path, detail=True))
-        filesystem.invalidate_cache()  # it takes more memory than the names
+        filesystem.invalidate_cache()  # fsspec's cache takes more memory than the names
         return found
 
     prefix = f"{path.rstrip('/')}/"
@@ -179,7 +179,7 @@ def list_files(url: str) -> dict[str, int]:
 
 
 def match_urls(pattern: str) -> list[str]:
-    """Return the URLs of what matches a glob."""
+    """Return the URLs that match a glob."""
     start = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
     filesystem, path = _open(pattern)
     above = f"{_open(start)[1].rstrip('/')}/"
@@ -189,15 +189,16 @@ def match_urls(pattern: str) -> list[str]:
 
 
 def is_folder(url: str) -> bool:
-    """Return whether something is inside a folder of this name."""
+    """Return whether a folder of this name holds anything."""
     filesystem, path = _open(url)
     return bool(_retry(lambda: filesystem.isdir(path)))
 
 
 def find_state(url: str) -> tuple[int, int]:
-    """Return the size of a file, and when it was changed, in ns since 1970.
+    """Return the size of a file, and the time of its last change, in ns since 1970.
 
-    The time is in whole seconds: in its lists, S3 may tell it more exactly than elsewhere.
+    The time is rounded down to seconds, since S3's listings may be more precise than its other
+    answers.
     """
     filesystem, path = _open(url)
     facts = _retry(lambda: filesystem.info(path))
@@ -238,7 +239,8 @@ def _open(url: str) -> tuple[Any, str]:
 class _Tries:
     """A ``with`` block around each try of something that may fail for a while.
 
-    An error that may pass is swallowed after a pause, as long as there is time for another try.
+    As long as there is time for another try, the block pauses after an error that may pass, and
+    swallows it.
     """
 
     def __init__(self) -> None:
@@ -275,13 +277,13 @@ _ANSWERS = {"401": PermissionError, "403": PermissionError, "404": FileNotFoundE
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether an error may be gone at the next try: not if the request itself is wrong."""
+    """Return whether the next try may succeed; it cannot if the request itself is wrong."""
     is_wrong = isinstance(error, (PermissionError, NotImplementedError, ValueError, TypeError))
     return not is_wrong and "Credentials" not in type(error).__name__
 
 
 def _find_code(error: Exception) -> str:
-    """Return what a storage has answered: ``AccessDenied`` of S3, ``403`` of a web server."""
+    """Return the error code of a storage: S3's ``AccessDenied``, a web server's ``403``."""
     for each in (error, error.__cause__):
         response = getattr(each, "response", None)
         if isinstance(response, dict):
@@ -293,7 +295,7 @@ def _find_code(error: Exception) -> str:
 
 
 def _retry(do: Callable[[], T]) -> T:
-    """Do something that may fail for a while."""
+    """Call a function that may fail for a while, and retry it."""
     tries = _Tries()
     while True:
         with tries:
