@@ -20,7 +20,7 @@ from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.help import WIDTH, PanelCommand
 from hookcli.cli.output import console
-from hookcli.cli.wording import to_words
+from hookcli.cli.output.wording import to_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,17 +1,26 @@
-"""Every way in which a run can fail without a bug, with its exit code.
+"""Every way a run can end that is not a bug, with the exit code it ends with.
 
-HookcliError ├── RequestError              2   the request cannot be met as the user made it │   ├──
-UnknownModelError │   ├── NoLayerMatchedError │   ├── FilterSyntaxError │   ├── EditSyntaxError │
-├── NoBoxError │   ├── NestedTensorError │   └── DeviceError ├── NoImageError              3   no
-image could be used ├── ModelError                4   the model could not be loaded or run │   ├──
-WeightsError │   ├── EnvironmentMismatchError │   └── ForwardError ├── CompleteError             0
-nothing is left to resume ├── OutputError               5   a file could not be written, or the
-folder is protected or in use └── InterruptError          130   Ctrl-C ended a command that can be
-resumed
+HookcliError
+├── RequestError              2   the request cannot be met as it was made
+│   ├── UnknownModelError
+│   ├── NoLayerMatchedError
+│   ├── FilterSyntaxError
+│   ├── EditSyntaxError
+│   ├── NoBoxError
+│   ├── NestedTensorError
+│   └── DeviceError
+├── NoImageError              3   no image could be used
+├── ModelError                4   the model could not be loaded or run
+│   ├── WeightsError
+│   ├── EnvironmentMismatchError
+│   └── ForwardError
+├── CompleteError             0   nothing is left to resume
+├── OutputError               5   a file could not be written, or the folder is protected or in use
+└── InterruptError          130   Ctrl-C ended a command that can be resumed
 
 The message is one line that names the thing; the hint says what to do or to type. Both use the
-words of Python, with fields of requests and functions in backticks; ``cli/wording`` makes options
-and commands of these. Nothing here prints.
+words of Python, with fields of requests and functions in backticks, which ``cli/output/wording``
+translates into options and commands. Nothing here prints.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import hookcli
-from hookcli.cli import wording
+from hookcli.cli.output import wording
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
@@ -248,11 +248,11 @@ def test_only_main_ends_the_process():
 
 
 def test_sentences_of_the_core_have_no_words_of_the_command_line():
-    """Somebody who called a function types no options; ``cli/wording`` makes them."""
+    """Somebody who called a function types no options; ``cli/output/wording`` makes them."""
     assert [
         f"hookcli.{module.name}:{text.lineno}: {text.value!r}"
         for module, text in sentences_of_the_core()
-        if has_words_of_the_command_line(text.value)
+        if has_words_of_the_command_line(str(text.value))
     ] == []
 
 
@@ -436,7 +436,7 @@ def whole_texts_of(tree: ast.AST) -> Iterator[str]:
                 str(part.value) if isinstance(part, ast.Constant) else "VALUE"
                 for part in node.values
             )
-    yield from (text.value for text in texts_of(tree) if id(text) not in inside)
+    yield from (str(text.value) for text in texts_of(tree) if id(text) not in inside)
 
 
 def is_known(reference: str) -> bool:

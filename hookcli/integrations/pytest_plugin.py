@@ -48,7 +48,7 @@ class Activations:
         layer_rtol: Mapping[str, float] | None = None,
         equal_nan: bool = False,
     ) -> None:
-        """Fail the test if a layer's result differs from the golden file; name the first such layer.
+        """Fail the test if a layer differs from the golden file, and name the first such layer.
 
         ``hookcli golden`` writes such files. hookcli runs a copy of a module in evaluation mode on
         its own device; the module itself does not change.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hookcli.cli.wording import to_words
+from hookcli.cli.output.wording import to_words
 from hookcli.errors import OutputError
 from hookcli.outside import escape
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from hookcli.distance.comparison import ChangedFact, DiffRow
 from hookcli.distance.tolerance import Tolerance
-from hookcli.outside.documents import LEFT_OUT, Axes, Document, said
+from hookcli.outside.documents import LEFT_OUT, Axes, Document, keywords
 from hookcli.records.attention import AttentionRow
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, ModelTotal, SurveyRow
 from hookcli.records.shared_fields import (
@@ -166,7 +166,7 @@ class CommandError:
         hint: what to do, or to type instead; may be empty.
     """
 
-    code: Annotated[int, said(minimum=1)]
+    code: Annotated[int, keywords(minimum=1)]
     message: str
     hint: str
 

@@ -90,7 +90,7 @@ def print_listing(
 def print_error_document(code: int, message: str, hint: str, output_format: str) -> None:
     """Print an error that ended a command, as ``json`` or as a line of ``jsonl``."""
     document = ErrorDocument(error=CommandError(code=code, message=message, hint=hint))
-    render = tables.render_line if output_format == "jsonl" else tables.render_json
+    render = json_text.render_line if output_format == "jsonl" else json_text.render_json
     console.print_data(render(document))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hookcli.cli.wording import to_words
+from hookcli.cli.output.wording import to_words
 
 
 @pytest.mark.parametrize(
