@@ -37,7 +37,7 @@ _SUBJECTS = {
         "gradients": "Write gradients, Grad-CAM and saliency.",
         "layers": "List a model's layers: shapes, cost, traps for hooks.",
         "models": "List torchvision's models and their weights.",
-        "ablate": "Zero channels one by one, and rank them by the change of the score.",
+        "ablate": "Zero channels one by one, and rank them by their effect.",
     },
     "Compare": {
         "compare": "Run a model in two ways: which layer differs first.",

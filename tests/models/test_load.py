@@ -617,7 +617,7 @@ def test_a_glob_that_matches_no_model_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("resne", "hookcli models 'resne*'"), ("timm:vit*", "timm.list_models()")]
+    ("word", "hint"), [("resne", "`list_catalog('resne*')`"), ("timm:vit*", "timm.list_models()")]
 )
 def test_a_word_that_lists_no_models_is_answered_with_one_that_does(word, hint):
     with pytest.raises(RequestError) as refused:

@@ -79,14 +79,14 @@ def test_what_needs_modules_is_refused_in_one_sentence(tmp_path, monkeypatch):
     config, model = prepare()
     with pytest.raises(RequestError) as refused:
         settle_run(replace(config, save_weights="weights.pt"), model)
-    sentence = "--save-weights needs the modules of a model, and doubled runs without them"
+    sentence = "`save_weights` needs the modules of a model, and doubled runs without them"
     assert refused.value.message == sentence
     config, model = prepare(edits=("sum:zero",))
     with pytest.raises(RequestError, match=r"^`edits` needs the modules of a model"):
         settle_run(config, model)
     config, model = prepare()
     machine = replace(config.machine, cluster=ClusterRequest("auto"))
-    with pytest.raises(RequestError, match=r"^--cluster needs the modules of a model"):
+    with pytest.raises(RequestError, match=r"^`cluster` needs the modules of a model"):
         settle_run(replace(config, machine=machine), model)
     with pytest.raises(RequestError, match=r"^ablate needs the modules of a model"):
         require_eager(model, "ablate")

@@ -566,7 +566,7 @@ def test_a_dtype_that_numpy_lacks_is_refused():
     run = load_run(finished_run([{"a": [("x", part)]}], ["x"]))
     expected = (
         "'a' was saved as F8_E4M3, which numpy cannot hold",
-        "save with --tensor-dtype float32",
+        "save with `save.dtype='float32'`",
     )
     assert refusal(lambda: run["a"]) == refusal(lambda: run.tensor("a", "x")) == expected
 
@@ -576,7 +576,7 @@ def test_images_of_different_shapes_are_refused_as_one_array_and_read_one_by_one
     run = load_run(finished_run([{"conv": pairs}], ["a", "b"]))
     assert refusal(lambda: run["conv"]) == (
         "the images' tensors of 'conv' differ in shape: a has 3x4x4, b has 3x5x4",
-        "save with --pool mean, or read one image: run.tensor('conv', 'a')",
+        "save with `pool='mean'`, or read one image: run.tensor('conv', 'a')",
     )
     assert run.tensor("conv", "b").shape == (3, 5, 4)
 
@@ -700,7 +700,7 @@ def test_a_run_that_did_not_come_to_its_end_is_refused():
     (home / "manifest.json").unlink()
     assert refusal(lambda: load_run(home)) == (
         "'run' is the folder of an unfinished run",
-        "finish it: the same command with --resume",
+        "finish it: the same command with `resume=True`",
     )
 
 
@@ -710,7 +710,7 @@ def test_a_run_without_tensors_still_has_its_images_and_tables():
     for ask in (lambda: run["conv"], lambda: choose_calls(run, ["*"])):
         assert refusal(ask) == (
             "the run in 'run' saved no tensors",
-            "run hookcli inspect again, with --save tensors",
+            "run `InspectConfig` again, with `tensors.save`",
         )
 
 
@@ -915,7 +915,7 @@ def test_what_an_export_wrote_is_replaced_when_asked_for():
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"))
     assert caught.value.message == "'out/conv.npy' already exists"
-    assert caught.value.hint == "replace it with `overwrite=True`, or choose another `out`"
+    assert caught.value.hint == "replace it with --overwrite, or choose another -o"
     Path("out/conv.npy").write_bytes(b"old")
     Path("out/notes.txt").write_text("mine")
     export(home, "npy", Path("out"), overwrite=True)

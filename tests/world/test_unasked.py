@@ -223,7 +223,7 @@ def test_a_golden_file_whose_notes_are_no_list_of_text_is_damaged(run):
         other["model"]["notes"] = notes
         Path("b.json").write_text(json.dumps(other))
         ended = run("diff", "a.json", "b.json", "--format", "json")
-        assert (ended.code, ended.out) == (2, "")
+        assert (ended.code, json.loads(ended.out)["error"]["code"]) == (2, 2)
         assert "'b.json' is damaged: model.notes" in ended.err
 
 
