@@ -64,7 +64,7 @@ test-cluster: setup ## runs on a Ray cluster of three nodes and an S3 server on 
 	$(BIN)/pytest -m 'cluster and not slow' tests/cluster
 
 golden: setup ## rewrite the golden files; look at the diff
-	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/cli/test_whole_outputs.py tests/render/draw/test_grid.py tests/render/report/test_page.py
+	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/world/test_whole_outputs.py tests/render/draw/test_grid.py tests/render/report/test_page.py
 
 docs: setup ## the documentation site, in build/site, with all links checked and every command run; installs its tools
 	$(INSTALL) --group docs

@@ -16,8 +16,8 @@ from hookcli.outside.files import cannot_write
 from hookcli.store.chunks import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.conftest import own_state, run_in
-from tests.run.test_folders import assert_same_folders, draw
-from tests.run.test_on_error import PLAIN, SKIP, images, inspected, interrupted_after, unlucky
+from tests.world.test_folders import assert_same_folders, draw
+from tests.world.test_on_error import PLAIN, SKIP, images, inspected, interrupted_after, unlucky
 
 THERE = ("--cluster", "auto", "--cluster-workers", "2")
 HERE = ("--threads", "1")

@@ -18,8 +18,8 @@ from hookcli.plan.prepare import prepare_run
 from hookcli.plan.prepared import require_eager
 from tests.cluster.fake_ray import FakeRay, LostError, put_in_place
 from tests.configs import inspect_config
-from tests.run.test_folders import assert_same_folders
-from tests.run.test_on_error import PLAIN, images, inspected, unlucky
+from tests.world.test_folders import assert_same_folders
+from tests.world.test_on_error import PLAIN, images, inspected, unlucky
 
 THERE = ("--cluster", "auto", "--cluster-workers", "2")
 

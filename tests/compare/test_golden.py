@@ -1,5 +1,5 @@
 """``hookcli golden``: one small file of a run, that tells later runs apart. Not
-tests/cli/test_whole_outputs.py, of rendered output."""
+tests/world/test_whole_outputs.py, of rendered output."""
 
 from __future__ import annotations
 

@@ -214,7 +214,11 @@ def test_the_name_of_a_model_of_another_library_is_answered_with_what_to_type(na
     [
         ("plain.pt", "'plain.pt' holds weights", "`weights='plain.pt'`"),
         ("script.pt", "'script.pt' holds a TorchScript program", "`weights='script-weights.pt'`"),
-        ("program.pt2", "'program.pt2' holds an exported program", "`weights='program-weights.pt'`"),
+        (
+            "program.pt2",
+            "'program.pt2' holds an exported program",
+            "`weights='program-weights.pt'`",
+        ),
         (
             "model.onnx",
             "'model.onnx' holds an ONNX graph",

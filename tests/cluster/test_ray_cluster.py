@@ -21,8 +21,8 @@ import pytest
 import torch
 
 from tests.conftest import own_state
-from tests.run.test_folders import assert_same_folders, draw, photos
 from tests.toy_models import SLOW_NET
+from tests.world.test_folders import assert_same_folders, draw, photos
 
 pytestmark = pytest.mark.cluster
 

@@ -15,8 +15,8 @@ from hookcli.store.places import lease, remote_folder, storage
 from hookcli.store.places.lease import Lease
 from hookcli.store.places.remote_folder import RemoteFolder
 from hookcli.summary.chunks import Chunk
+from tests.store.places.test_remote_folder import RUN, memory, open_run  # noqa: F401
 from tests.store.test_folder import DONE
-from tests.store.test_remote_folder import RUN, memory, open_run  # noqa: F401
 
 FIRST, SECOND = RUN / "lock/000001.json", RUN / "lock/000002.json"
 

@@ -13,7 +13,7 @@ from torch import nn
 import hookcli
 from tests.conftest import PHOTOS
 
-MODEL = "tests.run.test_attention_pictures:Attends"
+MODEL = "tests.world.test_attention_pictures:Attends"
 
 
 class Attends(nn.Module):

@@ -143,7 +143,7 @@ def test_values_that_made_no_nan_are_not_blamed_for_it(maker):
 @pytest.mark.parametrize(("rule", "code"), [("nan", 7), ("inf", 0)])
 def test_a_rule_of_fail_on_looks_into_layers_that_were_not_selected(run, pixels, rule, code):
     words = ("--layers", "conv", "--grids", "none", "--fail-on", rule)
-    ended = run("inspect", "tests.summary.test_details:Swallowed", pixels, *words)
+    ended = run("inspect", "tests.world.test_details:Swallowed", pixels, *words)
     assert ended.code == code
     assert ("nan: NaN is made by 1 (Masked)" in ended.out + ended.err) == (rule == "nan")
 

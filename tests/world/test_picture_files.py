@@ -14,7 +14,7 @@ from PIL import Image
 from hookcli.run.chunk_runner import ChunkRunner
 from tests.conftest import PHOTOS
 
-MODEL = "tests.run.test_attention_pictures:Attends"
+MODEL = "tests.world.test_attention_pictures:Attends"
 WORDS = ("--layers", "patches", "--attention", "all", "--device", "cpu", "-o", "out")
 WHITE = (255, 255, 255)
 GRID, HEADS = "grids/cat/001_patches", "attention/cat/001_attention"

@@ -157,7 +157,13 @@ def test_what_cannot_be_is_refused_before_anything_is_written(run, words, error,
 
 
 def test_a_rollout_through_windows_is_refused(run):
-    words = ("tests.run.test_attention:small_swin", "photo.png", "--attention", "all", "--rollout")
+    words = (
+        "tests.world.test_attention:small_swin",
+        "photo.png",
+        "--attention",
+        "all",
+        "--rollout",
+    )
     Image.new("RGB", (64, 64)).save("photo.png")
     ended = run("inspect", *words, "--size", "64", "--device", "cpu")
     assert ended.code == 2

@@ -1,4 +1,4 @@
-"""Whole outputs held to files; ``HOOKCLI_REWRITE_GOLDEN=1 pytest tests/cli/test_whole_outputs.py``
+"""Whole outputs held to files; ``HOOKCLI_REWRITE_GOLDEN=1 pytest tests/world/test_whole_outputs.py``
 rewrites them."""
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hookcli.errors import OutputError, RequestError
 from hookcli.store.places import storage
 from hookcli.store.places.remote_folder import RemoteFolder
-from tests.store.test_remote_folder import RUN, memory, open_run  # noqa: F401
+from tests.store.places.test_remote_folder import RUN, memory, open_run  # noqa: F401
 
 
 class Flaky:
