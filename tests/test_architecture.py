@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(hookcli.__file__).parent
+TESTS = Path(__file__).parent
 
 # The storeys, the lowest first. A module imports what stands on a line below its own, or in its own
 # folder.
@@ -280,7 +281,7 @@ def test_a_name_of_nothing_in_backticks_would_be_found(text):
     assert not is_known(text)
 
 
-def test_what_stands_for_a_command_is_defined_in_the_core():
+def test_each_function_that_represents_a_command_is_defined_in_the_core():
     defined = {
         node.name
         for module in modules()
@@ -288,6 +289,17 @@ def test_what_stands_for_a_command_is_defined_in_the_core():
         if module.room != "cli" and isinstance(node, (ast.FunctionDef, ast.ClassDef))
     }
     assert wording.COMMANDS.keys() - defined == set()
+
+
+def test_the_name_of_a_test_is_shorter_than_80_characters():
+    names = [
+        node.name
+        for file in TESTS.rglob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    assert len(names) > 2_000
+    assert [name for name in names if len(name) >= 80] == []
 
 
 def test_nothing_catches_every_exception():

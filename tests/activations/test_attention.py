@@ -160,7 +160,7 @@ def test_every_layer_of_torchvisions_vit_gives_the_weights_that_it_says():
 
 
 @pytest.mark.parametrize("name", ["vit", "swin", "swin_v2", "maxvit"])
-def test_all_attention_of_a_query_lies_on_the_image_or_on_named_tokens(name):
+def test_all_attention_of_a_query_is_on_the_image_or_on_named_tokens(name):
     for call in attention_of(build_small(name), random(2, 3, 64, 64)):
         for one in call.ordered:
             assert (one.sum(-1) - 1).abs().max() < 1e-5
@@ -225,7 +225,7 @@ def test_maxvit_looks_into_blocks_then_across_the_grid():
         assert ((found > 0).numpy() == expected).all()
 
 
-def test_a_token_of_a_clip_stands_in_a_frame_too():
+def test_a_token_of_a_clip_is_in_a_frame_too():
     """4 frames of 16 by 16 in patches of 2 by 4 by 4; windows hold 2 by 2 by 2 of the 2 by 4 by 4
     cells, and the second block moves them by one."""
     torch.manual_seed(0)
@@ -274,7 +274,7 @@ def test_larger_models_of_timm_do_too(name):
         ("samvit_base_patch16", 0, 4),
     ],
 )
-def test_a_token_stands_at_the_pixels_that_it_is_made_of(name, prefix, heads):
+def test_a_token_is_at_the_pixels_that_it_is_made_of(name, prefix, heads):
     """Change the pixels of one cell: of the first queries, only that of this cell changes."""
     model = build_timm(name, TIMM[name])
     size = TIMM[name]["img_size"]
@@ -600,7 +600,7 @@ def test_attention_of_each_token_on_itself():
     assert (figures.entropy, figures.prefix_share, figures.distance) == ((0.0,), (0.2,), (0.0,))
 
 
-def test_a_row_that_does_not_sum_to_one_is_told():
+def test_a_row_that_does_not_sum_to_one_is_reported():
     shares = torch.eye(4)[None, None].clone()
     shares[0, 0, 2, 2] = 0.75
     assert measure_heads(shares, grid_places(0, 2, 2)).row_error == 0.25
@@ -640,7 +640,7 @@ def test_queries_that_pad_a_window_do_not_count():
     assert (figures.entropy, figures.distance) == ((0.0,), (0.5,))
 
 
-def test_a_pooled_key_stands_in_the_middle_of_its_patches():
+def test_a_pooled_key_is_in_the_middle_of_its_patches():
     """4 by 4 queries and 1 by 1 key: from the corner it is 1.5 steps down and across."""
     places = TokenPlaces((1, 1), (), torch.tensor([[0]]), torch.tensor([[0]]), (4, 4), (1, 1))
     figures = measure_heads(torch.ones(1, 1, 1, 1), places)
@@ -654,7 +654,7 @@ def test_the_map_of_the_class_token_leaves_out_what_it_gives_itself():
     assert query_map(shares[..., 1:, 1:], grid_places(0, 2, 2), CLASS_TOKEN) is None
 
 
-def test_of_several_tokens_without_a_place_the_first_is_the_class_token():
+def test_the_first_of_several_tokens_without_a_place_is_the_class_token():
     shares = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])[None, None]
     assert query_map(shares, grid_places(2, 1, 1), CLASS_TOKEN).tolist() == [[[1.0]]]
 

@@ -47,7 +47,7 @@ MAXIMA = pairs([0.0, 5.0], [4.0, 4.0], [-1.0, 7.0])  # means 2.5, 4, 3
         ("index", MAXIMA, [0, 1, 2]),
     ],
 )
-def test_channels_stand_in_the_order_of_their_rank(rank, activation, channels):
+def test_channels_are_in_the_order_of_their_rank(rank, activation, channels):
     assert order(activation, rank=rank) == channels
 
 
@@ -67,7 +67,7 @@ def test_only_the_first_channels_are_taken(rank):
     assert tiles.total == 3
 
 
-def test_chosen_channels_stand_in_the_order_chosen_whatever_the_rank():
+def test_chosen_channels_are_in_the_order_chosen_whatever_the_rank():
     assert order(MAXIMA, channels=(2, 0), top=1, rank="mean") == [2, 0]
 
 
@@ -98,7 +98,7 @@ def test_levels_lie_evenly_between_lowest_and_highest():
     assert levels(four, Layout("NCHW", 1, 2, 2)) == [[[0, 239], [1, 120]]]
 
 
-def test_there_are_240_levels_and_one_more_for_what_is_not_finite():
+def test_there_are_240_levels_and_one_more_for_values_that_are_not_finite():
     assert (LEVELS, NOT_FINITE) == (240, 240)
 
 
@@ -173,7 +173,7 @@ def test_the_largest_and_the_smallest_gradients_keep_their_signed_levels(largest
     assert levels(pairs([-largest, largest]), signed=True) == [[[1, 239]]]
 
 
-def test_signed_channels_stand_in_the_order_of_their_spread_and_keep_their_figures():
+def test_signed_channels_are_in_the_order_of_their_spread_and_keep_their_figures():
     plain, signed = (take_tiles(SPREAD_1_3_2, PAIR, GridStyle(signed=s)) for s in (False, True))
     assert signed.channels.tolist() == [1, 2, 0]
     assert torch.equal(signed.figures, plain.figures)
@@ -367,7 +367,7 @@ def test_a_channel_larger_than_its_tile_keeps_its_own_resolution_in_255_levels()
     assert torch.equal(taken.maps[0], steps.to(torch.uint8))
 
 
-def test_what_is_not_finite_has_the_level_after_those_of_a_channel():
+def test_values_that_are_not_finite_have_the_level_after_those_of_a_channel():
     assert maps([[0.0, torch.nan], [torch.inf, 2.0]]) == [[0, 255], [255, 254]]
 
 

@@ -79,7 +79,7 @@ def test_the_signs_are_the_same_on_every_platform():
     assert as_text(row) == "+++--+--+---++-+-++-++-++----+--+++--++++--++++-++-++---+++++++-++-"
 
 
-def test_all_signs_are_those_of_the_definition():
+def test_all_signs_follow_the_definition():
     assert tuple(sketches.make_own_signs().ravel().tolist()) == draw(OWN, PERIOD)
     assert tuple(sketches.make_row_signs(1 << 13).tolist()) == draw(ROW, 1 << 13)
 
@@ -451,22 +451,22 @@ def test_the_stated_precision_is_that_of_the_formula():
     assert pytest.approx(0.0864, abs=5e-5) == PRECISION
 
 
-def test_one_value_is_told_exactly():
+def test_a_single_value_is_exact():
     assert {norm(sketch_values(only(10_000, i, 3.0))) for i in range(0, 10_000, 37)} == {3.0}
 
 
-def test_two_equal_values_in_one_bucket_are_told_badly_as_stated():
+def test_two_equal_values_in_one_bucket_are_imprecise_as_documented():
     told = {norm(sketch_values(only(10_000, [i, i + 670], 1.0))) for i in range(100)}
     assert told == {0.0, 2.0}  # and not the root of 2
 
 
-def test_what_fills_one_bucket_is_told_badly_as_stated():
+def test_values_that_fill_one_bucket_are_imprecise_as_documented():
     """A column of a tensor 67 wide."""
     errors = errors_of(lambda rng, i: only((64, 67, 67), np.s_[i, :, i]))
     assert np.sqrt(np.mean(errors**2)) > 4 * PRECISION
 
 
-def test_twenty_million_values_are_told_as_well():
+def test_a_sketch_of_twenty_million_values_is_as_precise():
     rng = np.random.default_rng(0)
     shift, noise = np.ones(20_000_000, np.float32), rng.random(20_000_000, np.float32)
     steps = np.repeat(rng.normal(size=64).astype(np.float32), 312_500)
@@ -474,7 +474,7 @@ def test_twenty_million_values_are_told_as_well():
         assert norm(sketch_values(difference)) == pytest.approx(norm(difference), rel=3 * PRECISION)
 
 
-def test_differences_of_real_activations_are_told():
+def test_differences_of_real_activations_are_reported():
     """All 20 convolutions of ResNet-18, for other pixels, other weights and a smaller change of
     each."""
     torch.manual_seed(0)
@@ -611,7 +611,7 @@ def test_two_ordinary_runs_can_be_compared_and_made_golden_files(run):
     assert run("diff", "golden.json", "b").code == 0
 
 
-def test_rows_stand_in_the_order_in_which_tensors_were_seen_and_say_so(run):
+def test_rows_are_in_the_order_in_which_tensors_were_seen_and_say_so(run):
     run("inspect", "resnet18", *PHOTOS, *SMALL, "--layers", "all", "-o", "out")
     table = pq.read_table("out/records.parquet")
     assert table.schema.metadata[b"row_order"] == (

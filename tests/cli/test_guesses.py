@@ -69,7 +69,7 @@ def test_without_an_image_the_next_step_is_said(run):
     assert ended.err == f"error: Missing argument 'IMAGE'.\nhint: {step}; {SEE}\n"
 
 
-def test_an_image_in_the_place_of_the_model_is_told(run):
+def test_an_image_in_the_place_of_the_model_is_reported(run):
     ended = run("inspect", "cat.png", "resnet18")
     assert ended == (
         2,
@@ -117,7 +117,7 @@ def test_a_folder_that_is_named_as_a_layer_is_a_folder(run):
         ),
     ],
 )
-def test_what_was_meant_to_be_held_against_a_model_is_said(run, words, message, hint):
+def test_the_hint_says_what_can_be_compared_with_a_model(run, words, message, hint):
     ended = run("compare", "resnet18", "cat.png", *words)
     assert ended.code == 2
     assert ended.err.startswith(f"error: {message}\n")

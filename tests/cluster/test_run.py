@@ -217,7 +217,7 @@ def test_chunks_are_run_again_when_one_before_them_shows_that_images_may_not_sha
     assert_same_folders("here", "there")
 
 
-def test_what_edits_did_in_workers_is_told_as_on_this_machine(run):
+def test_the_effects_of_edits_in_workers_are_reported_as_on_this_machine(run):
     """One makes Inf of what was finite, one changes a layer that runs in the second chunk alone."""
     sharing("True")
     edits = ("--edit", "first:scale=1e38", "--edit", "rare:scale=2")
@@ -283,7 +283,7 @@ def whole(tmp_path_factory):
     ("leave", "goes_on"),
     [(leave_there, HERE), (kill_there, HERE), (leave_here, THERE)],
 )
-def test_a_run_that_is_resumed_elsewhere_ends_with_the_bytes_of_one_that_was_not_interrupted(
+def test_a_run_resumed_elsewhere_has_the_bytes_of_an_uninterrupted_run(
     run, ray, whole, leave, goes_on
 ):
     folder, words = whole

@@ -64,7 +64,7 @@ def stdin(monkeypatch):
 # Folders
 
 
-def test_what_is_not_there(refused):
+def test_a_missing_run_is_reported(refused):
     assert refused("a", "nope") == (
         "there is no folder and no file 'nope'",
         "give a run's folder or a golden file",
@@ -301,7 +301,7 @@ def test_a_table_of_more_rows_than_its_bytes_can_hold(refused):
     assert "it is not the table of a run: 100000 rows in " in refused("a", "a")[0]
 
 
-def test_a_long_text_that_stands_in_many_rows_is_not_laid_out(refused):
+def test_a_long_text_that_is_in_many_rows_is_not_laid_out(refused):
     """One text of 100,000 letters in a dictionary, and 400 rows that name it."""
     file = Path("a/records.parquet/part-000000.parquet")
     table = pq.ParquetFile(file).read()

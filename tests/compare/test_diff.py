@@ -111,7 +111,7 @@ def test_tensors_of_zeros_have_no_cosine(a, b, rel_l2, cosine):
         ([NAN, NAN], [INF, NAN], 1, 1),
     ],
 )
-def test_what_is_not_finite_is_counted_and_left_out(a, b, misplaced, nans):
+def test_values_that_are_not_finite_are_counted_and_left_out(a, b, misplaced, nans):
     distance = far(a, b)
     assert (distance.misplaced, distance.nans) == (misplaced, nans)
     assert distance.rel_l2 == 0
@@ -354,18 +354,18 @@ def test_rows_stand_with_the_worst_first_and_know_the_order_of_calls():
     ]
 
 
-def test_of_equal_rows_that_which_completes_first_is_first():
+def test_equal_rows_are_ordered_by_their_completion():
     rows = judged(pair_of("b", [1], [2]), pair_of("a", [1], [2]))
     assert [row.call_id for row in rows] == ["b", "a"]
 
 
-def test_a_row_that_is_far_but_tolerated_stands_behind_one_that_is_not():
+def test_a_row_that_is_far_but_tolerated_is_behind_one_that_is_not():
     tolerance = Tolerance(rtol=1e-3, layers=(("far", 10),))
     rows = judged(pair_of("far", [1], [5]), pair_of("near", [1], [1.01]), tolerance=tolerance)
     assert [(row.call_id, row.holds) for row in rows] == [("near", False), ("far", True)]
 
 
-def test_of_several_images_the_worst_is_reported_and_all_are_counted():
+def test_the_worst_of_several_images_is_reported_and_all_are_counted():
     for last, failed in ((2, 2), (1, 1)):
         values = {"ant": 1, "bee": 3, "cat": last}
         (row,) = judged(*(pair_of("conv", [1], [values[image]], image) for image in values))
@@ -382,7 +382,7 @@ def test_the_rows_of_all_images_share_what_is_the_same_in_them():
     assert one.shape is two.shape
 
 
-def test_a_call_that_only_a_later_image_has_stands_after_the_one_before_it():
+def test_a_call_that_only_a_later_image_has_is_after_the_one_before_it():
     pairs = [pair_of(call, [1], [1], "ant") for call in ("first", "last")]
     pairs += [pair_of(call, [1], [1], "bee") for call in ("zeroth", "first", "middle", "last")]
     assert order_of(judged(*pairs)) == ["zeroth", "first", "middle", "last"]
@@ -438,7 +438,7 @@ def test_one_value_that_moved_is_held_to_the_norm_of_all():
 # Which calls belong together
 
 
-def test_calls_are_paired_by_id_in_the_order_of_a_with_those_of_b_after_what_is_before_them():
+def test_calls_are_paired_by_id_in_the_order_of_a_and_then_of_b():
     pairs = list(pair_ids(["a", "b", "c", "d"], ["x", "a", "c", "y", "z", "b"]))
     assert pairs == [("", "x"), ("a", "a"), ("b", "b"), ("c", "c"), ("", "y"), ("", "z"), ("d", "")]
 
@@ -465,7 +465,7 @@ def test_calls_are_paired_by_order_around_a_layer_that_was_put_in():
     ]
 
 
-def test_calls_of_another_type_are_not_paired_by_order_around_layers_that_were_left_out():
+def test_calls_of_different_types_are_not_paired_by_order_around_missing_layers():
     kinds = (
         ["Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNorm2d", "ReLU"],
         ["Conv2d", "ReLU"] * 2,
@@ -510,7 +510,7 @@ def test_an_input_is_not_paired_with_an_output_of_its_shape():
     assert pairs == [(None, "input:uno"), ("one", "uno"), ("two", "due")]
 
 
-def test_models_whose_layers_have_other_names_are_held_against_each_other_by_order():
+def test_models_whose_layers_have_other_names_are_compared_with_each_other_by_order():
     a = run_of(conv=[3, 4], fc=[1])
     b = replace(run_of(stem=[3, 4.5], head=[1]), model={"name": "other"})
     comparison = differences(a, b, match="order")
@@ -548,7 +548,7 @@ def test_an_image_belongs_to_one_other_only():
     )
 
 
-def test_figures_leave_out_what_is_not_finite():
+def test_figures_leave_out_values_that_are_not_finite():
     """Norms of 5 over two values beside NaN, or over four complex ones of which two are zero."""
     for kind, values in {"f4": [3, 4, NAN, NAN], "c8": [3 + 0j, 4j, 0j, 0j]}.items():
         replace(run_of(conv=array(values, kind)), kept="sketches").write(kind)
@@ -559,7 +559,7 @@ def test_figures_leave_out_what_is_not_finite():
         )
 
 
-def test_a_dtype_that_changed_is_told(run):
+def test_a_dtype_that_changed_is_reported(run):
     run_of(conv=[3, 4]).write("a")
     run_of(conv=array([3, 4], "f8")).write("b")
     ended = run("diff", "a", "b")
@@ -599,7 +599,7 @@ def test_tensors_and_sketches_find_the_same_distance(kept):
     assert row.max_abs == (None if kept == "sketches" else 0.5)
 
 
-def test_a_run_with_tensors_is_held_against_a_golden_file():
+def test_a_run_with_tensors_is_compared_with_a_golden_file():
     run_of(conv=[3, 4]).write("a")
     replace(run_of(conv=[3, 4.5]), kept="sketches").write_golden("b.json")
     for one, two in (("a", "b.json"), ("b.json", "a")):
@@ -620,7 +620,7 @@ def test_a_tensor_saved_in_float16_makes_the_tolerance_that_of_float16():
 
 
 @pytest.mark.parametrize(("last", "holds"), [(4.015625, True), (4.125, False)])
-def test_tensors_saved_in_float16_are_held_against_float32_at_the_tolerance_of_float16(last, holds):
+def test_tensors_saved_as_float16_are_compared_at_the_tolerance_of_float16(last, holds):
     """0.016 and 0.125 in 5: halves that are exact."""
     half = {"conv": np.array([[3, last]], "f2")}
     b = ToyRun(
@@ -632,7 +632,7 @@ def test_tensors_saved_in_float16_are_held_against_float32_at_the_tolerance_of_f
     assert row.source == "tensors --tensor-dtype float16"
 
 
-def test_pooled_tensors_are_held_against_tensors_pooled_in_the_same_way():
+def test_pooled_tensors_are_compared_with_tensors_pooled_in_the_same_way():
     maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}
     toys = [
         ToyRun(maps, saved={"conv": array(mean)}, command=("--pool", "mean"))
@@ -725,7 +725,7 @@ def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():
     assert (row.source, row.holds) == ("sketches", False)
 
 
-def test_of_calls_that_either_run_kept_no_sketch_of_the_figures_are_compared():
+def test_the_figures_of_calls_without_a_sketch_in_both_runs_are_compared():
     """A golden file each, of which one lacks the sketch of bn and the other that of conv."""
     for name, lacking in (("a.json", "bn"), ("b.json", "conv")):
         document = replace(run_of(bn=[1], conv=[3, 4], fc=[2]), kept="sketches").golden()
@@ -758,7 +758,7 @@ def test_whole_numbers_must_be_equal_whatever_the_model_computes_in(dtype):
     assert (row.tolerance, row.holds) == (0, False)
 
 
-def test_whole_numbers_that_float64_does_not_tell_apart_are_told_apart():
+def test_whole_numbers_that_float64_does_not_tell_apart_are_distinguished():
     distance = measure_arrays(np.array([2**60]), np.array([2**60 + 1]))
     assert distance.difference.largest == 1
 
@@ -905,7 +905,7 @@ ONLY_FIGURES = (
 
 
 @pytest.mark.parametrize(("kept", "other"), [("nothing",) * 2, ("sketches", "nothing")])
-def test_of_runs_without_tensors_and_sketches_the_figures_are_compared(run, kept, other):
+def test_the_figures_of_runs_without_tensors_and_sketches_are_compared(run, kept, other):
     """The mean and the standard deviation of 3 and 4 change by 1/4 each."""
     replace(run_of(bn=[1], conv=[3, 4]), kept=kept).write("a")
     replace(run_of(bn=[1], conv=[3, 4.5]), kept=other).write("b")
@@ -932,7 +932,7 @@ def test_equal_figures_are_no_difference_and_are_said_to_be_only_figures(run):
     )
 
 
-def test_of_some_calls_it_is_said_that_only_figures_were_compared(run):
+def test_the_diff_names_calls_of_which_only_figures_were_compared(run):
     run_of(bn=[1], conv=[3, 4]).write("a")
     document = json.loads(Path("a/tensors/index.json").read_bytes())
     document["calls"].pop("conv")

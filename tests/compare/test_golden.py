@@ -170,7 +170,7 @@ def test_a_call_has_the_figures_and_the_sketch_of_its_record(run):
     assert order.index("layer1.0.conv2") < order.index("layer1.0") < order.index("layer1.1.conv1")
 
 
-def test_what_is_not_finite_is_null_and_what_was_not_called_is_told(run):
+def test_values_that_are_not_finite_are_null_and_uncalled_layers_are_reported(run):
     Path("net.py").write_text(NET)
     np.save("a.npy", np.zeros((3, 2, 2), np.float32))
     document = golden(run, "net.py:Net", "a.npy", "--layers", "leaf,block", "--device", "cpu")
@@ -370,7 +370,7 @@ def test_a_golden_file_never_takes_the_place_of_a_link(run):
     assert (Path("golden.json").read_bytes(), Path("link.json").is_symlink()) == (whole, True)
 
 
-def test_of_a_file_that_stands_there_only_the_beginning_is_read(run):
+def test_only_the_beginning_of_an_existing_file_is_read(run):
     run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
     with Path("golden.json").open("w") as file:
         file.write('{\n"schema_version": 1,\n"kind": "golden",\n')
@@ -405,7 +405,7 @@ def test_a_pipe_and_a_device_are_not_read_and_not_replaced(name, words):
     assert Path("/dev/full").is_char_device()
 
 
-def test_a_file_that_may_not_be_replaced_is_told_before_the_model_runs(run):
+def test_a_file_that_may_not_be_replaced_is_reported_before_the_model_runs(run):
     Path("notes.json").write_text("notes")
     assert run("golden", "no-such-model", CAT, "-o", "notes.json").code == 5
 
@@ -540,7 +540,7 @@ def test_nothing_is_left_of_a_run_that_fails(run, own_temporary_folder):
     assert list(own_temporary_folder.glob("hookcli-*")) == []
 
 
-def test_what_cannot_be_written_on_the_way_is_told_without_the_folders_name(
+def test_an_unwritable_temporary_file_is_reported_without_its_folder(
     run, own_temporary_folder, monkeypatch
 ):
     """Another's file is put into the folder as soon as it is made."""

@@ -315,7 +315,7 @@ def test_types_that_numpy_does_not_have_are_compared_and_sketched(run, compare, 
     assert sketch.from_text(call["sketch"]).tolist() == expected.tolist()
 
 
-def test_an_edit_is_held_against_the_plain_model(compare):
+def test_an_edit_is_compared_with_the_plain_model(compare):
     document = compare("Net", "--against", "edit=relu:scale=3", code=7)
     assert by_call(document, "rel_l2", "holds") == [
         ("conv", 0.0, True),
@@ -327,7 +327,7 @@ def test_an_edit_is_held_against_the_plain_model(compare):
     assert changed(document) == [("--edit", None, "relu:scale=3")]
 
 
-def test_channels_that_are_edited_are_told_from_places_by_the_size_of_the_image(compare):
+def test_edited_channels_and_places_are_distinguished_by_the_size_of_the_image(compare):
     """4 x 2 pixels, so 1x4x2x2 are channels last: the second holds -4 everywhere, the second row 3
     too."""
     pixels = np.zeros((3, 4, 2), np.float32)
@@ -338,7 +338,7 @@ def test_channels_that_are_edited_are_told_from_places_by_the_size_of_the_image(
     assert by_call(document, "max_abs", "mean_abs") == [("places", 4.0, 2.0)]
 
 
-def test_a_pruned_model_is_held_against_the_plain_one(compare):
+def test_a_pruned_model_is_compared_with_the_plain_one(compare):
     """Half of conv's channels, the one with the smaller norm: both are alike, so the first goes."""
     document = compare("Net", "--against", "prune=fc=0.5:ln", code=7)
     assert by_call(document, "rel_l2") == [
@@ -371,7 +371,7 @@ def test_views_that_are_to_be_read_in_another_way_are_read_so(compare, a, b, rel
     assert [row["dtype"] for row in document["layers"]] == ["complex64", "float32"]
 
 
-def test_two_images_are_held_against_each_other(compare):
+def test_two_images_are_compared_with_each_other(compare):
     """-8 in the place of -4: conv differs by 4 in every second value, and nothing after relu."""
     document = compare("Net", "--against", "image=b.npy", code=7)
     assert by_call(document, "max_abs", "rel_l2") == [
@@ -414,7 +414,7 @@ def test_calls_of_one_model_alone_stand_where_they_complete(compare):
     assert document["first"] == "new"
 
 
-def test_other_shapes_are_told(compare):
+def test_other_shapes_are_reported(compare):
     document = compare("Net", "--against", "model=nets.py:Wider", code=7)
     assert by_call(document, "reason", "rel_l2")[2] == ("fc", "shapes differ: 1x2 and 1x5", None)
     assert document["first"] == "fc"
@@ -544,7 +544,7 @@ def test_the_random_numbers_of_whoever_calls_are_left_alone(nets):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_of_several_images_the_worst_is_reported(compare):
+def test_the_worst_of_several_images_is_reported(compare):
     """fc gives 6 for a and b; with 2 less in each, that is a third of it; for c, 30, a
     fifteenth.
     """
@@ -620,7 +620,7 @@ def test_every_figure_of_a_real_model_is_that_of_clones_taken_without_hooks(run)
         assert torch.equal(one, two) == (row["rel_l2"] == 0), call
 
 
-def test_calls_stand_in_the_order_in_which_they_complete(run, cat):
+def test_calls_are_in_the_order_in_which_they_complete(run, cat):
     """conv1 of a block before its bn1, all of them before the block, and the model last."""
     words = ("--layers", "all", "--against", "threads=1", "--format", "csv")
     ended = run("compare", "resnet18", cat, *SMALL, *words)
@@ -688,7 +688,7 @@ def test_a_skipped_image_ends_with_6_and_a_difference_with_7(run, nets):
     assert run(*words, "--against", "edit=fc:zero").code == 7
 
 
-def test_of_many_images_a_bad_one_is_found_when_its_turn_comes(run, nets):
+def test_a_bad_image_among_many_is_found_when_its_turn_comes(run, nets):
     Path("bad.png").write_text("no picture")
     for index in range(9):
         draw(f"{index}.npy", 1, index)
@@ -1107,7 +1107,7 @@ def test_nothing_is_left_on_the_models_when_it_is_interrupted(nets):
     assert list(b.runner.module.state_dict()) == ["conv.weight", "fc.weight"]
 
 
-def test_no_tensor_of_an_image_is_kept_when_it_has_gone_through(nets, monkeypatch):
+def test_no_tensor_of_an_image_is_kept_after_its_forward_pass(nets, monkeypatch):
     """As many as A gave are alive while B runs, one fewer after each of its calls, and none in the
     end."""
     kept = []

@@ -68,7 +68,7 @@ def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
     ]
 
 
-def test_of_many_channels_twelve_are_shown():
+def test_twelve_of_many_channels_are_shown():
     a = np.zeros((1, 30, 2, 2), "f4")
     b = a + np.arange(1, 31, dtype="f4").reshape(1, 30, 1, 1)
     compared = compare_arrays(a, b)
@@ -95,7 +95,7 @@ def test_channels_last_are_channels():
     assert (compared.channels.tolist(), compared.difference.tolist()) == ([2], [[[0, 5], [0, 0]]])
 
 
-def test_tokens_are_laid_out_in_rows_and_the_class_token_is_told():
+def test_tokens_are_laid_out_in_rows_and_the_class_token_is_reported():
     a = np.zeros((1, 1 + 4 * 2, 3), "f4")
     b = a.copy()
     b[0, 1 + 5, 1] = 7  # the third row of two
@@ -120,7 +120,7 @@ def test_a_class_token_that_alone_differs_is_drawn_as_bars():
     )
 
 
-def test_tokens_after_those_of_the_image_are_not_drawn_and_told():
+def test_tokens_after_those_of_the_image_are_not_drawn_but_reported():
     a = np.zeros((1, 1 + 4 + 2, 3), "f4")
     b = a.copy()
     b[0, 1 + 3, 2] = 7
@@ -146,7 +146,7 @@ def test_tokens_that_are_no_patches_and_alone_differ_are_drawn_as_bars():
 
 
 @pytest.mark.parametrize(("name", "axis"), [("NCDHW", 2), ("NDHWC", 1)])
-def test_of_a_clip_the_frame_that_differs_most_is_shown(name, axis):
+def test_the_frame_of_a_clip_that_differs_most_is_shown(name, axis):
     a = np.zeros((1, 2, 4, 6, 6) if axis == 2 else (1, 4, 6, 6, 2), "f4")
     b = a.copy()
     np.moveaxis(b, axis, 0)[1] += 1
@@ -203,7 +203,7 @@ def test_a_zero_has_no_sign():
     ]
 
 
-def test_of_channels_in_order_a_bar_is_a_mean_and_its_difference_the_largest():
+def test_a_bar_of_ordered_channels_is_their_mean_and_its_difference_the_largest():
     a = np.zeros((1, 2, 7), "f4")
     b = a.copy()
     b[0, 1, :2] = [7, -14]
@@ -212,7 +212,7 @@ def test_of_channels_in_order_a_bar_is_a_mean_and_its_difference_the_largest():
     assert flat.notes[0] == "1 of 2 channels differ, the most in channel 1, counted from 0"
 
 
-def test_of_a_tensor_whose_axes_are_not_known_runs_of_values_are_bars():
+def test_a_tensor_of_unknown_axes_is_drawn_as_bars_of_consecutive_values():
     a = np.zeros((1, 3, 1000), "f4")
     b = a.copy()
     b[0, 1, 3] = 6
@@ -268,7 +268,7 @@ def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
         ((1, 9, 30, 40), "last", (8, 8)),
     ],
 )
-def test_a_layout_is_told_again_from_its_name(shape, channels, pixels):
+def test_a_layout_can_be_read_from_its_name(shape, channels, pixels):
     layout = resolve_layout(shape, Channels(channels), pixels)
     assert recall_layout(layout.name, shape, pixels) == layout
 
@@ -434,7 +434,7 @@ def test_at_most_twelve_pictures_are_drawn_and_the_first_is_among_them(run):
     ]
 
 
-def test_of_several_images_the_worst_is_drawn(run):
+def test_the_worst_of_several_images_is_drawn(run):
     run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([1, 1])}}).write("a")
     run_of({"ant": {"conv": array([2])}, "bee": {"conv": array([1, 9])}}).write("b")
     pictures(run)
@@ -540,7 +540,7 @@ def test_a_folder_of_pictures_is_replaced_and_nothing_else_in_it(run):
 
 
 @pytest.mark.parametrize("kind", ["file", "run", "other", "page", "link"])
-def test_what_is_not_ours_is_protected(run, kind):
+def test_files_of_others_are_protected(run, kind):
     two_runs()
     if kind == "file":
         Path("p").write_text("mine")
@@ -620,7 +620,7 @@ def test_runs_that_cannot_be_compared_leave_no_folder(run):
     assert (pictures(run)[0].code, Path("p").exists()) == (2, False)
 
 
-def test_a_folder_that_cannot_be_made_is_told(run):
+def test_a_folder_that_cannot_be_made_is_reported(run):
     two_runs()
     ended = run("diff", "a", "b", "--pictures", "a/run.json/p")
     assert ended.code == 5

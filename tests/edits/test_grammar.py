@@ -128,7 +128,7 @@ SIDES = ["", "output", "input", "grad_output", "grad_input"]
 
 
 @pytest.mark.parametrize(("form", "what", "side"), every_pair(FORMS, WHAT, SIDES))
-def test_what_stands_before_the_last_colon_with_a_verb_is_the_layers(form, what, side):
+def test_the_layers_of_an_edit_end_at_the_last_colon_with_a_verb(form, what, side):
     read = read_edit(f"{side}:{form}:{what}" if side else f"{form}:{what}", "grad_output")
     assert (read.side, read.layers, read.channels) == (side or "grad_output", form, None)
     assert read.verb == what.partition("=")[0]
@@ -160,7 +160,7 @@ def test_a_side_is_a_keyword_only_before_layers():
     ],
 )
 @pytest.mark.parametrize("form", ["conv", "conv[1:4]", "a#1", "b[0]", "path:norm", "(model)"])
-def test_channels_stand_in_braces_after_the_layers(form, written, channels):
+def test_channels_are_in_braces_after_the_layers(form, written, channels):
     read = read_edit(f"{form}{written}:clamp=0:", "output")
     assert (read.layers, read.channels, read.low) == (form, channels, 0.0)
 
@@ -353,7 +353,7 @@ def test_each_image_has_its_own_norm_and_mean():
     ]
 
 
-def test_what_is_not_of_images_has_one_norm_and_one_mean_of_a_channel():
+def test_a_tensor_without_images_has_one_norm_and_one_mean_per_channel():
     whole = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
     clipped = apply_edit(edit("clip-norm=2.5"), whole, None, per_image=False)
     assert clipped.tolist() == [[1.5, 0.0], [0.0, 2.0]]

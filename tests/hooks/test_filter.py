@@ -368,7 +368,7 @@ def test_an_indented_comment_in_a_file_is_a_comment(resnet34):
     assert paths(resnet34, "@layers.txt") == ["fc"]
 
 
-def test_a_file_stands_among_other_forms(resnet34):
+def test_a_file_is_among_other_forms(resnet34):
     Path("layers.txt").write_text("fc\r\n", encoding="utf-8")
     assert paths(resnet34, "conv1,@layers.txt") == ["conv1", "fc"]
 
@@ -470,7 +470,7 @@ def test_the_model_itself_is_listed_first_with_all_parameters(resnet34):
     assert (root.module_path, root.label, root.params) == ("", "(model)", 21_797_672)
 
 
-def test_a_module_that_stands_in_two_places_is_listed_once():
+def test_a_module_that_is_in_two_places_is_listed_once():
     shared = nn.ReLU()
     assert paths(nn.Sequential(shared, nn.Tanh(), shared), "act") == ["0", "1"]
 

@@ -59,7 +59,7 @@ def test_a_block_has_the_layout_of_its_parts():
     assert inferred_in(model, tokens(7, 4)) == {"0": "NLC", "": "NLC"}
 
 
-def test_a_block_that_returns_what_a_part_returned_has_its_layout_even_with_equal_axes():
+def test_a_block_that_returns_its_part_s_output_has_the_part_s_layout():
     model = nn.Sequential(Own(lambda x: x, nn.Linear(7, 7)))
     assert inferred_in(model, tokens(7, 7)) == {"0": "NLC", "": "NLC"}
 
@@ -204,7 +204,7 @@ def test_a_product_of_matrices_has_the_layout_only_of_an_input_of_its_shape():
     assert own["matmul"] == "unknown"
 
 
-def test_convolutions_and_pools_that_are_functions_put_channels_first_and_linear_last():
+def test_functional_convolutions_put_channels_first_and_linear_puts_them_last():
     def forward(x):
         x = nn.functional.conv2d(x, torch.ones(3, 4, 1, 1))
         x = nn.functional.max_pool2d(x, 2)

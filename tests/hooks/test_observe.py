@@ -147,7 +147,7 @@ def test_a_module_that_calls_itself_counts_its_calls_by_their_start():
     }
 
 
-def test_a_module_without_children_that_calls_itself_counts_its_calls_by_their_start():
+def test_a_leaf_that_calls_itself_numbers_its_calls_by_their_start():
     values = watch_values(toys.RecursiveLeaf(), pixel(3.0), "")
     assert values == {"(model)#1": [3.0], "(model)": [6.0]}
 
@@ -184,7 +184,7 @@ def test_a_call_that_another_hook_stopped_before_it_began_is_no_call():
     assert watch_values(model, pixel(1.0), "block", "broken") == {"block": [2.0], "broken": [4.0]}
 
 
-def test_a_block_stands_before_its_parts():
+def test_a_block_is_before_its_parts():
     orders = watch_orders(
         toys.Nested(), pixel(1.0), "", "tail", "block", "block.conv", "block.relu"
     )
@@ -271,7 +271,7 @@ def test_a_container_that_holds_itself_is_walked_once():
     assert found == [("0", 1.0), ("1.more", 2.0)]
 
 
-def test_a_container_that_stands_in_two_places_is_shown_in_both():
+def test_a_container_that_is_in_two_places_is_shown_in_both():
     both = [torch.tensor([1.0])]
     assert [key for key, _ in named_tensors({"a": both, "b": both})] == ["a.0", "b.0"]
 

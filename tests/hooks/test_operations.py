@@ -393,7 +393,7 @@ def test_gradients_of_operations_are_those_of_autograd(name):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-7)
 
 
-def test_a_form_for_what_is_deeper_is_told_how_to_reach_it():
+def test_a_form_for_deeper_layers_gets_a_hint_on_how_to_reach_them():
     with pytest.raises(RequestError) as raised:
         select_layers(Net(), ["blo*/op:neg"], operations=found(Net()))
     assert "did you mean" in raised.value.hint

@@ -203,7 +203,7 @@ def test_sixteen_bit_greys_are_turned_too(orientation):
     assert image.size == ((2, 1) if orientation == 3 else (1, 2))
 
 
-def test_a_transparent_grey_of_sixteen_bits_is_told_by_all_its_bits():
+def test_a_transparent_grey_of_sixteen_bits_is_recognized_by_all_its_bits():
     # 0x1234 / 257 = 18.1; its neighbour shares the upper byte
     data = png(2, 16, 0, shorts(0x1234, 0x1235), (b"tRNS", shorts(0x1234)))
     assert read(data) == [WHITE, (18, 18, 18)]
@@ -384,7 +384,7 @@ def test_so_is_every_other_file_of_several_pictures(name):
     assert pixels(several) == [RED]
 
 
-def test_a_format_is_told_by_the_content_and_not_by_the_name():
+def test_a_format_is_recognized_by_the_content_and_not_by_the_name():
     row("RGB", RED).save("photo.png")
     Path("photo.png").rename("photo.jpg")
     assert pixels(read_images(["photo.jpg"])[0][0].read().pictures[0]) == [RED]

@@ -118,7 +118,7 @@ def test_the_folders_of_runs_are_left_out():
     assert found(str(out), leave_out=out) == ([], ["is the folder that this run writes to"])
 
 
-def test_urls_stand_in_lists_too(tmp_path):
+def test_urls_are_in_lists_too(tmp_path):
     put("a.png")
     (tmp_path / "list").write_text(f"{PHOTOS}/a.png\n{PHOTOS}\n")
     assert found(f"@{tmp_path / 'list'}") == (["a.png", "a.png"], [])

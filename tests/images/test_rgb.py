@@ -444,7 +444,7 @@ def test_what_is_kept_instead_of_a_picture_gives_the_same_pixels_each_time(cat):
     assert replace(again, pixels=None) == replace(before, pixels=None)
 
 
-def test_a_pair_is_still_told_as_a_pair(cat):
+def test_a_pair_is_still_reported_as_a_pair(cat):
     loaded = build_skeleton(ModelRequest("raft_small"))
     ((source,), _) = read_images([str(cat)])
     fitter = Fitter(loaded.prepare, source.read().pictures)

@@ -138,7 +138,7 @@ def test_a_batch_of_one_is_named_like_the_file():
     assert (file, key, pixels.shape) == ("x.npy", "x", (3, 4, 5))
 
 
-def test_several_tensors_of_a_file_are_told_apart_by_their_names():
+def test_several_tensors_of_a_file_are_distinguished_by_their_names():
     arrays = {"a": values(3, 4, 5), "b.c": values(2, 3, 4, 5, seed=1)}
     save_file(arrays, "x.safetensors")
     found = {file: (key, pixels) for file, key, pixels in read("x.safetensors")}

@@ -50,7 +50,7 @@ def _in_a_copy(made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_file_is_told_by_what_is_in_it():
+def test_a_file_is_recognized_by_its_content():
     assert {file.name: find_kind(file).what for file in sorted(Path().iterdir())} == {
         "args.ckpt": "more than tensors (argparse.Namespace)",
         "model.onnx": "an ONNX graph",
@@ -104,7 +104,7 @@ def test_a_text_in_a_module_is_not_taken_for_the_key_of_a_checkpoint(whole):
     assert type(model).__name__ == "Wrapper"
 
 
-def test_a_file_from_before_torch_1_6_is_told_too():
+def test_a_file_from_before_torch_1_6_is_reported_too():
     for name, content in {"whole.pt": NET, "plain.pt": NET.state_dict()}.items():
         before = find_kind(Path(name))
         torch.save(content, name, _use_new_zipfile_serialization=False)

@@ -119,7 +119,7 @@ def test_each_module_has_the_mode_that_was_asked_for():
     assert load("net.py:frozen", "as-made").info.notes == ()
 
 
-def test_training_mode_computes_what_torch_computes_and_leaves_the_buffers_as_they_were():
+def test_training_mode_computes_what_torch_computes_and_keeps_the_buffers():
     loaded = load("net.py:made", "train", seed=3)
     before = {name: buffer.clone() for name, buffer in loaded.module.named_buffers()}
     pixels = torch.rand(4, 3, 9, 9)

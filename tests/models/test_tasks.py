@@ -352,7 +352,7 @@ def test_a_second_picture_makes_the_pair(inspect, photo, other):
     assert "--pair" in document["command"]
 
 
-def test_the_flow_that_is_told_is_the_last_of_the_twelve(inspect, photo, other):
+def test_the_flow_that_is_reported_is_the_last_of_the_twelve(inspect, photo, other):
     document, _ = flow(inspect, photo, "(model)", "--pair", other)
     own = torchvision.models.optical_flow.raft_small
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
@@ -474,7 +474,7 @@ def logits(*shares):
     return [math.log(share) for share in shares]
 
 
-def test_classes_are_told_by_their_softmax_the_most_probable_first():
+def test_classes_are_listed_by_their_softmax_the_most_probable_first():
     output = torch.tensor([logits(1, 2, 5), logits(6, 1, 1)])
     first, second = read_predictions(output, ("a", "b", "c"))
     assert [(p.category, p.index, round(p.value, 6)) for p in first] == [
@@ -486,7 +486,7 @@ def test_classes_are_told_by_their_softmax_the_most_probable_first():
     assert second[0].value == pytest.approx(0.75)
 
 
-def test_no_more_than_five_classes_are_told():
+def test_no_more_than_five_classes_are_reported():
     (said,) = read_predictions(torch.arange(9.0).unsqueeze(0), ())
     assert [p.index for p in said] == [8, 7, 6, 5, 4]
 
@@ -497,7 +497,7 @@ def test_classes_go_by_number_where_the_names_do_not_fit():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_logits_that_are_not_finite_say_nothing_and_leave_other_images_their_classes(bad):
+def test_logits_that_are_not_finite_leave_other_images_their_classes(bad):
     broken, whole = read_predictions(torch.tensor([[0.0, bad], logits(1, 3)]), ())
     assert broken == (
         Prediction("probability", "no prediction: the logits are not finite", None, None),
@@ -543,7 +543,7 @@ def boxes(*scores):
     }
 
 
-def test_boxes_are_told_by_score_the_highest_first():
+def test_boxes_are_listed_by_score_the_highest_first():
     (said,) = read_predictions([boxes(0.25, 0.75, 0.5)], ("background", "cat"))
     assert said == (
         Prediction("score", "class 2", 2, 0.75, (0.0, 0.0, 2.0, 2.0)),
@@ -552,7 +552,7 @@ def test_boxes_are_told_by_score_the_highest_first():
     )
 
 
-def test_no_more_than_five_boxes_are_told_and_images_without_any_have_none():
+def test_no_more_than_five_boxes_are_reported_and_images_without_any_have_none():
     scores = [i / 8 for i in range(8)]
     many, none = read_predictions([boxes(*scores), boxes()], ())
     assert [p.value for p in many] == [0.875, 0.75, 0.625, 0.5, 0.375]

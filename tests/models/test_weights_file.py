@@ -500,7 +500,7 @@ def test_which_of_several_sets_of_weights_is_used_is_said():
     )
 
 
-def test_of_one_set_of_weights_nothing_is_said():
+def test_one_set_of_weights_causes_no_note():
     torch.save({"model": state(), "optimizer": {"state": {0: torch.zeros(1)}}}, "w.pth")
     assert load().info.notes == ()
 
@@ -592,7 +592,7 @@ PARTS = {"weight": (1, 1), "bias": (1,)}
         ({}, (2, 3)),
     ],
 )
-def test_each_module_is_told_the_version_in_the_file_or_its_own(versions, expected):
+def test_each_module_receives_the_version_in_the_file_or_its_own(versions, expected):
     assert told(versions) == expected
 
 

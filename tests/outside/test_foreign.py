@@ -372,7 +372,7 @@ def test_a_raised_recursion_limit_lets_no_chain_through_that_takes_for_ever():
         sys.setrecursionlimit(before)
 
 
-def test_a_module_may_stand_in_several_places():
+def test_a_module_may_be_in_several_places():
     part = nn.Sequential(nn.ReLU(), nn.ReLU())
     check_structure("twice", nn.Sequential(part, part, nn.ModuleList([part])))
 
@@ -444,7 +444,7 @@ def test_a_signal_that_ends_the_process_ends_it_in_foreign_code_too(block):
         raise Termination(143)
 
 
-def test_a_failure_is_told_without_asking_the_model_for_what_it_cannot_say(run):
+def test_a_failure_is_reported_without_asking_the_model_for_what_it_cannot_say(run):
     net("): raise ValueError('wrong')", weight="raise BaseException('none')")
     text = Path("net.py").read_text().replace("    def weight", "    @property\n    def weight")
     Path("net.py").write_text(text)
@@ -493,7 +493,7 @@ TAKEN_OFF = {
 
 
 @pytest.mark.parametrize("how", TAKEN_OFF)
-def test_a_model_that_takes_hooks_off_is_told_to_do_so(run, how):
+def test_a_model_that_removes_hooks_is_named_with_the_removed_hooks(run, how):
     net(f"): {TAKEN_OFF[how]}")
     assert error_of(run(*words_of("inspect"))) == (
         "the model took the hooks off conv (Conv2d) while it ran, so its outputs were not observed"
@@ -548,7 +548,7 @@ def test_capture_says_that_hooks_were_taken_off():
         clear_hooks_while_captured()
 
 
-def test_an_error_inside_the_block_goes_before_that_of_hooks_taken_off():
+def test_an_error_inside_the_block_outranks_the_error_about_removed_hooks():
     with pytest.raises(BugError):
         clear_hooks_while_captured(BugError())
 
@@ -640,7 +640,7 @@ def test_a_model_that_changes_the_working_directory_changes_nothing_else(run, wh
     assert list(Path("far").iterdir()) == []
 
 
-def test_a_factory_finds_what_lies_where_its_file_went():
+def test_a_factory_finds_files_beside_the_copy_of_its_file():
     Path("far").mkdir()
     torch.save(nn.Conv2d(3, 5, 1), "far/part.pt")
     write("os.chdir('far')\ndef Net(): return torch.load('part.pt', weights_only=False)")

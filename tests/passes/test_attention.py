@@ -320,7 +320,7 @@ def test_values_that_are_learned_are_weighed_too():
     assert len(seen.calls) == 1
 
 
-def test_a_mix_of_all_tokens_stands_nowhere():
+def test_a_mix_of_all_tokens_has_no_place_on_the_image():
     """Sixteen tokens are mixed to nine, whose attention is over no parts of the image."""
 
     class Mixed(Net):

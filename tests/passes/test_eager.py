@@ -77,7 +77,7 @@ def test_attention_takes_the_same_path_with_and_without_an_edit_of_an_operation(
     assert paths == [False, False, True]
 
 
-def test_a_seed_gives_every_batch_the_same_random_numbers_and_leaves_those_of_others():
+def test_a_seed_repeats_the_random_numbers_of_a_batch_and_restores_the_generators():
     class Draws(nn.Module):
         def forward(self, x):
             return x + torch.rand(1)

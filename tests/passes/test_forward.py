@@ -209,7 +209,7 @@ def edited(settings, *edits):
     return replace(settings, runner=replace(runner, edits=resolved))
 
 
-def test_an_edit_changes_nothing_before_it_though_the_relu_writes_over_the_convolution():
+def test_an_edit_of_an_in_place_relu_does_not_change_the_convolution_before_it():
     """-2 and 1 become 0 and 1 in place, and then 0 and 2: a norm of 1 is off by 1."""
     forward = edited(hooked(toys.InplaceRelu(), "conv", "relu"), "relu:scale=2")
     (result,) = results_of(forward, ["a"], pixel(1.0))
@@ -231,7 +231,7 @@ def failure(model, pixels, *paths):
     return raised.value
 
 
-def test_a_wrong_shape_is_told_with_the_module_its_input_and_its_weight():
+def test_a_wrong_shape_is_reported_with_the_module_its_input_and_its_weight():
     error = failure(toys.WrongShape(), torch.ones(1, 1, 4, 5), "stem", "block.0")
     assert error.message.startswith("the model failed in block.1 (Conv2d): Given groups=1")
     assert error.hint == (
@@ -241,14 +241,14 @@ def test_a_wrong_shape_is_told_with_the_module_its_input_and_its_weight():
     assert error.exit_code == 4
 
 
-def test_only_the_last_three_observed_layers_are_told():
+def test_only_the_last_three_observed_layers_are_reported():
     model = nn.Sequential(*[nn.ReLU() for _ in range(5)], toys.Raise(RuntimeError("enough")))
     error = failure(model, pixel(1.0), "0", "1", "2", "3", "4")
     assert error.message == "the model failed in 5 (Raise): enough"
     assert error.hint == "it was given x 1x1x1x1; the last observed layers were 2, 3, 4"
 
 
-def test_a_module_that_reuses_its_arguments_name_is_told_with_what_it_was_given():
+def test_a_module_that_reuses_its_arguments_name_is_reported_with_what_it_was_given():
     error = failure(toys.ReassignsThenRaises(), torch.ones(1, 1, 2, 2))
     assert error.hint == "it was given x 1x1x2x2"
 
@@ -269,13 +269,13 @@ def test_the_models_own_error_is_the_cause():
     assert error.message == "the model failed in broken (Raise): from inside"
 
 
-def test_out_of_memory_is_told_with_what_to_try():
+def test_out_of_memory_is_reported_with_what_to_try():
     error = failure(toys.RaisesInside(MemoryError()), pixel(1.0))
     assert error.message == "the model failed in broken (Raise): MemoryError"
     assert error.hint == "it was given x 1x1x1x1; try `batch_size=1`, or a smaller `size`"
 
 
-def test_out_of_memory_while_an_output_is_observed_is_told_like_the_models():
+def test_out_of_memory_while_an_output_is_observed_is_reported_like_the_models():
     class Vast(nn.Module):
         def forward(self, x):
             return torch.ones(1, 1, 1, 1, dtype=torch.int8).expand(1, 1, 1 << 22, 1 << 22)
@@ -292,7 +292,7 @@ def test_out_of_memory_while_an_output_is_observed_is_told_like_the_models():
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_a_model_that_leaves_the_program_is_told_as_failing():
+def test_a_model_that_leaves_the_program_is_reported_as_failing():
     error = failure(toys.RaisesInside(SystemExit(0)), pixel(1.0), "conv")
     assert error.message == "the model failed in broken (Raise): 0"
 
@@ -302,14 +302,14 @@ def test_an_interrupt_is_no_error_of_the_model():
         results_of(hooked(toys.RaisesInside(KeyboardInterrupt()), "conv"), ["a"], pixel(1.0))
 
 
-def test_a_fault_of_the_observer_is_not_told_as_the_models():
+def test_a_fault_of_the_observer_is_not_reported_as_the_models():
     impossible = GridStyle(tile=0)
     forward = hooked(toys.InplaceAdd(), "conv", style=impossible)
     with pytest.raises(ZeroDivisionError):
         results_of(forward, ["a"], torch.ones(1, 1, 4, 4))
 
 
-def test_a_fault_that_torch_raises_for_the_observer_is_not_told_as_the_models():
+def test_a_fault_that_torch_raises_for_the_observer_is_not_reported_as_the_models():
     impossible = GridStyle(channels=(-5,))
     forward = hooked(toys.InplaceAdd(), "conv", style=impossible)
     with pytest.raises(IndexError):
@@ -356,7 +356,7 @@ def test_images_count_by_how_many_finite_values_they_have():
     assert (row.nan_count, row.inf_count) == (2, 0)
 
 
-def test_what_is_not_finite_in_later_images_is_counted_too():
+def test_values_that_are_not_finite_in_later_images_is_counted_too():
     first, second = [[[1.0, math.nan]]], [[[math.nan, math.inf, -math.inf, 4.0]]]
     (row,) = aggregate_layers([record("a", first), record("b", second)])
     assert (row.nan_count, row.inf_count, row.mean) == (2, 2, 2.5)
@@ -392,7 +392,7 @@ def test_a_channel_is_dead_when_it_is_zero_in_all_images():
     assert (row.dead_channels, row.channels) == (2, 4)
 
 
-def test_rows_stand_in_the_order_in_which_calls_started():
+def test_rows_are_in_the_order_in_which_calls_started():
     rows = aggregate_layers(
         record(image, [[[1.0]]], call_id, order)
         for image in "ab"

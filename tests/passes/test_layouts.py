@@ -99,7 +99,7 @@ def test_layers_whose_types_tell_cost_no_forward():
     assert infer_layouts(loaded(model), chosen) == chosen
 
 
-def test_of_a_model_that_raises_nothing_is_inferred():
+def test_no_layout_is_inferred_if_the_model_raises():
     class Raising(Rows):
         def forward(self, x):
             super().forward(x)

@@ -57,7 +57,7 @@ def test_gradients_have_their_size():
     assert writer.scalars["net/grad_output:conv/norm", 7] == 1.0
 
 
-def test_what_is_not_known_without_a_finite_value_is_left_out():
+def test_figures_without_a_finite_value_are_left_out():
     writer = log(toys.InplaceRelu(), pixel(float("nan")))
     assert {tag: value for (tag, _), value in writer.scalars.items()} == {
         "net/conv/zero_fraction": 0.0,

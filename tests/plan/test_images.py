@@ -114,7 +114,7 @@ def test_a_cluster_is_sent_the_first_image_that_can_be_used(count):
 FREE = "from torch import nn\ndef make(): return nn.Conv2d(1, 2, 3)\n"
 
 
-def test_of_a_tensor_file_it_is_said_that_nothing_prepared_it(run):
+def test_the_page_says_that_a_tensor_file_was_not_prepared(run):
     Path("net.py").write_text(FREE)
     np.save("grey.npy", np.random.default_rng(0).random((1, 96, 90), np.float32))
     ended = run("inspect", "net.py:make", "grey.npy", *WORDS[:4], "--layers", "all", "-o", "out")
@@ -134,7 +134,7 @@ def test_of_a_tensor_file_it_is_said_that_nothing_prepared_it(run):
         (("--std", "1,1,1"), "prepared as the options say, and otherwise as for ImageNet"),
     ],
 )
-def test_of_a_picture_it_is_said_how_it_was_prepared(run, words, said):
+def test_the_page_says_how_a_picture_was_prepared(run, words, said):
     Path("net.py").write_text(FREE.replace("Conv2d(1", "Conv2d(3"))
     cat = PHOTOS / "cat.png"
     words = (*WORDS[:4], "--layers", "all", "-o", "out", *words)

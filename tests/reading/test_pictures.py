@@ -64,7 +64,7 @@ def test_a_grid_is_the_picture_that_the_run_drew(inspected):
         assert image.tobytes() == drawn.tobytes()
 
 
-def test_of_a_sheet_the_part_of_the_call_is_cut_out(inspected):
+def test_the_part_of_the_call_is_cut_out_of_a_sheet(inspected):
     grid, part = (hookcli.load_run(folder).grid("0", "coffee") for folder in inspected[:2])
     (facts,) = [
         each

@@ -107,7 +107,7 @@ def test_the_commands_of_an_ablation_and_of_a_comparison():
     assert " ".join(compare_command(RUN, "input")) == (f"hookcli compare {RUN_WORDS} --at input")
 
 
-def test_all_channels_are_told_by_the_option_that_asks_for_them():
+def test_the_option_that_shows_all_channels_is_named():
     request = RunRequest(ModelRequest("net"), ImageRequest(("a.png",)))
     words = to_command(InspectConfig(request, grids=GridStyle(top=None)))
     assert words[6:] == ("--channels", "all")
@@ -152,7 +152,7 @@ def test_two_commands_with_the_same_options_in_another_order_do_not_differ():
     ]
 
 
-def test_a_difference_between_lists_of_numbers_is_told_in_words():
+def test_a_difference_between_lists_of_numbers_is_reported_in_words():
     begun, wanted = ({"input_shape": [1, 3, side, side]} for side in (224, 256))
     assert list(list_differences(begun, wanted)) == [
         "with other input_shape: with 224 224, not 256 256"

@@ -49,12 +49,12 @@ def test_many_layers_are_a_glob_where_it_matches_no_other():
     ]
 
 
-def test_many_layers_are_the_first_and_a_number_where_a_glob_would_match_one_that_ran():
+def test_many_uncalled_layers_are_counted_if_a_glob_would_match_a_layer_that_ran():
     names = "blocks.0.attn.out_proj, blocks.1.attn.out_proj, blocks.2.attn.out_proj and 9 more"
     assert told(blocks(*range(12)), ["blocks.12.attn.out_proj"]) == [(names, ALIKE)]
 
 
-def test_so_they_are_where_it_is_not_known_which_others_were_chosen():
+def test_many_uncalled_layers_are_counted_if_the_other_choices_are_unknown():
     (group,) = group_uncalled(blocks(*range(5)))
     assert group.names.endswith("blocks.2.attn.out_proj and 2 more")
     assert group.layers == tuple(f"blocks.{number}.attn.out_proj" for number in range(5))

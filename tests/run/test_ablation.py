@@ -267,7 +267,7 @@ def test_a_probability_is_a_softmax_worked_out_by_hand(ablate):
     assert document["images"][0]["score"]["kind"] == "probability"
 
 
-def test_of_a_cross_entropy_the_channel_whose_loss_makes_it_rise_most_comes_first(ablate):
+def test_the_channel_whose_removal_raises_the_cross_entropy_most_comes_first(ablate):
     document = ablate("Net", "--score", "cross-entropy", images=("b.npy",))
     assert [row["channel"] for row in document["channels"]] == [1, 0]
     assert document["channels"][0]["effect"] == pytest.approx(math.log(1 + math.exp(-4)) - 8, 1e-3)
@@ -320,7 +320,7 @@ def test_all_tensors_of_an_output_that_have_these_channels_are_zeroed(ablate):
     assert effects(document) == {("part", 0): 0.0, ("part", 1): 44.0}
 
 
-def test_several_layers_share_forwards_and_stand_in_one_ranking(ablate):
+def test_several_layers_share_forwards_and_are_in_one_ranking(ablate):
     document = ablate("Net", "--layers", "leaf")
     assert list(effects(document).items()) == [
         (("conv", 1), 48.0),
@@ -430,9 +430,7 @@ def test_a_tensor_whose_rows_are_no_images_is_zeroed_in_a_forward_of_its_own(abl
     assert set(effects(document).values()) == {6.0}  # one of 4 places, in all rows
 
 
-def test_a_tensor_with_as_many_rows_as_the_batch_that_are_no_images_is_zeroed_as_a_whole(
-    ablate, run
-):
+def test_a_tensor_whose_rows_are_not_images_is_zeroed_as_a_whole(ablate, run):
     assert says(run, "Pair", "--layers", "pair") == "2 channels of 1 layer, 1 image, 3 forwards"
     document = ablate("Pair", "--layers", "pair")  # class 1: 3 * (16 + 32)
     assert effects(document) == {("pair", 0): 0.0, ("pair", 1): 144.0}
@@ -686,7 +684,7 @@ def test_a_skipped_image_ends_with_6(run, nets, more):
         assert document["channels"][0]["images"] == 1
 
 
-def test_of_many_images_a_bad_one_is_found_when_its_turn_comes(run, nets):
+def test_a_bad_image_among_many_is_found_when_its_turn_comes(run, nets):
     Path("bad.png").write_text("no picture")
     images = ["bad.png", *["a.npy"] * 9]  # more than are read beforehand
     ended = run("ablate", "nets.py:Net", *images, *PLAIN, "--format", "json")

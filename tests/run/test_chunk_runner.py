@@ -48,7 +48,7 @@ def test_a_leading_axis_seen_in_the_first_image_holds_for_the_batches_after_it(r
     ]
 
 
-def test_images_of_two_sizes_stand_in_the_order_of_the_run(run):
+def test_images_of_two_sizes_are_in_the_order_of_the_run(run):
     """The images of a size share a forward."""
     for number, height in enumerate((32, 40, 32, 40)):
         np.save(f"{number}.npy", np.zeros((3, height, 32), np.float32))

@@ -55,7 +55,7 @@ def test_a_chunk_that_was_not_adopted_is_known_to_be_of_the_run_all_the_same():
         assert files() == ["parts/written.jsonl", "run.json"]
 
 
-def test_the_names_in_the_journal_of_a_chunk_are_known_when_a_run_was_resumed_and_killed_again():
+def test_the_journal_of_a_chunk_is_known_after_a_second_resume_and_kill():
     with open_folder():
         save("seen/cat.jpg")
     with open_folder(resume=True) as run:

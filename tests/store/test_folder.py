@@ -240,7 +240,7 @@ def test_the_old_request_gives_way_to_the_new_one():
     assert json.loads(Path("run/run.json").read_text()) == said
 
 
-def test_what_others_put_into_a_run_folder_stays():
+def test_files_that_others_put_into_a_run_folder_stay():
     finished_run()
     foreign = ["notes.txt", "grids/notes.txt", "grids/cat/mine.png", "sheets/x.txt", "own/a.csv"]
     for name in foreign:
@@ -299,7 +299,7 @@ def test_only_what_the_manifest_lists_goes():
         assert files() == sorted(["grids/dog/002_mine.png", JOURNAL, "run.json", "top_images.csv"])
 
 
-def test_of_a_run_without_a_manifest_goes_what_its_journal_lists():
+def test_overwriting_a_run_without_a_manifest_removes_the_files_of_its_journal():
     with open_folder() as run:
         run.write("layers.csv", b"old")
         run.write("sheets/cat.png", b"old")
@@ -344,7 +344,7 @@ def test_a_file_of_somebody_else_that_a_run_would_write_over_is_named(name, stat
 
 @pytest.mark.parametrize("name", ["parts", "seen", "grids", "grids/cat", "records.parquet"])
 @pytest.mark.parametrize("kind", ["a link", "a file"])
-def test_what_stands_in_the_place_of_a_folder_is_named(name, kind):
+def test_a_file_in_place_of_a_folder_is_named(name, kind):
     Path("elsewhere/cat").mkdir(parents=True)
     Path("run", name).parent.mkdir(parents=True)
     if kind == "a link":
@@ -408,7 +408,7 @@ def test_a_request_of_another_program_is_no_runs_and_nothing_of_it_goes(said, ho
     assert refusal(**how) == "'run' holds a run.json that no run wrote"
 
 
-def test_an_empty_request_is_a_runs_only_where_it_stands_alone():
+def test_an_empty_request_is_a_runs_only_where_it_is_alone():
     Path("run").mkdir()
     Path("run/run.json").touch()
     assert refusal() == "'run' holds a run that did not finish"
@@ -599,7 +599,7 @@ def test_a_file_is_written_with_its_folders():
     assert files("a") == ["b/c.txt"]
 
 
-def test_a_file_that_stands_there_is_replaced():
+def test_an_existing_file_is_replaced():
     Path("c.txt").write_bytes(b"old and longer")
     write_atomic(Path("c.txt"), b"new")
     assert Path("c.txt").read_bytes() == b"new"

@@ -187,7 +187,7 @@ def test_what_has_no_height_and_width_is_not_pooled(name, pool):
     assert torch.equal(take_activation(activation, layout, SaveStyle(pool)), activation)
 
 
-def test_channels_come_in_the_order_asked_for_and_those_that_do_not_exist_are_left_out():
+def test_channels_keep_the_requested_order_without_those_that_do_not_exist():
     activation = counting(2, 4, 3, 3)
     style = SaveStyle(channels=(3, 9, 1))
     kept = take_activation(activation, Layout("NCHW", 1, 3, 3), style)
@@ -695,7 +695,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert refusal(lambda: load_run("photos"))[0] == damaged
 
 
-def test_a_run_that_did_not_come_to_its_end_is_refused():
+def test_a_run_that_did_not_end_is_refused():
     home = three_images()
     (home / "manifest.json").unlink()
     assert refusal(lambda: load_run(home)) == (
@@ -1170,7 +1170,7 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(run, words, 
         (("--pool", "2", "--tensor-channels", "0,5,99"), 2 * 2 * 2 * 4),
     ],
 )
-def test_max_disk_is_held_against_what_all_images_take(run, words, size):
+def test_max_disk_limits_the_tensors_of_all_images_together(run, words, size):
     save_pixels([64] * 3)
     asked = (*INSPECT[:9], "--layers", SAVED[0], "--size", "64", "--save", "tensors", "--dry-run")
     limits = [f"{(3 * size + more) / 1e9:.12f}" for more in (-0.5, 0.5)]
@@ -1187,7 +1187,7 @@ def test_channels_that_no_layer_has_are_an_error_before_anything_is_written(run,
     assert (code, Path("out").exists()) == (2, False), err
 
 
-def test_channels_that_a_layer_lacks_are_told(run, cat):
+def test_channels_that_a_layer_lacks_are_reported(run, cat):
     words = ("--weights", "random", "--layers", "conv1", "--save", "tensors", "--grids", "none")
     code, _, err = run(
         "inspect", "resnet18", cat, *words, "--tensor-channels", "0,999", "-o", "out"
@@ -1215,7 +1215,7 @@ class Loud(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_values_that_float16_does_not_hold_are_told(run, cat, dtype):
+def test_values_that_float16_does_not_hold_are_reported(run, cat, dtype):
     Path("net.py").write_text(LOUD_NET)
     words = ("--grids", "none", "--size", "32", "--save", "tensors", "--tensor-dtype", dtype)
     code, _, err = run("inspect", "net.py:Loud", cat, *words, "-o", "out")

@@ -117,7 +117,7 @@ def test_a_layer_that_is_dead_as_a_whole_is_not_among_those_that_lose_a_part(fou
     ]
 
 
-def test_of_chosen_blocks_the_innermost_is_named(found):
+def test_the_innermost_of_the_chosen_blocks_is_named(found):
     assert found("in_a_row", "--layers", "blocks,blocks.1,blocks.3") == [
         "4 of 4 channels of blocks.1 are zero everywhere, and so in 2 layers after it"
     ]

@@ -21,7 +21,7 @@ def test_the_sum_of_two_chunks_has_the_results_of_both_in_their_order():
     assert (total.called, total.halved, total.alone) == ({"conv", "fc"}, 3, True)
 
 
-def test_of_two_chunks_the_first_tells_where_a_nan_is_and_which_edit_made_it():
+def test_the_first_of_two_chunks_says_where_a_nan_is_and_which_edit_made_it():
     total = Chunk()
     for name in ("a", "b"):
         effects = EditEffects({name}, {"NaN": name})

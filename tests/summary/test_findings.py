@@ -185,7 +185,7 @@ def test_several_calls_of_one_module_are_one_finding_about_the_largest(rule, how
     ("rule", "how", "spread"),
     [("exploding", "as large as", 50.0), ("vanishing", "smaller than", 0.02)],
 )
-def test_a_layer_of_a_block_is_told_next_to_its_place_in_the_block_before(rule, how, spread):
+def test_a_layer_of_a_block_is_reported_with_its_counterpart_in_the_block_before(rule, how, spread):
     spreads = {"stem": 1.0, "layer1.0.conv": 1.0, "layer1.1.conv": spread}
     (finding,) = list_findings(
         Evidence(told([record(p, order=n, std=s) for n, (p, s) in enumerate(spreads.items(), 1)]))
@@ -367,7 +367,7 @@ def test_an_operation_between_modules_is_put_between_them():
     )
 
 
-def test_an_inf_that_only_goes_into_a_module_is_told_if_nan_came_of_it():
+def test_an_inf_that_only_goes_into_a_module_is_reported_if_nan_came_of_it():
     model = Divides()
     model.second = nn.Softmax(1)  # of a single Inf: NaN
     assert made_by(model)["NaN"] == (
@@ -487,7 +487,7 @@ def test_whether_weights_are_trained_has_no_threshold(run, photo):
 
 
 @pytest.mark.parametrize(("side", "rules"), [(32, ["small", "untrained"]), (224, ["untrained"])])
-def test_a_tensor_file_is_held_against_what_the_network_was_made_for(run, side, rules):
+def test_a_tensor_file_is_checked_against_the_input_of_the_network(run, side, rules):
     pixels = np.random.default_rng(0).normal(size=(3, side, side)).astype(np.float32)
     np.save("pixels.npy", pixels)
     words = ("--weights", "random", "--grids", "none", "--layers", "conv1", "--format", "json")
@@ -552,7 +552,7 @@ def test_a_mask_of_minus_infinity_that_only_goes_into_modules_is_no_finding(
     assert [f["rule"] for f in json.loads(ended.out)["findings"]] == rules
 
 
-def test_a_finding_stands_in_the_manifest_too(run, photo):
+def test_a_finding_is_in_the_manifest_too(run, photo):
     run("inspect", "resnet18", photo, *WORDS)
     manifest = json.loads(Path("run/manifest.json").read_text())
     assert [f["rule"] for f in manifest["findings"]] == ["untrained"]

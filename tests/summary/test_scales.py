@@ -83,7 +83,7 @@ def test_a_layer_of_the_first_block_is_compared_with_the_block_after(last):
     assert found(spreads) == [("exploding", "blocks.0.conv", 100, "blocks.1.conv")]
 
 
-def test_a_first_block_of_other_layers_is_not_what_the_second_is_held_against():
+def test_the_second_block_is_not_compared_with_a_first_block_of_other_layers():
     """MobileNetV2's first block has no expansion: its first convolution is a depthwise one."""
     first = {"blocks.0.0": 1.0, "blocks.0.conv": 0.3, "blocks.0.norm": 1.0}
     others = {f"blocks.{n}.{k}": std for n in (1, 2) for k, std in (("conv", 7.0), ("norm", 1.0))}
@@ -108,7 +108,7 @@ def test_a_fault_where_all_fall_is_measured_by_what_the_layer_makes_of_its_input
     assert found(spreads) == [("exploding", "blocks.2.conv", 100, "blocks.1.conv")]
 
 
-def test_the_first_call_of_all_is_not_what_others_are_held_against():
+def test_no_call_is_compared_with_the_very_first_call():
     """Of gradients the last block comes first, and nothing tells what it was given."""
     spreads = {"blocks.0.conv": 0.001, "blocks.0.act": 0.001, "blocks.1.conv": 1.0}
     assert found(spreads | {"blocks.2.down": 1.0, "blocks.2.conv": 1.0}) == []
@@ -130,7 +130,7 @@ def test_layers_in_a_row_are_compared_with_that_of_their_type_before():
     assert found(spreads, kind="Conv2d") == [("exploding", "features.6", 100, "features.3")]
 
 
-def test_of_nested_blocks_the_outermost_is_another():
+def test_the_counterpart_of_a_nested_block_is_in_another_outermost_block():
     """``branch2`` is 30 times ``branch1`` in both blocks."""
     names = ("branch1.conv", "branch2.conv")
     assert found(blocks((1, 30), (1, 30), names=names)) == []

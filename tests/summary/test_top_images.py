@@ -141,7 +141,7 @@ def test_the_largest_value_comes_first_and_of_equal_ones_the_earlier_image():
     ]
 
 
-def test_an_image_without_a_number_never_stands_before_one_with():
+def test_an_image_without_a_number_never_comes_before_one_with():
     images = [fires("a", NAN), fires("b", -5.0), fires("c", NAN), fires("d", INF)]
     assert list(top_of(2, images[:1], images[1:]).rows()) == [
         ("conv", 0, 1, 3, INF),
@@ -166,7 +166,7 @@ def test_what_goes_in_and_what_has_no_channels_is_left_out():
     assert top_of(3, [into, record("fc", channels=None)]).values == {}
 
 
-def test_of_no_images_nothing_is_kept():
+def test_nothing_is_kept_without_images():
     top = top_of(0, [fires("a", 1.0)], [fires("b", 1.0)])
     assert (top.chunks, top.values, list(top.rows())) == (2, {}, [])
 
@@ -364,7 +364,7 @@ def test_the_page_shows_the_images_that_fire_a_channel_most(run, photos):
             assert shown == [(r["image"], f"{float(r['value']):.4g}") for r in mine]
 
 
-def test_what_the_network_saw_stands_once_an_image_in_a_page_of_one_file(run, photos):
+def test_a_page_of_one_file_embeds_the_input_of_each_image_once(run, photos):
     assert run("inspect", "squeezenet1_1", "photos", *WORDS).code == 0
     assert run("report", "run", "--single-file").code == 0
     page = Path("run/report.html").read_text()

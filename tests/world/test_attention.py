@@ -196,7 +196,7 @@ def test_an_order_by_brightness_is_found_of_a_black_image_too(run):
     assert "by what the image shows" in rows()[0]["reason"]
 
 
-def test_an_attention_that_only_a_later_image_has_is_told(run):
+def test_an_attention_that_only_a_later_image_has_is_reported(run):
     Path("net.py").write_text(AROUND.format(order="if it is bright"))
     for name, add in (("a.npy", 0.0), ("b.npy", 1.0)):
         np.save(name, np.full((3, 32, 32), add, np.float32))

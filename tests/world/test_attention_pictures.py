@@ -40,7 +40,7 @@ def attend(run):
     return maps
 
 
-def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_stands_there(run):
+def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_is_there(run):
     maps = attend(run)
     saved = np.asarray(hookcli.load_run("out")["attention:attention"])
     grids = [maps[name] for name in ("patch_grid", "query_grid", "map_grid")]
@@ -65,7 +65,7 @@ def test_below_the_blocks_of_the_patches_is_that_of_the_class_token(run):
     assert not levels[7 * 3 * 7 :, 7:].any()
 
 
-def test_maps_that_are_missing_are_told_by_the_report(run):
+def test_maps_that_are_missing_are_reported_by_the_report(run):
     file = attend(run)["file"]
     Path("out", file).unlink()
     ended = run("report", "out", "--format", "json")

@@ -830,9 +830,7 @@ def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, p
     assert {reason for _, reason in rows} == {"is not an image that can be read"}
 
 
-def test_a_name_that_begins_like_an_option_is_recorded_so_that_the_command_can_be_repeated(
-    run, inspect
-):
+def test_a_recorded_command_can_be_repeated_if_a_name_begins_like_an_option(run, inspect):
     draw("-q.png")
     first = strict_json(inspect(*TWO, "--format", "json", "--", "-q.png").out)
     assert first["command"][3] == "./-q.png"

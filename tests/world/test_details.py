@@ -179,7 +179,7 @@ def test_a_sample_is_taken_at_even_distances_over_all_values():
     assert take_sample(values).tolist() == [list(range(0, 3 * 4096, 3))]
 
 
-def test_a_histogram_goes_from_the_smallest_to_the_largest_value_and_not_of_the_sample():
+def test_a_histogram_spans_all_values_and_not_only_the_sample():
     whole, sample = torch.tensor([[0.0, 0.5, 12.5, 24.0]]), torch.tensor([[0.5, 12.5]])
     call, reduced = Call(LayerInfo("conv", "Conv2d")), reduce_rows(whole, None)
     seen = Observation(call, Layout(), (1, 4), torch.float32, reduced, sample)

@@ -211,7 +211,7 @@ def test_the_run_folder_in_the_photo_folder_is_left_out(run):
         assert files("photos/out") == ["photos/p000.png", "photos/p001.png", "photos/p002.png"]
 
 
-def test_a_picture_in_the_output_folder_is_left_out_before_a_run_stands_there(run):
+def test_a_picture_in_the_output_folder_is_left_out_before_a_run_is_there(run):
     names = photos(2)
     draw("photos/out/own.png", 7)
     words = (*PLAIN, "-o", "photos/out", "--overwrite")
@@ -615,7 +615,7 @@ def test_a_folder_that_changed_ends_as_a_fresh_run_would(parts_two, change):
     assert_same_folders("out", "fresh")
 
 
-def test_only_verify_notices_a_change_after_the_first_batch_that_keeps_size_and_time(cut):
+def test_only_verify_notices_a_later_image_that_changed_but_kept_its_size_and_time(cut):
     shutil.rmtree("out")
     interrupt(asked("photos", out="out", batch_size=2), at="p010")  # the first batch: p000 to p002
     file = Path("photos/p005.png")
@@ -769,7 +769,7 @@ def test_parts_without_their_request_are_nobodys_and_are_left_alone(run, cut, ho
     assert ended.err.splitlines()[0] == "error: 'out' holds a run.json that no run wrote"
 
 
-def test_what_a_killed_writer_left_half_written_is_gone_at_the_end(cut):
+def test_half_written_files_of_a_killed_writer_are_removed_at_the_end(cut):
     names = ("run.json", "records.parquet/part-000001.parquet", "parts/000001.json", "layers.csv")
     with Path("out/parts/written.jsonl").open("a") as journal:
         journal.writelines(f"{json.dumps(name)}\n" for name in names)
@@ -945,7 +945,7 @@ def test_no_chunk_is_written_after_one_that_failed(eighteen, small_parts, run, m
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize(("threads", "stood"), [(1, 8), (2, 0)])
-def test_chunks_of_another_number_of_threads_are_not_gone_on_with(threads, stood):
+def test_a_run_with_another_number_of_threads_is_not_resumed(threads, stood):
     photos(10)
     interrupt(asked("photos", out="out", threads=1), at="p009")
     assert resume(threads=threads)[0] == stood
@@ -1202,7 +1202,7 @@ def files_of(folder):
     return [str(file) for file in sorted(Path(folder).iterdir())]
 
 
-def test_thumbnails_are_those_of_the_images_that_went_through_in_their_order(monkeypatch):
+def test_each_image_that_ran_has_a_thumbnail_in_order(monkeypatch):
     """Of the first 40 images, so of two chunks of 32; the second image cannot be read."""
     monkeypatch.setattr(thumbnails, "MOST_THUMBNAILS", 40)
     Path("photos").mkdir()
@@ -1458,7 +1458,7 @@ def test_quiet_says_nothing_but_warnings(run):
     ]
 
 
-def test_a_short_wait_is_told_in_three_lines(run):
+def test_a_short_wait_is_reported_in_three_lines(run):
     photos(70)
     code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     count = len(all_files("out"))

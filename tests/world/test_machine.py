@@ -55,7 +55,7 @@ def test_options_of_machines_that_make_no_sense_are_refused(run, words, error):
     assert f"error: {error}" in ended.err
 
 
-def test_python_code_that_asks_for_a_cluster_is_told_that_it_gets_none():
+def test_python_code_that_asks_for_a_cluster_is_refused():
     request = RunRequest(ModelRequest("squeezenet1_1"), ImageRequest((str(PHOTOS / "cat.png"),)))
     config = InspectConfig(request, machine=MachineRequest(cluster=ClusterRequest("auto")))
     with pytest.raises(RequestError, match="on this machine alone"):

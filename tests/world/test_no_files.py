@@ -162,7 +162,7 @@ def test_it_is_no_frame_of_a_clip(no_file):
     assert (source.read().frame_count, skipped) == (1, [])
 
 
-def test_the_state_of_no_file_is_told_without_reading_it(no_file):
+def test_the_state_of_no_file_is_reported_without_reading_it(no_file):
     facts = Path(no_file("a.png")).stat()
     for verify in (False, True):
         state = file_state("a.png", verify=verify)
@@ -231,7 +231,7 @@ def test_code_that_is_no_file_is_refused(run, no_file):
 
 
 @pytest.mark.parametrize("name", ["x" * 300 + ".png", "loop.png"])
-def test_an_image_that_no_file_can_be_called_is_skipped_also_as_the_first_of_several(run, name):
+def test_an_image_whose_name_no_file_can_have_is_skipped_even_as_the_first(run, name):
     Path("loop.png").symlink_to("loop.png")
     ended = run("inspect", "resnet18", name, photo("a.png"), *SMALL[:-2])
     assert ended.code == 6

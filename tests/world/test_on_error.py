@@ -428,7 +428,7 @@ def test_a_model_that_takes_one_image_at_a_time_gets_one_at_a_time_and_it_is_sai
     assert Path("out/layers.csv").read_bytes() == Path("other/layers.csv").read_bytes()
 
 
-def test_of_a_model_that_takes_one_image_at_a_time_the_one_that_fails_is_found(run):
+def test_the_failing_image_is_found_if_the_model_takes_one_image_at_a_time(run):
     write_net("assert len(numbers) == 1 and round(numbers[0]) != 6, 'unlucky'")
     ended = run(*inspected(images(12), *SKIP))
     assert ended.code == 6, ended.err
@@ -534,14 +534,14 @@ def test_an_error_that_does_not_exist_is_refused(run):
     assert ended.code == 2
 
 
-def test_who_writes_over_what_is_told_by_the_first_image_that_goes_through(run):
+def test_the_first_image_that_passes_decides_which_layer_overwrites_which(run):
     write_net("assert max(map(round, numbers)) > 1, 'unlucky'; inputs[0].add_(1)")
     assert run(*inspected(images(4), *SKIP)).code == 6
     facts = json.loads(Path("out/report.json").read_text())
     assert facts["written"] == {"first": "inside (model) (Net)"}  # before its second part begins
 
 
-def test_what_a_later_image_writes_over_is_not_told(run):
+def test_a_layer_overwritten_only_for_a_later_image_is_not_reported(run):
     """One forward is watched for it: that of the first image that goes through."""
     check = "assert 0 not in map(round, numbers), 'unlucky'; max(numbers) > 2 and inputs[0].add_(1)"
     write_net(check)
@@ -586,7 +586,7 @@ def test_what_the_edits_did_before_an_interruption_is_known_when_the_run_goes_on
     assert ("--edit 'never:zero' changed nothing" in ended.err) == (code == 2)
 
 
-def test_skipped_images_stand_in_the_order_of_the_run_whatever_the_reason(run):
+def test_skipped_images_are_in_the_order_of_the_run_whatever_the_reason(run):
     unlucky(2, 11)
     folder = images(13)
     for number in (1, 7):

@@ -113,7 +113,7 @@ def test_the_model_itself_has_the_parameters_that_torchinfo_adds_up(name, params
     assert root.params == params
 
 
-def test_the_uncalled_heads_of_googlenet_have_the_parameters_that_no_call_accounts_for():
+def test_the_uncalled_heads_of_googlenet_hold_its_remaining_parameters():
     model = build_skeleton(ModelRequest("googlenet")).module
     rows = survey(model, select_layers(model, ["aux1", "aux2"]), (1, 3, 112, 112)).rows
     assert [row.calls for row in rows] == [0, 0]
@@ -227,7 +227,7 @@ def test_the_first_layers_of_vgg11_are_what_functional_operations_give(vgg11):
     assert_same_figures(observed(model, list(by_hand), pixels), by_hand)
 
 
-def test_the_hook_of_the_tutorials_loses_the_minimum_of_the_first_conv_of_vgg11_and_ours_keeps_it(
+def test_a_tutorial_s_hook_loses_the_minimum_of_a_convolution_and_ours_keeps_it(
     vgg11,
 ):
     model, pixels = vgg11, noise(1, 64)
@@ -301,7 +301,7 @@ def test_the_cost_of_attention_counts_on_a_real_device_too():
     assert row.flops == pytest.approx(2 * 4.41e9, rel=0.005)
 
 
-def test_resnet34_costs_two_operations_for_each_of_the_published_3_664_billion_multiply_adds():
+def test_resnet34_costs_twice_its_published_3_664_billion_multiply_adds():
     assert root_flops("resnet34") == pytest.approx(2 * 3.664e9, rel=0.01)
 
 
@@ -321,7 +321,7 @@ def test_all_convs_of_vgg16_are_written_over_by_the_relu_after_them():
     assert [row.traps for row in rows] == expected
 
 
-def test_17_of_20_batch_norms_of_resnet18_are_written_over_and_those_of_the_shortcuts_are_not():
+def test_17_of_20_batch_norms_of_resnet18_are_overwritten_but_no_shortcut_s():
     rows = surveyed("resnet18", ["BatchNorm2d"], 64)
     intact = [row.module_path for row in rows if not row.traps]
     assert len(rows) == 20

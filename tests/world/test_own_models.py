@@ -98,7 +98,7 @@ def test_a_backbone_has_features_in_the_table_and_on_the_page(run):
     assert "<li>5 features, no classes</li>" in Path("out/report.html").read_text()
 
 
-def test_a_gradient_of_a_backbone_starts_where_it_is_told_to(run):
+def test_the_gradient_of_a_backbone_starts_at_the_requested_layer(run):
     words = ("gradients", "net.py:Patches", "a.npy", "--layers", "cut", *ON_CPU, "-o", "out")
     ended = run(*words)
     assert (ended.code, ended.err.splitlines()[-2:]) == (

@@ -72,7 +72,7 @@ def test_a_picture_names_its_layer_its_model_and_its_photo(run, file):
     assert all(name in title for name in (layer, MODEL, "cat"))
 
 
-def test_every_picture_is_written_in_both_formats_and_stands_in_the_manifest(run):
+def test_every_picture_is_written_in_both_formats_and_is_in_the_manifest(run):
     inspect(run, "--picture-format", "pdf", "--overview", "--rollout")
     pictures = [f"{GRID}.pdf", f"{HEADS}.pdf", "attention/cat/000_rollout.pdf", "overview.pdf"]
     manifest = json.loads(Path("out/manifest.json").read_text())

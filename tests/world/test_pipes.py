@@ -85,7 +85,7 @@ def test_a_figure_that_is_not_finite_is_null_and_text_is_ascii():
     )
 
 
-def test_what_is_beside_the_rows_is_told_on_stderr(run):
+def test_facts_beside_the_rows_are_reported_on_stderr(run):
     Path("text.png").write_text("hello")
     code, out, err = run(*LISTS["inspect"], "text.png", "-o", "out", "--format", "jsonl")
     assert (code, len(out.splitlines())) == (6, 4)  # conv, relu twice, fc
@@ -158,7 +158,7 @@ def test_export_tells_which_file_is_of_which_call(exported):
         assert list(np.load(f"json/{name}").shape) == shape
 
 
-def test_a_file_is_told_when_it_is_there_and_not_at_the_end(saved, run, monkeypatch):
+def test_a_file_is_reported_when_it_exists_and_not_at_the_end(saved, run, monkeypatch):
     told = []
     monkeypatch.setattr(
         "hookcli.cli.output.console.print_data",
@@ -325,7 +325,7 @@ def test_a_full_disk_behind_stdout_is_an_error_of_every_command_in_every_format(
 
 
 @pytest.mark.parametrize("mode", CODES)
-def test_a_reader_that_leaves_changes_no_code_and_a_full_disk_goes_before_the_others(ended, mode):
+def test_a_full_disk_outranks_other_exit_codes_and_a_closed_pipe_changes_none(ended, mode):
     assert {name: code for name, (code, _) in ended[f"{mode}, codes"].items()} == CODES[mode]
 
 

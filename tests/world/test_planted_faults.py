@@ -213,7 +213,7 @@ def find(fault, plain, run, *more):
     return dict(zip(WAYS, firsts, strict=True))
 
 
-def test_a_weight_that_is_multiplied_with_zeros_alone_is_told_by_the_hash_of_the_file(run):
+def test_the_hash_of_the_file_reveals_a_weight_that_only_meets_zeros(run):
     """A corner of the last kernels: on 2 x 2 places it meets one value, which the ReLU before has
     made 0."""
     torch.manual_seed(0)
@@ -260,7 +260,7 @@ def wrong():
 """
 
 
-def test_a_relu_that_is_in_place_where_it_must_not_be_is_found_at_the_block_that_adds(run):
+def test_a_wrong_in_place_relu_is_found_at_the_block_that_adds(run):
     """The ReLU gives the same, and so do the convolutions after it: the sum is the first that
     differs."""
     Path("blocks.py").write_text(BLOCKS)

@@ -199,9 +199,7 @@ def test_a_terminal_without_colours_gets_the_same_words_and_no_escapes(scenes, s
 
 
 @pytest.mark.parametrize("columns", [60, 120])
-def test_without_a_terminal_tables_fit_the_columns_and_there_are_no_escapes_and_no_bar(
-    scenes, columns
-):
+def test_without_a_terminal_tables_fit_and_have_no_escapes_and_no_progress_bar(scenes, columns):
     shown = scenes[str(columns)]
     assert [name for name, text in shown.items() if set("\x1b\r") & set(text)] == []
     assert "images/s" not in shown["a bar"]

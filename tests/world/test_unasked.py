@@ -79,7 +79,7 @@ def test_an_inception_from_a_file_says_that_its_input_is_rescaled(name):
 
 
 @pytest.mark.parametrize("chosen", [True, False])
-def test_of_an_inception_that_was_told_nothing_is_said(chosen):
+def test_an_inception_with_the_argument_causes_no_note(chosen):
     zeros_of("googlenet")
     loaded = load("googlenet", "w.pth", transform_input=chosen)
     assert (loaded.module.transform_input, loaded.info.notes) == (chosen, ())
@@ -127,7 +127,7 @@ def test_an_own_model_whose_dtype_is_changed_says_so(name, note):
     assert {p.dtype for p in loaded.module.parameters()} == {torch.float32}
 
 
-def test_of_a_dtype_that_is_the_models_own_or_was_asked_for_nothing_is_said():
+def test_a_dtype_that_is_the_models_own_or_was_requested_causes_no_note():
     assert load("net.py:plain").info.notes == ()
     assert load("net.py:make", dtype="float16").info.notes == ()
     assert load("net.py:plain", dtype="bfloat16").info.notes == ()
@@ -244,7 +244,7 @@ def test_a_long_picture_becomes_the_pixels_that_torchvision_makes_of_it(size):
     assert prepare.describe([picture], 1) == ""
 
 
-def test_of_a_picture_longer_than_a_hundred_times_its_short_side_the_middle_is_used_and_it_is_said(
+def test_hookcli_uses_the_middle_of_a_very_long_picture_and_says_so(
     run,
 ):
     noise(1011, 10).save("long.png")

@@ -1,5 +1,4 @@
-"""Whole outputs held to files; ``HOOKCLI_REWRITE_GOLDEN=1 pytest tests/world/test_whole_outputs.py``
-rewrites them."""
+"""Whole outputs compared with files; ``make golden`` writes the files again."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_a_score_of_ones_own(run, net):
         assert run(*words, "--score", wrong, "--overwrite").code == 2
 
 
-def test_where_there_is_no_gradient_the_reason_stands(run, cat):
+def test_the_reason_is_shown_if_there_is_no_gradient(run, cat):
     words = (
         "gradients",
         "googlenet",
@@ -585,7 +585,7 @@ def test_a_dry_run_refuses_what_the_run_would(run, cat, words, message):
     assert err.splitlines()[0] == f"error: {message}"
 
 
-def test_a_grad_cam_that_cannot_be_drawn_is_told(run, net):
+def test_a_grad_cam_that_cannot_be_drawn_is_reported(run, net):
     code, _, err = run("gradients", net, *OWN, "--cam", "fc", "--cam", "relu")
     assert code == 0
     told = "warning: --cam: no picture of fc: no gradient came, or it has no feature maps"

@@ -252,7 +252,7 @@ def test_gradients_that_are_absent_are_in_a_golden_file_as_the_schema_says(run):
     assert faults("golden", golden) == []
 
 
-def test_images_that_fire_a_channel_most_and_files_of_any_name_are_as_the_schema_says(run):
+def test_top_images_and_files_of_any_name_follow_the_schema(run):
     Path("photos").mkdir()
     for name in (b"not\xffutf8.png", b"50%41.png"):
         Image.linear_gradient("L").save(Path("photos", name.decode(errors="surrogateescape")))
@@ -585,7 +585,7 @@ def test_the_command_prints_the_whole_schema(run):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_schema_that_is_cut_out_stands_alone_and_says_the_same(run, documents, name):
+def test_a_schema_that_is_cut_out_is_alone_and_says_the_same(run, documents, name):
     alone = json.loads(run("schema", name).out)
     Draft202012Validator.check_schema(alone)
     assert {each.removeprefix("#/$defs/") for each in references(alone)} == alone["$defs"].keys()

@@ -27,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 # The numbers
 
 
-def test_layers_stand_in_the_order_of_calls_with_their_parameters():
+def test_layers_are_in_the_order_of_calls_with_their_parameters():
     rows = [
         output("fc", 2, 0.5),
         output("conv", 1, 0.25),

@@ -52,7 +52,7 @@ def test_the_place_of_the_query_is_framed_in_the_picture_and_in_every_map():
 @pytest.mark.parametrize(
     ("heads", "columns", "rows"), [(1, 1, 1), (3, 3, 1), (12, 4, 3), (16, 4, 4), (7, 4, 2)]
 )
-def test_heads_stand_in_rows_beside_the_picture(heads, columns, rows):
+def test_heads_are_in_rows_beside_the_picture(heads, columns, rows):
     maps = np.ones((heads, 4, 4), np.float32)
     height, width = decode(
         draw_heads(seen(), maps, [f"head {n}" for n in range(heads)], ["title"])

@@ -426,7 +426,7 @@ def test_the_signed_map_is_equally_light_on_either_side_of_zero():
     assert min(minus[-1], plus[-1]) - lightness_of("tide")[120] > 55
 
 
-def test_in_the_signed_map_what_is_not_finite_is_lighter_than_every_level():
+def test_in_the_signed_map_values_that_are_not_finite_are_lighter_than_every_level():
     assert lightness_of("tide")[NOT_FINITE] == pytest.approx(100, abs=0.01)
     assert lightness_of("tide")[:NOT_FINITE].max() < 80
 
@@ -466,7 +466,7 @@ def test_the_heading_of_a_signed_grid_says_what_its_colours_mean(tmp_path, style
     assert np.array_equal(third_line[: written.shape[0] - 1, : written.shape[1]], written[:-1])
 
 
-def test_a_heading_is_broken_to_the_width_of_its_grid_and_the_title_between_its_parts():
+def test_a_heading_wraps_at_the_width_of_its_grid_and_a_title_between_its_parts():
     heading = ["layer1.0.conv1   1x64x56x56   NCHW   resnet18   cat", "all 64 channels by spread"]
     assert wrap_heading(heading, 600) == heading
     broken = ["layer1.0.conv1   1x64x56x56   NCHW", "resnet18   cat", "all 64 channels by spread"]
@@ -625,7 +625,7 @@ def test_channels_have_the_colours_that_the_page_shows_beside_them(tmp_path, col
     assert [list_stops(colormap)[at].lstrip("#") for at in (0, 16, 32)] == stops
 
 
-def test_the_ends_of_a_narrow_range_far_from_zero_are_told_apart(tmp_path):
+def test_the_ends_of_a_narrow_range_far_from_zero_are_distinguished(tmp_path):
     style = GridStyle("layers")
     writer = GridWriter(write_into(tmp_path), style, "model")
     writer.write_grid(picture_of(nchw(torch.tensor([[[1000.125, 1000.25]]])), style))

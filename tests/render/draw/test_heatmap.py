@@ -18,7 +18,7 @@ LEFT, GAP = 10, 12  # of the left picture from the edge, and between the two
 BAR = 8
 
 
-def test_the_picture_stands_left_as_the_network_saw_it():
+def test_the_picture_is_left_as_the_network_saw_it():
     left, _ = panels(draw_heat(seen(), np.ones((7, 7), np.float32), ["title"]))
     assert left.shape == (SIDE, SIDE, 3)
     assert np.abs(left.astype(int) - GREY).max() <= 2  # JPEG
@@ -135,7 +135,7 @@ def test_the_heading_says_what_the_lightest_colour_stands_for():
     )
 
 
-def test_where_fewer_than_one_pixel_in_a_hundred_counts_the_scale_ends_at_the_largest():
+def test_a_scale_with_few_pixels_that_count_ends_at_the_largest():
     values = np.zeros((100, 100), np.float32)
     values[20, 70] = 4.0
     picture = draw_saliency(seen(100), values, ["title"])

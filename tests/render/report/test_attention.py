@@ -102,11 +102,11 @@ def test_the_table_has_means_over_the_heads():
         ({"entropy": [None, None], "distance": []}, ["2", "5 to 8", "4", "", "25.0%", ""]),
     ],
 )
-def test_what_is_not_known_of_a_call_is_said_with_its_reason(more, said):
+def test_unknown_facts_of_a_call_are_reported_with_the_reason(more, said):
     assert cells(render_report(attended(row(**more)))) == [["1", "block.attn", *said]]
 
 
-def test_the_script_is_told_where_the_maps_are_and_how_they_lie():
+def test_the_script_knows_the_maps_and_their_layout():
     assert facts(render_report(attended())) == {
         0: [
             {
@@ -145,7 +145,7 @@ def test_each_of_several_images_has_its_own_maps_and_no_entropy_that_is_not_its_
     assert re.findall('class="attend" data-image="(.)"', text) == ["0", "1"]
 
 
-def test_a_rollout_stands_under_its_own_heading_and_a_grad_cam_in_its_own_section():
+def test_a_rollout_is_under_its_own_heading_and_a_grad_cam_in_its_own_section():
     heats = [heat("cam", "conv"), heat("rollout", ""), heat("attention")]
     text = render_report(attended(heats=heats))
     own = text.partition('<section id="attention">')[2].partition("</section>")[0]

@@ -269,7 +269,7 @@ def test_a_tile_of_a_sheet_is_that_of_its_layer(browser, sheets):
         assert page.locator("#table tbody tr[id=layer-3]").count() == 1
 
 
-def test_of_200_images_only_what_is_looked_at_is_loaded(browser, many):
+def test_a_page_of_200_images_loads_only_visible_pictures(browser, many):
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     asked = []
     tab.on("request", lambda request: asked.append(request.url))
@@ -330,7 +330,7 @@ def test_what_is_cut_off_on_a_phone_has_a_shadow_until_its_end_is_seen(page, box
     assert before < 240 < brightness()
 
 
-def test_of_a_channel_that_was_not_drawn_the_option_is_said(browser, one):
+def test_a_channel_that_was_not_drawn_is_named_with_the_option_that_draws_it(browser, one):
     for page in opened(browser, one):
         page.evaluate("location.hash = '#conv1/7'")
         page.wait_for_selector("#viewer[open]")
@@ -647,7 +647,7 @@ def test_another_call_keeps_the_place_and_says_that_its_maps_are_thinned(attende
     assert lit_cell(attended, 1) == lit(0, 2, 1)
 
 
-def test_maps_that_cannot_be_read_are_told_and_the_next_call_is_shown(attended):
+def test_maps_that_cannot_be_read_are_reported_and_the_next_call_is_shown(attended):
     attended.wait_for_selector(".attend .map")
     attended.select_option(".which", "2")
     attended.wait_for_selector(".trouble:not([hidden])")
@@ -681,9 +681,7 @@ def test_maps_of_another_size_than_the_run_says_are_not_shown(browser, tmp_path,
         assert page.locator(".attend .tile").count() == 0
 
 
-def test_of_300_calls_and_many_images_only_the_maps_that_are_looked_at_are_loaded(
-    browser, tmp_path
-):
+def test_a_page_of_300_calls_loads_only_visible_maps(browser, tmp_path):
     write_attended(tmp_path, calls=300, images=2)
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     asked = []

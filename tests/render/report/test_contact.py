@@ -336,7 +336,7 @@ def test_the_page_of_many_images_fits_a_phone(page):
     assert page.evaluate("document.getElementById('panel').scrollWidth") <= 390
 
 
-def test_of_an_image_without_a_large_picture_the_thumbnail_is_enlarged(browser, tmp_path):
+def test_the_thumbnail_of_an_image_without_a_large_picture_is_enlarged(browser, tmp_path):
     for page in opened(browser, write(tmp_path, seen=False)):
         open_image(page, "b.png")
         large = page.locator("#panel .large .thumb")
@@ -356,7 +356,7 @@ def test_a_picture_that_is_missing_is_named(browser, tmp_path):
     tab.close()
 
 
-def test_of_1000_images_60_are_seen_until_all_are_asked_for(browser, tmp_path):
+def test_60_of_1000_images_are_visible_until_the_reader_asks_for_all(browser, tmp_path):
     for page in opened(browser, write(tmp_path, 1000)):
         assert len(names(page)) == 60
         assert page.inner_text("#image-all") == "Show all 1,000"

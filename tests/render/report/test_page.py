@@ -282,7 +282,7 @@ def test_a_page_of_one_file_holds_its_pictures(tmp_path):
     assert pictures[1].startswith("data:image/png;base64,")
 
 
-def test_the_picture_of_a_sheet_stands_once_in_a_page_of_one_file(tmp_path):
+def test_the_picture_of_a_sheet_is_once_in_a_page_of_one_file(tmp_path):
     whole, keys = document(), ("cat", "dog", "elk")
     for color, key in enumerate(keys):
         for file in (f"sheets/{key}.png", f"seen/{key}.jpg"):
@@ -330,7 +330,7 @@ def tiles(text):
     return dict(zip(names, Page(sheet).all("li"), strict=True))
 
 
-def test_every_image_has_a_tile_and_what_opens_with_it_and_the_first_60_tiles_are_seen():
+def test_every_image_has_a_tile_that_opens_and_the_first_60_tiles_are_visible():
     text = render_report(many(1000))
     seen = ["hidden" not in tile for tile in tiles(text).values()]
     assert seen == [True] * 60 + [False] * 940
@@ -364,7 +364,7 @@ def test_a_finding_of_many_images_is_one_line_and_a_mark_on_each_of_them():
 
 
 @pytest.mark.parametrize(("count", "said"), [(200, "200"), (1000, "200 or more")])
-def test_of_a_finding_that_names_200_images_it_is_not_known_whether_there_are_more(count, said):
+def test_a_finding_with_200_images_may_have_more(count, said):
     text = render_report(many(count, findings=[found_in(*range(200))]))
     assert f"<strong>{said} of {count:,} images:</strong>" in text
 
@@ -373,9 +373,7 @@ def test_of_a_finding_that_names_200_images_it_is_not_known_whether_there_are_mo
     ("named", "shown"),
     [([2400], [*range(1998), 2300, 2400]), (range(10, 2500), [*range(10, 2009), 2400])],
 )
-def test_of_more_than_2000_images_those_with_a_picture_are_shown_and_with_a_finding_first(
-    named, shown
-):
+def test_a_page_of_more_than_2000_images_shows_those_with_findings_first(named, shown):
     whole = many(2500, findings=[found_in(*named)])
     whole["images"][2400]["seen"] = whole["images"][2300]["seen"] = "seen/i.jpg"
     keys = [f"i{number}" for number in range(2016)]
@@ -501,7 +499,7 @@ def test_the_figures_of_channels_are_on_a_page_of_up_to_200_images(count, has_fi
         (2001, "grids/{}/001_conv.png", "All 200 folders of grids", "grids/{}/"),
     ],
 )
-def test_of_more_than_2000_images_all_pictures_are_linked_and_none_is_put_into_the_page(
+def test_a_page_of_more_than_2000_images_links_to_pictures_and_embeds_none(
     tmp_path, count, file, said, place
 ):
     whole = document()
@@ -554,7 +552,7 @@ def test_an_image_of_which_nothing_is_said_has_the_reason(task, said):
     assert texts(predictions, "p") == [said]
 
 
-def test_what_fires_inside_the_box_stands_in_the_order_of_its_score():
+def test_channels_that_fire_inside_the_box_are_ordered_by_their_score():
     grid = document()["grids"][0]
     scores = {4: 0.5, 0: -1.0, 3: 2.0, 7: 0.0, 9: None}
     grids = [
@@ -571,7 +569,7 @@ def test_what_fires_inside_the_box_stands_in_the_order_of_its_score():
     ]
 
 
-def test_what_is_not_spatial_is_listed_with_its_reason():
+def test_layers_that_are_not_spatial_are_listed_with_the_reason():
     grid = document()["grids"][0] | {"places": None, "channels": []}
     row = document()["layers"][0] | {"layout": "NC"}
     text = " ".join(
@@ -580,12 +578,12 @@ def test_what_is_not_spatial_is_listed_with_its_reason():
     assert "Not spatial conv drawn as bars: one value per channel, without height and width" in text
 
 
-def test_who_writes_over_a_layer_stands_beside_it():
+def test_the_layer_that_overwrites_another_is_shown_beside_it():
     text = " ".join(Page(render_report(document(written={"conv": "by relu (ReLU)"}))).text)
     assert "Overwritten in place by relu (ReLU) after it returned" in text
 
 
-def test_a_sheet_stands_once_in_the_page_and_its_layers_lead_to_the_table():
+def test_a_sheet_is_once_in_the_page_and_its_layers_lead_to_the_table():
     grids = [document()["grids"][0] | {"file": "sheets/cat.png"}]
     page = Page(render_report(document(grids=grids)))
     assert [img["src"] for img in page.all("img") if "src" in img] == [
@@ -682,7 +680,7 @@ def test_one_layer_has_no_chart_over_depth():
     assert 'id="depth"' in render_report(deep({}, {}))
 
 
-def test_in_the_place_of_an_empty_chart_stands_the_reason():
+def test_an_empty_chart_is_replaced_by_the_reason():
     nothing = {"mean": 0.0, "std": 0.0, "params": 0, "zero_fraction": 0.0}
     assert captions(render_report(deep(nothing, nothing))) == [
         "all values of these layers are zero",
@@ -959,7 +957,7 @@ def test_a_whole_run_is_not_said_to_be_incomplete(ran, run):
     assert "Incomplete." not in texts((ran / "report.html").read_text(), "strong")
 
 
-def test_the_sheets_of_a_run_stand_once_each_in_its_page_of_one_file(run):
+def test_the_sheets_of_a_run_are_once_each_in_its_page_of_one_file(run):
     for key in ("a", "b", "c"):
         shutil.copy(PHOTO, f"{key}.png")
     words = (

@@ -63,7 +63,7 @@ def in_one_file(folder, home):
     return home
 
 
-def test_36_layers_stand_in_columns_and_are_at_most_12000_pixels_high(browser, tmp_path):
+def test_36_layers_are_in_columns_and_are_at_most_12000_pixels_high(browser, tmp_path):
     whole = document()
     names = [f"layer{number}" for number in range(36)]
     grid = whole["grids"][0] | {"size": [500, 692]}  # of 64 channels of 56 x 56
@@ -190,9 +190,7 @@ def test_a_page_beside_its_pictures_says_what_shows_values(page):
     assert pointed(page, 3, 5) == "row 3, column 5; its value: hookcli report --single-file"
 
 
-def test_the_colour_bar_has_the_range_of_the_channel_and_zero_in_the_middle_of_a_signed_one(
-    browser, backwards
-):
+def test_the_colour_bar_spans_the_channel_with_zero_in_the_middle_if_signed(browser, backwards):
     grid = grid_of(backwards, "grad_output:conv1")
     for page in opened(browser, backwards):
         open_grid(page)
@@ -202,7 +200,7 @@ def test_the_colour_bar_has_the_range_of_the_channel_and_zero_in_the_middle_of_a
 
 
 @pytest.mark.parametrize("width", [1920, 1400, 900, 390])
-def test_the_mark_stands_exactly_on_the_tile(browser, folder, width):
+def test_the_mark_is_exactly_on_the_tile(browser, folder, width):
     grid = grid_of(folder, "conv1")
     places = grid["places"]
     for page in opened(browser, folder):
@@ -259,7 +257,7 @@ def test_an_address_that_names_nothing_opens_nothing(browser, folder, hash_):
         assert not page.evaluate("document.getElementById('viewer').open")
 
 
-def test_a_channel_that_was_not_drawn_is_told(page):
+def test_a_channel_that_was_not_drawn_is_reported(page):
     page.evaluate("location.hash = '#layer4.1.conv2/512'")  # it has 512, counted from 0
     page.wait_for_selector("#viewer[open]")
     said = "layer4.1.conv2 has 512 channels: 0 to 511. This is the first that was drawn."

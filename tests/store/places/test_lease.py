@@ -181,7 +181,7 @@ def test_what_another_run_wrote_until_the_lock_was_taken_is_known(monkeypatch):
     assert names == ["lock/000001.json", "parts/written.jsonl", "run.json"]
 
 
-def test_of_two_runs_at_the_same_moment_one_gets_the_lock(monkeypatch):
+def test_one_of_two_simultaneous_runs_gets_the_lock(monkeypatch):
     """Both have seen that there is no lock, and the other creates the file first."""
     create, others = storage.create_file, []
 

@@ -59,7 +59,7 @@ def test_an_error_that_stays_ends_the_run_and_leaves_what_is_complete(monkeypatc
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "denied"), ValueError("no such bucket")])
-def test_an_error_that_cannot_pass_is_told_at_once(monkeypatch, error):
+def test_a_permanent_error_is_reported_at_once(monkeypatch, error):
     flaky = Flaky(monkeypatch, "pipe_file", 2, error)
     with pytest.raises(OutputError, match=r"denied|no such bucket"):
         RemoteFolder(RUN).write("layers.csv", b"rows")
@@ -109,7 +109,7 @@ class AnswerError(Exception):
         (ConnectionError("reset"), storage.StorageError, 2),
     ],
 )
-def test_an_error_of_one_file_is_told_from_one_of_the_storage(
+def test_an_error_of_one_file_is_distinguished_from_one_of_the_storage(
     monkeypatch, quick, error, kind, tries
 ):
     flaky = Flaky(monkeypatch, "cat_file", 99, error)
@@ -119,7 +119,7 @@ def test_an_error_of_one_file_is_told_from_one_of_the_storage(
     assert min(99 - flaky.left, 2) == tries
 
 
-def test_missing_credentials_are_told_at_once(monkeypatch):
+def test_missing_credentials_are_reported_at_once(monkeypatch):
     class NoCredentialsError(Exception):
         pass
 
