@@ -224,7 +224,7 @@ def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
         later = [index for index in mates[place.role] if index > here]
         steps = [index for index in later if same_step(here, index)]
         if before is not None:
-            is_weak = before == mates[place.role][0] or after is not None
+            is_weak = before == mates[place.role][0]
             others = tuple((steps if before else later)[:2]) if is_weak else ()
             references.append(_Reference(here, before, same_step(here, before), others))
         elif after is not None:
@@ -241,7 +241,7 @@ def _find_mates(
 
     With nested blocks, the partner is in a different outermost block if possible: ``branch2`` of
     one block is compared with ``branch2`` of another block, and with its own block's ``branch1``
-    only if there is no other. The call after is None if the call before is good enough.
+    only if there is no other.
     """
     role = role_of(row[here].module_path)
     if not role.is_in_block:
@@ -254,8 +254,6 @@ def _find_mates(
 
     before = min((i for i in reversed(mates) if i < here), key=changed, default=None)
     after = min((i for i in mates if i > here), key=changed, default=None)
-    if before is not None and after is not None and changed(before) <= changed(after):
-        after = None
     return before, after
 
 
