@@ -100,7 +100,7 @@ class RayCluster:
                 reason = text_of(error).splitlines()[-1].strip()
                 raise ModelError(
                     f"a worker could not be started: {reason}",
-                    "every node needs the same hookcli, torch and Python",
+                    "every node needs the same versions of torch, Python and this package",
                 ) from error
             raise LostWorkerError from error
 

@@ -175,7 +175,7 @@ def _read_golden(name: str) -> ComparedRun:
     if version != VERSION:
         raise RequestError(
             f"the sketches in {name!r} are of version {version}, and not of {VERSION}",
-            "make the golden file again, with this version of hookcli",
+            "make the golden file again with this version",
         )
     calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
     for place, (call, row) in enumerate(zip(golden.calls, document["calls"], strict=True)):

@@ -181,7 +181,7 @@ class Judge:
         if distance.misplaced:
             return f"NaN or Inf differ in {_places(distance.misplaced)}"
         if not self.tolerance.equal_nan:
-            lets = "(--equal-nan accepts this)"
+            lets = "(`equal_nan` accepts this)"
             if distance.nans and not distance.source.startswith("tensors"):
                 return (
                     f"NaN or Inf in both, {distance.nans:,} of them, "

@@ -152,7 +152,7 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
         ) from error
     if verb != "set" and not math.isfinite(number):
         raise EditSyntaxError(
-            text, start, f"{word!r} is not finite", "only set takes nan, inf and -inf"
+            text, start, f"{word!r} is not finite", "only set takes nan and infinities"
         )
     return number
 

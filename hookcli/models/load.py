@@ -259,11 +259,11 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
     others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
     if not others or request.dtype != DEFAULTS.run.model.dtype:
         return ""
-    kept = [f"--dtype {name}" for name in others if name in get_args(Dtype)]
+    kept = [f"`dtype={name!r}`" for name in others if name in get_args(Dtype)]
     option = (
         f"{' or '.join(kept)} runs the whole model in that type"
         if kept
-        else "no --dtype preserves them"
+        else "no `dtype` preserves them"
     )
     return f"the model has {' and '.join(others)} values, which run in {request.dtype}: {option}"
 

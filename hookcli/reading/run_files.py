@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AGAIN = "run `InspectConfig` again"
-UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
+UPGRADE = "a later version wrote it: pip install --upgrade hookcli"
 
 
 class RunFiles(Protocol):

@@ -141,7 +141,7 @@ class Request(Document):
     def __post_init__(self) -> None:
         """Raise if the command is not one of hookcli."""
         if self.command[0] != "hookcli":
-            raise ValueError("its command is not one of hookcli")
+            raise ValueError("its command belongs to another program")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -663,11 +663,11 @@ def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
     assert (
         comparison.rows[0].reason
         == {
-            "tensors": "NaN in both, in 1 place (--equal-nan accepts this)",
+            "tensors": "NaN in both, in 1 place (`equal_nan` accepts this)",
             "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record "
-            "(--equal-nan accepts this)",
+            "(`equal_nan` accepts this)",
             "nothing": "NaN or Inf in both, 1 of them, at places that figures do not record "
-            "(--equal-nan accepts this)",
+            "(`equal_nan` accepts this)",
         }[kept]
     )
     allowed = diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
@@ -700,7 +700,7 @@ def test_a_call_of_which_no_value_is_finite_does_not_hold_beside_others_that_do(
     toy = run_of(bn=[3, 4], conv=[INF, INF])
     comparison = differences(toy, toy)
     assert [row.call_id for row in comparison.failed] == ["conv"]
-    assert comparison.failed[0].reason == "no place is finite in both (--equal-nan accepts this)"
+    assert comparison.failed[0].reason == "no place is finite in both (`equal_nan` accepts this)"
     assert diff_runs(
         load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True)
     ).equal
@@ -894,13 +894,13 @@ def test_estimates_are_called_estimates(run):
         replace(run_of(conv=values), kept="sketches").write(name)
     assert (
         "rel L2 and cosine are estimates from sketches, mostly within 17 %; "
-        "exact ones: --save tensors in both runs\n"
+        "tensors saved in both runs give exact ones\n"
     ) in run("diff", "a", "b").out
 
 
 ONLY_FIGURES = (
     "only figures were compared (mean, std, min, max, NaN, Inf): rel L2 and max abs are lower "
-    "bounds; more: --sketch or --save tensors in both runs"
+    "bounds; sketches or saved tensors of both runs tell more"
 )
 
 

@@ -89,9 +89,9 @@ def test_a_run_without_manifest(refused):
 def test_a_newer_schema_version(refused, version):
     edit_json(Path("a/manifest.json"), schema_version=version)
     edit_json(Path("a.json"), schema_version=version)
-    hint = "a later hookcli wrote it: pip install --upgrade hookcli"
+    hint = "a later version wrote it: pip install --upgrade hookcli"
     for name, file in (("a", "a/manifest.json"), ("a.json", "a.json")):
-        message = f"'{file}' has schema version {version}, and this hookcli reads up to 1"
+        message = f"'{file}' has schema version {version}, but this version reads up to 1"
         assert refused(name, name) == (message, hint)
 
 
@@ -473,7 +473,7 @@ def test_sketches_of_another_version(refused):
     edit_json(Path(name), sketch={"version": 2, "buckets": 67, "dtype": "float32"})
     assert refused("a", name) == (
         "the sketches in 'b.json' are of version 2, and not of 1",
-        "make the golden file again, with this version of hookcli",
+        "make the golden file again with this version",
     )
 
 

@@ -236,7 +236,7 @@ def test_gradients_have_golden_files_too_and_say_why_there_is_none(run):
     assert len(base64.b64decode(calls["param:fc.bias"]["sketch"])) == 268
     absent = calls["grad_input:conv1"]
     assert (absent["mean"], absent["sketch"]) == (None, None)
-    assert absent["reason"] == "the gradient of the image was not asked for: use --input-grad"
+    assert absent["reason"] == "the gradient of the image was not requested: use `input_grad`"
     assert "reason" not in calls["grad_output:fc"]
 
 

@@ -641,7 +641,7 @@ def test_calls_stand_in_the_order_in_which_they_complete(run, cat):
 def test_nan_in_both_is_a_difference_unless_it_is_asked_not_to_be(compare):
     document = compare("Sometimes", "--against", "threads=1", code=7)
     assert document["first"] == "(model)"
-    reason = "NaN in both, in 1 place (--equal-nan accepts this)"
+    reason = "NaN in both, in 1 place (`equal_nan` accepts this)"
     assert by_call(document, "reason")[-1] == ("(model)", reason)
     assert compare("Sometimes", "--against", "threads=1", "--equal-nan")["equal"]
 

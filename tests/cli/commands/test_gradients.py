@@ -16,6 +16,7 @@ import torchvision
 from PIL import Image
 
 from hookcli import inspect_images, load_run
+from hookcli.cli.output.wording import to_words
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.models.scores import find_target, load_score
@@ -127,7 +128,7 @@ def test_a_score_of_ones_own(run, net):
     assert (code, err.splitlines()[-2:]) == (
         2,
         [
-            "error: hookcli knows no score for an output of this form",
+            "error: there is no score for an output of this form",
             "hint: use --score sum, or a function of your own: --score FILE.py:FUNCTION",
         ],
     )
@@ -152,10 +153,10 @@ def test_where_there_is_no_gradient_the_reason_stands(run, cat):
     code, out, err = run(*words)
     assert code == 0, err
     found = rows()
-    reason = "the gradient of the image was not asked for: use --input-grad"
+    reason = "the gradient of the image was not requested: use `input_grad`"
     assert found["grad_input:conv1.conv"]["reason"] == reason
     assert found["grad_input:conv1.conv"]["norm"] == ""
-    assert f"no gradient: grad_input:conv1.conv: {reason}" in out
+    assert f"no gradient: grad_input:conv1.conv: {to_words(reason)}" in out
     assert found["param:aux1.fc2.weight"]["reason"] == "no path leads from it to the score"
     assert "not called: aux1.fc2" in err
     assert run(*words, "--input-grad", "--overwrite").code == 0
@@ -532,9 +533,9 @@ def test_an_edit_that_flips_the_prediction_leaves_the_target(run, net):
 @pytest.mark.parametrize(
     ("edit", "sentence"),
     [
-        ("output:conv:set=nan", "NaN is made by --edit 'output:conv:set=nan'"),
-        ("grad_output:relu:set=nan", "NaN is made by --edit 'grad_output:relu:set=nan'"),
-        ("grad_input:fc:set=nan", "NaN is made by --edit 'grad_input:fc:set=nan'"),
+        ("output:conv:set=nan", "NaN is made by the edit 'output:conv:set=nan'"),
+        ("grad_output:relu:set=nan", "NaN is made by the edit 'grad_output:relu:set=nan'"),
+        ("grad_input:fc:set=nan", "NaN is made by the edit 'grad_input:fc:set=nan'"),
     ],
 )
 def test_nan_of_an_edit_is_put_down_to_it(run, net, edit, sentence):
