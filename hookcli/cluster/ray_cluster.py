@@ -64,8 +64,8 @@ class RayCluster:
             raise RequestError(
                 f"the cluster has no room for a worker of {self._request.cpus} cores"
                 + f" and {self._gpus:g} GPUs" * bool(self._gpus),
-                "give less with `cluster.cpus` and `cluster.gpus`; "
-                "with `cluster.workers` nodes are waited for",
+                "request less per worker with `cluster.cpus` and `cluster.gpus`, "
+                "or set `cluster.workers` to wait for nodes to join",
             )
         return room
 

@@ -190,7 +190,7 @@ class Judge:
             if distance.nans:
                 return f"NaN in both, in {_places(distance.nans)} {lets}"
             if math.prod(a.shape) and not distance.difference.values:
-                return f"no place is finite in both {lets}"
+                return f"no value is finite in both {lets}"
         if self.tolerance.metric != "cosine" or distance.has_angle:
             return ""
         if not distance.difference.rms:

@@ -80,7 +80,7 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
     if "figures" in sources:
         yield _figures_text(comparison.rows)
     for source in sorted(sources - {"tensors", "sketches", "figures"}):
-        yield f"compared is what was kept with {source.removeprefix('tensors ')}, and nothing else"
+        yield f"only what {source.removeprefix('tensors ')} kept was compared"
     if "sketches" in sources:
         which = "" if sources == {"sketches"} else " of calls without max abs"
         yield (

@@ -164,7 +164,7 @@ def _explain_none(folder: str, rules: _Rules) -> str:
     if choose_filesystem(folder).is_same(folder, rules.leave_out):
         return "is the folder that this run writes to"
     if is_run(to_place(folder)):
-        return "is the folder of a run; name a folder in it"
+        return "is the folder of a run; name a folder inside it"
     return "is a folder without images"
 
 

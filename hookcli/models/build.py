@@ -52,7 +52,7 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
             f"{request.name} cannot be built with {words}: {foreign_line(error)}",
             "trained weights fix these: use `weights='random'` or a file of your own"
             if arguments.get("weights") is not None
-            else "`arguments` goes to the builder of the model",
+            else "`arguments` are passed to the model's builder",
         ) from error
 
 

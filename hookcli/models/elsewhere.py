@@ -99,7 +99,7 @@ def _explain_file(name: str) -> RequestError:
     if kind == WEIGHTS:
         return RequestError(
             f"{name!r} holds weights, and no module to put hooks into",
-            f"name the model, too, and give it `weights={name!r}`",
+            f"name the model, and load the file with `weights={name!r}`",
         )
     if kind.model:
         return _explain_code(
@@ -112,7 +112,7 @@ def _explain_file(name: str) -> RequestError:
             f"{save_line(file, kind.state)}; then `weights={weights_name(file)!r}`",
         )
     return RequestError(
-        f"{name!r} holds {kind.what}; only PyTorch modules can be inspected",
+        f"{name!r} holds {kind.what}, and only PyTorch modules can be inspected",
         "name the code that it was made from: FILE.py:FUNCTION",
     )
 

@@ -120,7 +120,7 @@ class RemoteFiles(RunFiles):
 
     def file(self, name: str) -> Path:
         if not is_run_file(name):
-            raise FileNotFoundError(errno.ENOENT, "is no file of a run", name)
+            raise FileNotFoundError(errno.ENOENT, "is not a file of a run", name)
         if self._copies is None:
             self._copies = Path(tempfile.mkdtemp(prefix="hookcli-"))
             weakref.finalize(self, shutil.rmtree, self._copies, ignore_errors=True)

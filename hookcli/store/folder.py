@@ -285,6 +285,6 @@ def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
             continue
         for difference in list_differences({name: known.get(name)}, {name: wanted[name]}):
             raise RequestError(
-                f"`resume`: the run in {str(path)!r} was begun {difference}",
+                f"`resume`: the run in {str(path)!r} was started {difference}",
                 f"{_HINTS.get(name, 'ask for the same')}, or start again with `overwrite=True`",
             )

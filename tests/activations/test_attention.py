@@ -387,9 +387,7 @@ def test_tokens_of_scripted_code_are_not_called_learned(make):
             return functional.scaled_dot_product_attention(tokens, tokens, tokens)
 
     (call,) = attention_of(Scripted(), random(1, 3, 4, 3))
-    assert (
-        call.places.unknown == "the places of its tokens could not be followed from the pixels on"
-    )
+    assert call.places.unknown == "the places of its tokens could not be followed from the pixels"
 
 
 @pytest.mark.parametrize(
@@ -530,7 +528,7 @@ def test_tokens_at_indices_that_the_model_holds_are_followed():
 def test_attention_among_learned_tokens_is_said_to_be_about_no_part_of_the_image():
     places = places_after(lambda _tokens: torch.ones(1, 5, 3))
     assert places.unknown == (
-        "its tokens stand for no parts of the image, as far as they could be followed"
+        "its tokens represent no part of the image, as far as they could be followed"
     )
 
 

@@ -137,13 +137,13 @@ def test_an_interrupt_is_a_document_too(run, monkeypatch):
 
 
 def test_a_document_that_was_begun_is_not_followed_by_another(run, monkeypatch):
-    from hookcli.store import tables
+    from hookcli.outside import json_text
 
     def fail_after_a_piece(_document):
         yield "{"
         raise hookcli.errors.OutputError("the rest is missing")
 
-    monkeypatch.setattr(tables, "render_pieces", fail_after_a_piece)
+    monkeypatch.setattr(json_text, "render_pieces", fail_after_a_piece)
     ended = run("models", "--format", "json")
     assert (ended.code, ended.out) == (5, "{")
 

@@ -179,7 +179,7 @@ def test_tokens_in_an_order_of_their_own_have_no_places(run, order):
     ended = run("inspect", "net.py:make", "noise.npy", *WORDS[2:], "--layers", "patch")
     assert ended.code == 0, ended.err
     (seen,) = rows()
-    assert seen["reason"] == "its tokens are chosen by chance, or by what the image shows"
+    assert seen["reason"] == "its tokens are chosen at random, or depend on the image"
     assert (seen["queries"], seen["query_grid"]) == ("16", "")
 
 

@@ -748,7 +748,7 @@ def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
     words = [word if word != "random" else "weights.pth" for word in PLAIN]
     code, _, err = run("inspect", MODEL, "photos", *words, "-o", "out", "--resume")
     assert code == 2
-    assert "was begun with other weights: sha256 " in err
+    assert "was started with other weights: sha256 " in err
 
 
 def test_another_version_of_the_tool_is_refused(run, cut):
@@ -757,7 +757,7 @@ def test_another_version_of_the_tool_is_refused(run, cut):
     request.write_text(json.dumps(begun | {"hookcli": "0.0.1"}))
     code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
     assert code == 2
-    assert "was begun with a different hookcli: 0.0.1, not " in err
+    assert "was started with a different hookcli: 0.0.1, not " in err
 
 
 @pytest.mark.parametrize("how", ["--resume", "--overwrite"])

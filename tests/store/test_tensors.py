@@ -900,7 +900,7 @@ def test_files_that_are_there_are_protected(there):
     Path("out", there).write_text("mine")
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"))
-    unknown = f"'out/{there}' already exists and is not known to be of an export"
+    unknown = f"'out/{there}' was not written by hookcli export"
     assert (caught.value.message, caught.value.exit_code) == (unknown, 5)
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"), overwrite=True)

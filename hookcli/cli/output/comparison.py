@@ -66,7 +66,7 @@ def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
     calls = len(comparison.rows)
     shown_calls = [f"the worst {shown} of {calls} calls"] if shown < calls else []
     if len(comparison.images) > 1:
-        shown_calls.append("the figures are those of each call's worst image")
+        shown_calls.append("the figures are from each call's worst image")
     if shown_calls:
         yield f"{', and '.join(shown_calls)}; all of them: --format csv"
     yield f"A (the reference): {comparison.a}; B: {comparison.b}"

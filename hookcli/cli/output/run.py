@@ -275,7 +275,7 @@ def print_warnings(config: RunConfig, result: RunResult) -> None:
         more = and_more(len(result.undrawn) - 1)
         console.warn(
             f"--cam: no picture of {result.undrawn[0]}{more}: "
-            "no gradient came, or it has no feature maps"
+            "no gradient reached it, or it has no feature maps"
         )
 
 
@@ -340,7 +340,7 @@ def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
     if complex_calls:
         more = and_more(len(complex_calls) - 1)
         console.say(
-            f"complex numbers: {complex_calls[0]}{more}: their figures are those of magnitudes",
+            f"complex numbers: {complex_calls[0]}{more}: the figures describe their magnitudes",
             quiet=quiet,
         )
     written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"

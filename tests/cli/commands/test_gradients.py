@@ -589,7 +589,7 @@ def test_a_dry_run_refuses_what_the_run_would(run, cat, words, message):
 def test_a_grad_cam_that_cannot_be_drawn_is_told(run, net):
     code, _, err = run("gradients", net, *OWN, "--cam", "fc", "--cam", "relu")
     assert code == 0
-    told = "warning: --cam: no picture of fc: no gradient came, or it has no feature maps"
+    told = "warning: --cam: no picture of fc: no gradient reached it, or it has no feature maps"
     assert told in err.splitlines()
     assert [heat["call_id"] for heat in document()["heats"]] == ["relu"]
 
@@ -677,5 +677,5 @@ def test_a_model_whose_backward_fails_ends_with_4(run, net):
     code, out, err = run("gradients", "small.py:NoWayBack", "pixels.npy", "-o", "out")
     assert (code, out) == (4, "")
     assert err.splitlines()[-1].startswith(
-        "error: the backward failed: one of the variables needed for gradient computation"
+        "error: the backward pass failed: one of the variables needed for gradient computation"
     )
