@@ -101,7 +101,7 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
     except NotRegularError as error:
         raise RequestError(
             f"cannot read the list {word!r}: it is not a regular file",
-            "pass what another command writes on standard input, whose name is '-'",
+            "pipe the output of the other command to standard input, and write '-' for it",
         ) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise RequestError(

@@ -160,7 +160,7 @@ class LoadedModel(ModelDescription):
             if is_lazy(parameter):
                 raise ModelError(
                     f"{self.info.name} has parameters without a shape, such as {name}",
-                    "they get one in the first forward: call the model once where it is built",
+                    "the first forward pass gives them one: call the model once where you build it",
                 )
 
     def read(self, output: object) -> list[tuple[Prediction, ...]]:

@@ -150,7 +150,7 @@ def require_file(run: RunFiles, name: str) -> None:
     if not run.has(name):
         raise RequestError(
             f"{folder} is the folder of an unfinished run",
-            "finish it: the same command with `resume=True`",
+            "finish it with the same command and `resume=True`",
         )
 
 

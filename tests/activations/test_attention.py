@@ -499,7 +499,7 @@ def written_where_values_tell(tokens):
     [copied_into_a_part, added_to_a_part, copied_by_index, given_as_out, written_where_values_tell],
 )
 def test_tokens_written_in_a_way_that_is_not_followed_have_no_known_place(write):
-    assert places_after(write).unknown.endswith("could not be followed from the pixels on")
+    assert places_after(write).unknown.endswith("could not be followed from the pixels")
 
 
 @pytest.mark.parametrize(
@@ -516,7 +516,7 @@ def test_tokens_that_values_choose_have_no_known_place(choose):
     places = places_after(
         lambda tokens: choose(tokens, tokens.norm(dim=-1).topk(12, dim=1).indices)
     )
-    assert places.unknown.endswith("could not be followed from the pixels on")
+    assert places.unknown.endswith("could not be followed from the pixels")
 
 
 def test_tokens_at_indices_that_the_model_holds_are_followed():

@@ -298,7 +298,7 @@ def test_patches_that_are_turned_round_stand_where_they_were(times):
 @pytest.mark.parametrize(
     ("prepare", "reason"),
     [
-        (lambda pixels: pixels[..., 4:-4, 4:-4], "a part of the image that is no whole number"),
+        (lambda pixels: pixels[..., 4:-4, 4:-4], "do not divide their part of the image evenly"),
         (lambda pixels: torch.fft.fft2(pixels).real, "could not be followed"),
         (lambda pixels: pixels.sort(-1).values, "could not be followed"),
         (lambda pixels: pixels.take(torch.arange(3072).flip(0).view(1, 3, 32, 32)), "could not be"),

@@ -283,7 +283,7 @@ def check_error(ended, code):
                 "resnet18 cannot be built with colour=red: ResNet.__init__() got an unexpected "
                 "keyword argument 'colour'"
             ),
-            "--model-arg goes to the builder of the model",
+            "--model-arg: the model's builder takes these arguments",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_run_without_manifest(refused):
     Path("a/manifest.json").unlink()
     assert refused("a", "a") == (
         "'a' is the folder of an unfinished run",
-        "finish it: the same command with --resume",
+        "finish it with the same command and --resume",
     )
 
 
@@ -473,7 +473,7 @@ def test_sketches_of_another_version(refused):
     name = golden()
     edit_json(Path(name), sketch={"version": 2, "buckets": 67, "dtype": "float32"})
     assert refused("a", name) == (
-        "the sketches in 'b.json' are of version 2, and not of 1",
+        "the sketches in 'b.json' have version 2, not 1",
         "make the golden file again with this version",
     )
 

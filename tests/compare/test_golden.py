@@ -398,7 +398,7 @@ def test_a_pipe_and_a_device_are_not_read_and_not_replaced(name, words):
         "",
         (
             f"error: {name!r} is a device or a pipe, not a regular file\n"
-            "hint: name a file, or leave out -o: it then goes to stdout\n"
+            "hint: name a file, or leave out -o to write to stdout\n"
         ),
     )
     assert Path("pipe").is_fifo()

@@ -570,7 +570,7 @@ def test_what_is_not_ours_is_protected(run, kind):
             "tensors",
             ("--pool", "mean"),
             "needs whole tensors, and 'b' has them with --pool mean",
-            "run both with --save tensors, whole: without --pool and --tensor-channels",
+            "save whole tensors in both runs: --save tensors without --pool and --tensor-channels",
         ),
         (
             "tensors",

@@ -116,7 +116,7 @@ def test_a_model_argument_that_the_builder_does_not_know_is_refused():
     error = refusal(RequestError, SMALL, "random", colour="red")
     assert error.exit_code == 2
     assert error.message.startswith("squeezenet1_1 cannot be built with colour=red: ")
-    assert error.hint == "`arguments` are passed to the model's builder"
+    assert error.hint == "`arguments`: the model's builder takes these arguments"
 
 
 def test_a_model_argument_of_the_wrong_type_is_refused():

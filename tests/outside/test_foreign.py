@@ -88,7 +88,7 @@ def words_of(command, name="net.py:Net"):
 def test_a_forward_of_two_arguments_ends_every_command_with_4(run, command):
     net(", y): return self.conv(x)")
     ended = run(*words_of(command))
-    assert "hookcli gives one tensor; for more see docs/guide/models.md" in ended.err
+    assert "the model gets one tensor; four lines in docs/guide/models.md pass more" in ended.err
     error = error_of(ended)
     assert error.endswith(
         "the model failed in (model) (Net): Net.forward() missing 1 required positional "

@@ -731,7 +731,7 @@ def test_another_request_is_refused_and_its_difference_named(run, cut, state, ot
     code, out, err = run("inspect", model, "photos", *PLAIN, *words, "-o", "out", "--resume")
     assert (code, out) == (2, "")
     (error,) = [line for line in err.splitlines() if line.startswith("error: ")]
-    begun = "begun" if state == "cut" else "done"
+    begun = "started" if state == "cut" else "done"
     assert error == f"error: --resume: the run in 'out' was {begun} {named}"
     assert all_files("out") == before
 
@@ -855,7 +855,7 @@ def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
     assert (code, all_files("out")) == (5, before)
     assert err.splitlines() == [
         "error: 'out' holds a run that did not finish",
-        "hint: go on with --resume, or replace it with --overwrite",
+        "hint: continue it with --resume, or replace it with --overwrite",
     ]
 
 

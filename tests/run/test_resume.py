@@ -229,8 +229,8 @@ def test_a_model_that_draws_at_random_is_resumed_with_a_warning(run, monkeypatch
     interrupt(run, monkeypatch, OWN)
     ended = run("inspect", *OWN, "-o", "out", "--resume")
     assert ended.code == 0
-    (warning,) = [line for line in ended.err.splitlines() if "other figures" in line]
-    assert warning.startswith("warning: the model gives other figures each time it sees the same ")
+    (warning,) = [line for line in ended.err.splitlines() if "different figures" in line]
+    assert warning.startswith("warning: the model gives different figures each time it sees the ")
 
 
 def test_repeating_the_first_batch_draws_no_random_numbers_of_the_run(run, monkeypatch):

@@ -700,7 +700,7 @@ def test_a_run_that_did_not_come_to_its_end_is_refused():
     (home / "manifest.json").unlink()
     assert refusal(lambda: load_run(home)) == (
         "'run' is the folder of an unfinished run",
-        "finish it: the same command with --resume",
+        "finish it with the same command and --resume",
     )
 
 
@@ -935,7 +935,7 @@ def test_a_link_in_the_place_of_an_export_is_left_alone():
     Path("mine.npy").write_text("mine")
     Path("out/conv.npy").unlink()
     Path("out/conv.npy").symlink_to(Path("mine.npy").resolve())
-    with pytest.raises(OutputError, match="is not known to be of an export"):
+    with pytest.raises(OutputError, match="was not written by hookcli export"):
         export(home, "npy", Path("out"), overwrite=True)
     assert Path("mine.npy").read_text() == "mine"
     assert Path("out/conv.npy").is_symlink()

@@ -114,8 +114,8 @@ def _read_run(folder: str, context: typer.Context) -> GoldenFile:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise RequestError(
-                f"--{name.replace('_', '-')} is for a model and images, "
-                f"and {folder!r} is a run's folder",
+                f"--{name.replace('_', '-')} needs a model and images, "
+                f"but {folder!r} is a run's folder",
                 "leave it out, or hookcli golden MODEL IMAGE...",
             )
     run = load_run(folder)
