@@ -259,8 +259,7 @@ class RunFolder:
         for name, size in self._folder.measure(names).items():
             if size is None:
                 raise OutputError(
-                    f"{str(self.path / name)!r} is gone: "
-                    "somebody deleted it while the run was going on",
+                    f"{str(self.path / name)!r} was deleted during the run",
                     "run the same command again",
                 )
             sizes[name] = size

@@ -93,7 +93,7 @@ CALLS = {
     ),
     "no weights": (
         inspect_config(ModelRequest("resnet18", "no.pth", device="cpu"), *IMAGES),
-        ("cannot read the weights 'no.pth'", ""),
+        ("no weights and no file are called 'no.pth'", ""),
     ),
     "a file in the way": (
         inspect_config(MODEL, *IMAGES, out="net.py"),
@@ -111,7 +111,7 @@ CALLS = {
         inspect_config(MODEL, *IMAGES, findings=FindingRequest(rules=(("untrained", 1.0),))),
         ("untrained has no threshold", "`fail_on=('untrained',)` ends with code 7"),
     ),
-    "a cluster": (
+    "a cluster of a function": (
         inspect_config(MODEL, *IMAGES, workers=2, cluster=ClusterRequest("auto")),
         ("inspect_images runs on this machine alone", "leave `cluster` out"),
     ),
