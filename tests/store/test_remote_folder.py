@@ -161,7 +161,7 @@ def test_a_file_that_is_gone_at_the_end_is_named():
     with open_run() as run:
         run.write("layers.csv", b"rows")
         storage.remove_file(RUN / "layers.csv")
-        with pytest.raises(OutputError, match=r"layers\.csv' is gone"):
+        with pytest.raises(OutputError, match=r"layers\.csv' was deleted"):
             run.complete(DONE, ["layers.csv"])
 
 
