@@ -37,7 +37,7 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
             before, after = first.queries.shape[1], places.queries.shape[1]
             return f"the number of tokens changes from {before} to {after}"
         if not (places.queries == places.keys).all() or not (places.queries == first.queries).all():
-            return "the tokens do not stand at the same places in all calls"
+            return "the tokens are not at the same places in all calls"
     return ""
 
 

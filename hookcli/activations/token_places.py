@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 NO_PLACE, PADDING = -1, -2
 
-_NOT_FOLLOWED = "the places of its tokens could not be followed from the pixels on"
-_BROKEN = "its tokens stand for a part of the image that is no whole number of them"
-_NOWHERE = "its tokens stand for no parts of the image, as far as they could be followed"
+_NOT_FOLLOWED = "the places of its tokens could not be followed from the pixels"
+_BROKEN = "its tokens do not divide their part of the image evenly"
+_NOWHERE = "its tokens represent no part of the image, as far as they could be followed"
 _ROUNDED, _UNEVEN = 0.5, 0.25  # in tokens: the most that rounding adds; the offset of a crop's edge
 
 

@@ -61,7 +61,10 @@ def _print_dry_run(config: RunConfig) -> int:
         plan = plan_run(config)
     console.say(_plan_text(config, plan))
     if config.attention is not None:
-        console.say("the files of --attention are not counted: a forward with weights finds it")
+        console.say(
+            "not counted: the files of --attention, which are known only after a forward pass "
+            "with weights"
+        )
     if plan.operations:
         found = count(plan.operations, "operation")
         console.say(f"the layers include {found}, found by one forward of the first image")
@@ -97,7 +100,7 @@ def run_prepared(prepared: PreparedRun, *, quiet: bool, keeps: bool = True) -> R
             result = _run(prepared, progress)
     except (errors.ForwardError, errors.NoBoxError) as error:
         if keeps and prepared.settings.has_several:
-            error.hint += ", and --resume goes on with the run"
+            error.hint += ", and --resume continues the run"
         raise
     except KeyboardInterrupt as error:
         if not (keeps and is_long and bar.done):

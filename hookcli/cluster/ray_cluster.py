@@ -64,8 +64,8 @@ class RayCluster:
             raise RequestError(
                 f"the cluster has no room for a worker of {self._request.cpus} cores"
                 + f" and {self._gpus:g} GPUs" * bool(self._gpus),
-                "give less with `cluster.cpus` and `cluster.gpus`; "
-                "with `cluster.workers` nodes are waited for",
+                "request less per worker with `cluster.cpus` and `cluster.gpus`, "
+                "or set `cluster.workers` to wait for nodes to join",
             )
         return room
 
@@ -100,7 +100,7 @@ class RayCluster:
                 reason = text_of(error).splitlines()[-1].strip()
                 raise ModelError(
                     f"a worker could not be started: {reason}",
-                    "every node needs the same hookcli, torch and Python",
+                    "every node needs the same versions of torch, Python and this package",
                 ) from error
             raise LostWorkerError from error
 

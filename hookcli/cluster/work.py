@@ -126,7 +126,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
             **loaded.source.list_versions(loaded.module),
             "Python": platform.python_version(),
             **list_packages(),
-            "code of hookcli": _hash_code(),
+            "code of this package": _hash_code(),
             "code of your own": hash_own_code(config),
             "weights": hash_weights(loaded.module),
             "device": loaded.info.device.partition(":")[0],

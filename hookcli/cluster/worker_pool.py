@@ -102,7 +102,7 @@ class WorkerPool:
             there = result.facts.get(name, "none")
             if there != here:
                 raise ModelError(
-                    f"the node {result.node!r} has other {name}: {there[:20]}, not {here[:20]}",
+                    f"the node {result.node!r} differs in {name}: {there[:20]}, not {here[:20]}",
                     "all nodes must have the same versions, code and weights",
                 )
         member.is_ready = True

@@ -157,8 +157,8 @@ def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
             return values
         if values.size != math.prod(row.shape):
             raise RequestError(
-                f"{str(run.folder)!r} is damaged: the tensor of {row.call_id!r} is "
-                f"{shape_text(values.shape)}, and its record says {shape_text(row.shape)}",
+                f"{str(run.folder)!r} is damaged: the tensor of {row.call_id!r} has the "
+                f"shape {shape_text(values.shape)}, but its record says {shape_text(row.shape)}",
                 AGAIN,
             )
         return values.reshape(row.shape)
@@ -174,8 +174,8 @@ def _read_golden(name: str) -> ComparedRun:
     version = golden.sketch.version
     if version != VERSION:
         raise RequestError(
-            f"the sketches in {name!r} are of version {version}, and not of {VERSION}",
-            "make the golden file again, with this version of hookcli",
+            f"the sketches in {name!r} have version {version}, not {VERSION}",
+            "make the golden file again with this version",
         )
     calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
     for place, (call, row) in enumerate(zip(golden.calls, document["calls"], strict=True)):
@@ -196,13 +196,13 @@ def _read_document(name: str) -> object:
             f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
         ) from error
     if not text.strip():
-        where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
+        where = "standard input is empty" if name == "-" else f"{name!r} is empty"
         raise RequestError(where, _GOLDEN)
     try:
         return decode(text, object)
     except DamagedError as error:
         raise RequestError(
-            f"{name!r} is not a golden file, or only a part of one: {first_line(error)}", _GOLDEN
+            f"{name!r} is not a complete golden file: {first_line(error)}", _GOLDEN
         ) from error
 
 

@@ -106,15 +106,15 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
         places = [f"{name} in {run}" for name, run in zip(names, "AB", strict=True)]
         raise RequestError(
             f"no call is in both: {', and '.join(places)}",
-            "record the same layers and sides; if layers have other names: "
+            "record the same layers and sides; if the layers have different names: "
             "`diff_runs(match='order')`",
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
-    alike = "make both runs of the same model, on images of one size"
-    nans = "who made the first NaN or Inf: `InspectConfig` with `fail_on=('nan', 'inf')`"
+    alike = "use the same model and images of the same size in both runs"
+    nans = "find the origin of the first NaN or Inf: `InspectConfig` with `fail_on=('nan', 'inf')`"
     raise RequestError(
         f"nothing could be compared: {first.call_id}: "
-        f"{first.reason or 'no place is finite in both'}",
+        f"{first.reason or 'no value is finite in both'}",
         alike if first.reason else nans,
     )
 
@@ -203,7 +203,7 @@ def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
     one, two = a.facts["model"]["name"], b.facts["model"]["name"]
     if one != two:
         raise RequestError(
-            f"{a.name!r} is of {one}, and {b.name!r} of {two}",
+            f"{a.name!r} is a run of {one}, and {b.name!r} one of {two}",
             "these are different models: "
             "choose how to pair their calls with `match='id'` or `match='order'`",
         )
@@ -213,19 +213,19 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
     """Return the pairs of keys of the images that both runs have."""
     for run in (a, b):
         if not run.images:
-            raise RequestError(f"{run.name!r} holds no image", "make it of images that can be read")
+            raise RequestError(f"{run.name!r} holds no image", "make it again with readable images")
     shared = list(match_images(a, b))
     if not shared:
         raise RequestError(
             f"no image of {a.name!r} is in {b.name!r}: {_some(a.images)} and {_some(b.images)}",
-            "make both runs of the same images; two images: `CompareConfig`",
+            "use the same images in both runs; for two images: `CompareConfig`",
         )
     for key, other in shared:
         if a.images[key].sha256 != b.images[other].sha256:
             raise RequestError(
                 f"{key!r} is not the same image in both: {a.images[key].file} and "
                 f"{b.images[other].file} have different contents",
-                "make both runs of the same file; two images: `CompareConfig`",
+                "use the same file in both runs; for two images: `CompareConfig`",
             )
     return shared
 

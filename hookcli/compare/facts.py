@@ -47,7 +47,7 @@ def check_call(row: CallRow, images: Collection[str]) -> None:
         ValueError: a check failed.
     """
     call_id, shape = row.call_id, row.shape
-    stranger = f"{call_id!r} is of the image {row.image!r}, which is not in the run"
+    stranger = f"{call_id!r} belongs to the image {row.image!r}, which is not in the run"
     _expect(row.image in images, stranger)
     is_shape = all(length >= 0 for length in shape) and math.prod(shape) < MOST_VALUES
     _expect(is_shape, f"{call_id!r} has an impossible shape: {[*shape]!r:.80}")
@@ -58,7 +58,7 @@ def check_call(row: CallRow, images: Collection[str]) -> None:
     counts = [row.nan_count, row.inf_count]
     _expect(
         has_figures and min(counts) >= 0 and sum(counts) <= math.prod(shape),
-        f"{call_id!r} has figures that no tensor can have",
+        f"{call_id!r} has impossible figures",
     )
 
 

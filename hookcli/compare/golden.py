@@ -92,7 +92,7 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
     holder = find_holder(file)
     if holder is not None:
         raise OutputError(
-            f"{name!r} is a file of the run in {str(holder)!r}", "name a file outside of runs"
+            f"{name!r} is a file of the run in {str(holder)!r}", "name a file outside run folders"
         )
     if file.is_dir():
         raise OutputError(f"{name!r} is a folder", "name a file: `out='golden.json'`")
@@ -101,8 +101,8 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
             return
         if not file.is_file():
             raise OutputError(
-                f"{name!r} is a device or a pipe, and a golden file would take its place",
-                "name a file, or leave out `out`: it then goes to stdout",
+                f"{name!r} is a device or a pipe, not a regular file",
+                "name a file, or leave out `out` to write to stdout",
             )
         if overwrite or _is_golden(file):
             return

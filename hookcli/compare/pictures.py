@@ -33,7 +33,7 @@ MOST_PICTURES = 12
 _OURS = b'content="hookcli diff"'  # in the head of every page that this module writes
 _PNG = "[0-9][0-9]_*.png"
 _ANOTHER = "choose another folder for `pictures`"
-_WHOLE = "run both with `tensors.save`, whole: without `pool` and `save.channels`"
+_WHOLE = "save whole tensors in both runs: `tensors.save` without `pool` and `save.channels`"
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
@@ -85,7 +85,7 @@ def write_pictures(
     known = _list_known(folder)
     for name in (PAGE, *(picture.file for picture, _ in drawn)):
         if name not in known and os.path.lexists(folder / name):
-            raise OutputError(f"{str(folder / name)!r} is not of a comparison", _ANOTHER)
+            raise OutputError(f"{str(folder / name)!r} was not written by a comparison", _ANOTHER)
     try:
         for name in known - {PAGE}:
             (folder / name).unlink(missing_ok=True)
@@ -181,7 +181,7 @@ def _say_protected(folder: Path) -> str:
     if any((folder / file).exists() for file in (REQUEST, MANIFEST)):
         return "is a run's folder"
     is_free = _list_known(folder) or not any(folder.iterdir())
-    return "" if is_free else "holds files that are not of a comparison"
+    return "" if is_free else "holds files that no comparison wrote"
 
 
 def _list_known(folder: Path) -> set[str]:

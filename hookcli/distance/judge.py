@@ -181,7 +181,7 @@ class Judge:
         if distance.misplaced:
             return f"NaN or Inf differ in {_places(distance.misplaced)}"
         if not self.tolerance.equal_nan:
-            lets = "(--equal-nan accepts this)"
+            lets = "(`equal_nan` accepts this)"
             if distance.nans and not distance.source.startswith("tensors"):
                 return (
                     f"NaN or Inf in both, {distance.nans:,} of them, "
@@ -190,7 +190,7 @@ class Judge:
             if distance.nans:
                 return f"NaN in both, in {_places(distance.nans)} {lets}"
             if math.prod(a.shape) and not distance.difference.values:
-                return f"no place is finite in both {lets}"
+                return f"no value is finite in both {lets}"
         if self.tolerance.metric != "cosine" or distance.has_angle:
             return ""
         if not distance.difference.rms:

@@ -80,12 +80,12 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
     if "figures" in sources:
         yield _figures_text(comparison.rows)
     for source in sorted(sources - {"tensors", "sketches", "figures"}):
-        yield f"compared is what was kept with {source.removeprefix('tensors ')}, and nothing else"
+        yield f"only what {source.removeprefix('tensors ')} kept was compared"
     if "sketches" in sources:
         which = "" if sources == {"sketches"} else " of calls without max abs"
         yield (
             f"rel L2 and cosine{which} are estimates from sketches, mostly within 17 %; "
-            "exact ones: --save tensors in both runs"
+            "tensors saved in both runs give exact ones"
         )
     if not comparison.changed:
         yield "nothing else changed: model name, weights, device, threads and versions are the same"
@@ -99,7 +99,7 @@ def _figures_text(rows: Sequence[DiffRow]) -> str:
     return (
         f"only figures{which if len(of_figures) < len(measured) else ''} were compared (mean, std, "
         "min, max, NaN, Inf): rel L2 and max abs are lower bounds; "
-        "more: --sketch or --save tensors in both runs"
+        "sketches or saved tensors of both runs tell more"
     )
 
 

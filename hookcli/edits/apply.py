@@ -55,9 +55,7 @@ def apply_edit(
     if edit.channels is None:
         return _change(edit, values, together, channel_axis)
     if channel_axis is None:
-        raise RequestError(
-            f"{_named(edit)}: it is not known which axis holds the channels", "edit all channels"
-        )
+        raise RequestError(f"{_named(edit)}: the channel axis is unknown", "edit all channels")
     check_channels(edit, values.shape[channel_axis], where)
     chosen = torch.tensor(edit.channels, device=values.device)
     changed = _change(edit, values.index_select(channel_axis, chosen), together, channel_axis)

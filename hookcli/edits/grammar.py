@@ -90,7 +90,7 @@ def read_edit(text: str, default_side: Side) -> Edit:
     side = written or default_side
     if side == "param" and verb == "mean":
         raise EditSyntaxError(
-            text, what.start(1), "parameters have no mean of an image", "write set=V or scale=V"
+            text, what.start(1), "parameters have no mean over an image", "write set=V or scale=V"
         )
     start = len(f"{written}:") if written else 0
     layers, channels = _read_layers(text, start, what.start(), side)
@@ -135,9 +135,11 @@ def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
     low = _read_number(text, start, colon, "clamp") if colon > start else None
     high = _read_number(text, colon + 1, len(text), "clamp") if colon + 1 < len(text) else None
     if low is None and high is None:
-        raise EditSyntaxError(text, start, "clamp has neither a low nor a high end", usage)
+        raise EditSyntaxError(text, start, "clamp has neither a lower nor an upper bound", usage)
     if low is not None and high is not None and low > high:
-        raise EditSyntaxError(text, start, f"{text[start:]!r} begins above its end", usage)
+        raise EditSyntaxError(
+            text, start, f"{text[start:]!r} has a lower bound above its upper bound", usage
+        )
     return low, high
 
 
@@ -152,7 +154,7 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
         ) from error
     if verb != "set" and not math.isfinite(number):
         raise EditSyntaxError(
-            text, start, f"{word!r} is not finite", "only set takes nan, inf and -inf"
+            text, start, f"{word!r} is not finite", "only set takes nan and infinities"
         )
     return number
 
@@ -166,7 +168,7 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
                 text,
                 start + form.rindex("{"),
                 "a regular expression takes no channels",
-                "its braces are its own; name the layers by an alias, a path or a glob",
+                "its braces belong to it; name the layers by an alias, a path or a glob",
             )
         return form, None
     match = _WITH_CHANNELS.fullmatch(form)
@@ -174,7 +176,7 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
         raise EditSyntaxError(
             text,
             start + min(form.find(brace) for brace in "{}" if brace in form),
-            "braces stand once, at the end of the layers",
+            "write the channels once, in braces after the layers",
             _CHANNEL_USAGE,
         )
     layers, channels = match[1], match[2]
@@ -183,7 +185,7 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
         return layers, None
     if side == "param":
         raise EditSyntaxError(
-            text, start + len(layers), "parameters have no channels", "edit all of the parameter"
+            text, start + len(layers), "parameters have no channels", "edit the whole parameter"
         )
     return layers, _read_channels(text, start + len(layers) + 1, channels)
 
@@ -207,7 +209,7 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
     start += len(layers) - len(form)
     second = _WHAT.search(form)
     if second:
-        what = "one edit follows another"
+        what = "the text holds two edits"
         raise EditSyntaxError(text, start + second.start(1), what, "give `edits` once for each")
     if head in _SIDES:
         raise EditSyntaxError(text, start, f"{head!r} is a second side", "write one side")

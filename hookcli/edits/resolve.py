@@ -131,13 +131,12 @@ def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation])
     views = [each.layer.label for each in operations if each.is_view_of(paths)]
     if views:
         raise RequestError(
-            f"`edits` {edit.text!r}: {views[0]} returns a view or a copy of values that others may "
-            "use too",
+            f"`edits` {edit.text!r}: {views[0]} returns a view or a copy of values with other uses",
             "edit what computes the values",
         )
     if len(modules) < len(chosen) and not edit.side.endswith("output"):
         raise RequestError(
-            f"`edits` {edit.text!r}: of an operation only outputs can be changed",
+            f"`edits` {edit.text!r}: only the outputs of an operation can be changed",
             "edit the output of the layer that the value comes from",
         )
     for layer in modules if edit.side.endswith("output") else ():

@@ -94,7 +94,7 @@ def refuse_unhookable(model: nn.Module) -> None:
         compiled = ask(module, "_compiled_call_impl") is not None
         if compiled or type(module).__name__ == "OptimizedModule":
             raise RequestError(
-                f"{name} is compiled, and hooks put on after torch.compile never fire",
+                f"{name} is compiled, and hooks registered after torch.compile never fire",
                 "observe the model that was compiled: compiled._orig_mod, "
                 "or before model.compile()",
             )

@@ -69,9 +69,9 @@ class PlacedHooks:
             hooks = ask(each.module, each.dictionary)
             if not isinstance(hooks, dict) or each.handle.id not in hooks:
                 raise ForwardError(
-                    f"the model took the hooks off {each.label} ({type(each.module).__name__}) "
-                    "while it ran, so its outputs were not observed",
-                    "let it remove the hooks that it has put on itself, by their handles",
+                    f"the model removed the hooks from {each.label} ({type(each.module).__name__}) "
+                    "during its forward pass, so its outputs were not observed",
+                    "let it remove only its own hooks, through their handles",
                 )
 
     def remove(self) -> None:

@@ -98,8 +98,8 @@ def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
     if layer.module_path in modules:
         return modules[layer.module_path]
     raise ForwardError(
-        f"the model took {layer.label} ({layer.module_type}) away while it ran",
-        "keep all its modules: one that is not needed need not be called",
+        f"the model removed {layer.label} ({layer.module_type}) during its forward pass",
+        "keep the module in place; an unused module need not be called",
     )
 
 

@@ -96,7 +96,7 @@ def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image],
     except UnidentifiedImageError as error:
         raise UndecodableError(_name_content(file)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise UndecodableError("has more pixels than is safe to decode") from error
+        raise UndecodableError("has too many pixels to decode safely") from error
     except DECODING_ERRORS as error:
         raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
 
@@ -112,7 +112,7 @@ def _name_content(file: io.BufferedIOBase) -> str:
         return f"is a video, not an image: save its frames: {_FRAMES}"
     if start[:4] == b"%PDF":
         return "is a PDF, not an image: save its pages as images: pdftoppm -png FILE page"
-    return "is not an image that can be read"
+    return "is not a readable image"
 
 
 def _to_stored_rgb(image: Image.Image) -> tuple[Image.Image, int]:

@@ -101,7 +101,7 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
     except NotRegularError as error:
         raise RequestError(
             f"cannot read the list {word!r}: it is not a regular file",
-            "pass what another command writes on standard input, whose name is '-'",
+            "pipe the output of the other command to standard input, and write '-' for it",
         ) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise RequestError(
@@ -164,7 +164,7 @@ def _explain_none(folder: str, rules: _Rules) -> str:
     if choose_filesystem(folder).is_same(folder, rules.leave_out):
         return "is the folder that this run writes to"
     if is_run(to_place(folder)):
-        return "is the folder of a run; name a folder in it"
+        return "is the folder of a run; name a folder inside it"
     return "is a folder without images"
 
 

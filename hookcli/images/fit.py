@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hookcli.models.description import ModelDescription
     from hookcli.models.task import Preprocessing
 
-_NO_PAIR = "holds pixels; a pair is of two pictures"
+_NO_PAIR = "holds pixels, but a pair needs two pictures"
 
 
 def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:

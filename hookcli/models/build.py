@@ -50,9 +50,9 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
         words = ", ".join(f"{key}={value}" for key, value in given.items())
         raise RequestError(
             f"{request.name} cannot be built with {words}: {foreign_line(error)}",
-            "trained weights fix these: use `weights='random'` or a file of your own"
+            "the trained weights fix these arguments: use `weights='random'` or a file of your own"
             if arguments.get("weights") is not None
-            else "`arguments` goes to the builder of the model",
+            else "`arguments`: the model's builder takes these arguments",
         ) from error
 
 

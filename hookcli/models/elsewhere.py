@@ -21,7 +21,7 @@ _FILES = (".bin", ".ckpt", ".h5", ".onnx", ".pb", ".pkl", ".pt", ".pt2", ".pth",
 _NAMES = "models are named like resnet18, timm:NAME or FILE.py:FUNCTION"
 _NAME = r"([\w.-]+/[\w.-]+)"
 _TRANSFORMERS = (
-    "is the name of a model on a hub, which hookcli does not load",
+    "is the name of a model on a hub",
     (
         "from transformers import AutoModelForImageClassification as Auto; "
         'make = lambda: Auto.from_pretrained("{}")'
@@ -95,11 +95,11 @@ def _explain_file(name: str) -> RequestError:
     file = Path(name)
     kind = find_kind(file)
     if kind == UNKNOWN:
-        return RequestError(f"{name!r} is a file in which hookcli finds no model", _NAMES)
+        return RequestError(f"{name!r} is a file without a model", _NAMES)
     if kind == WEIGHTS:
         return RequestError(
             f"{name!r} holds weights, and no module to put hooks into",
-            f"name the model, too, and give it `weights={name!r}`",
+            f"name the model, and load the file with `weights={name!r}`",
         )
     if kind.model:
         return _explain_code(
@@ -112,7 +112,7 @@ def _explain_file(name: str) -> RequestError:
             f"{save_line(file, kind.state)}; then `weights={weights_name(file)!r}`",
         )
     return RequestError(
-        f"{name!r} holds {kind.what}, and hookcli inspects PyTorch modules",
+        f"{name!r} holds {kind.what}, and only PyTorch modules can be inspected",
         "name the code that it was made from: FILE.py:FUNCTION",
     )
 

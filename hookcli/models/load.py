@@ -160,7 +160,7 @@ class LoadedModel(ModelDescription):
             if is_lazy(parameter):
                 raise ModelError(
                     f"{self.info.name} has parameters without a shape, such as {name}",
-                    "they get one in the first forward: call the model once where it is built",
+                    "the first forward pass gives them one: call the model once where you build it",
                 )
 
     def read(self, output: object) -> list[tuple[Prediction, ...]]:
@@ -259,11 +259,11 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
     others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
     if not others or request.dtype != DEFAULTS.run.model.dtype:
         return ""
-    kept = [f"--dtype {name}" for name in others if name in get_args(Dtype)]
+    kept = [f"`dtype={name!r}`" for name in others if name in get_args(Dtype)]
     option = (
         f"{' or '.join(kept)} runs the whole model in that type"
         if kept
-        else "no --dtype preserves them"
+        else "no `dtype` preserves them"
     )
     return f"the model has {' and '.join(others)} values, which run in {request.dtype}: {option}"
 

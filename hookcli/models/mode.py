@@ -46,7 +46,7 @@ def note_switched(module: nn.Module) -> str:
     layers = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
     return (
         f"the model was made in training mode and runs in evaluation mode, which changes {layers}: "
-        "--mode as-made runs it as it was made"
+        "`model.mode='as-made'` runs it as it was made"
     )
 
 

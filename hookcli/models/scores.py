@@ -122,7 +122,7 @@ def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tenso
         if found is not None and len(found) == 1:
             return task.score(found, kind, target)
     raise RequestError(
-        "hookcli knows no score for an output of this form",
+        "there is no score for an output of this form",
         "use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`",
     )
 

@@ -172,7 +172,7 @@ class Source:
             OSError: the weights are neither cached nor reachable.
         """
         raise WeightsError(
-            f"{request.name} has no pretrained weights that hookcli knows of",
+            f"{request.name} has no known pretrained weights",
             "let its own code load them, or pass a file: `weights=FILE`",
         )
 

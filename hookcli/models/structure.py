@@ -38,7 +38,7 @@ def check_structure(name: str, model: nn.Module) -> None:
     if depth > most:
         raise ModelError(
             f"{name} nests its modules {depth:,} deep, and {most:,} levels can be walked",
-            "put them side by side, as one nn.Sequential does",
+            "put them side by side in one nn.Sequential",
         )
     for path, module in model.named_modules():
         kind = type(module).__name__

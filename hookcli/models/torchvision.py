@@ -157,7 +157,7 @@ class Torchvision(Source):
         cast("_Inception", module).transform_input = True
         return (
             "transform_input=True, with which torchvision's own weights were trained, rescales the"
-            " input: weights that were trained without it need --model-arg transform_input=False"
+            " input: weights that were trained without it need the argument transform_input=False"
         )
 
     def pin(self, loaded: str) -> str:

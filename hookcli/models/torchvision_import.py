@@ -16,7 +16,7 @@ except (ImportError, RuntimeError, OSError) as error:  # "operator torchvision::
     raise EnvironmentMismatchError(
         f"torchvision {metadata.version('torchvision')} does not work with"
         f" torch {metadata.version('torch')}: {str(error).splitlines()[0]}",
-        "install a pair made for each other: pip install --upgrade torch torchvision",
+        "install matching versions: pip install --upgrade torch torchvision",
     ) from error
 
 __all__ = ["torchvision"]

@@ -147,7 +147,7 @@ def convert(document: object, kind: type[T]) -> T:
         version = document.get("schema_version", SCHEMA_VERSION)
         if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
             raise LaterVersionError(
-                f"has schema version {version!s:.40}, and this hookcli reads up to {SCHEMA_VERSION}"
+                f"has schema version {version!s:.40}, but this version reads up to {SCHEMA_VERSION}"
             )
     try:
         return msgspec.convert(document, kind)

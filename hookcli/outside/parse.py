@@ -51,7 +51,9 @@ def read_channels(text: str, option: str) -> tuple[int, ...] | None:
                 f"channels are counted from 0: '3,7,10-20'{_ALL[option]}",
             )
         if last > _HIGHEST_CHANNEL:
-            raise RequestError(f"{option} cannot read {part.strip()!r}: no layer has so many")
+            raise RequestError(
+                f"{option} cannot read {part.strip()!r}: no layer has so many channels"
+            )
         channels.extend(range(first, last + 1))
     return tuple(dict.fromkeys(channels))
 

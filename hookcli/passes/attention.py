@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import LayerInfo
 
-_OTHER_TOKENS = "it has other queries and keys than for the first image"
-_NOT_CALLED = "it was called for the first image, and not for this one"
+_OTHER_TOKENS = "its queries and keys differ from those for the first image"
+_NOT_CALLED = "it was called for the first image, but not for this one"
 _NOT_FOUND = "it was not called for the first image, whose tokens were followed"
 
 

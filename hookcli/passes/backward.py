@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import Score
 
-IMAGE_NOT_NEEDED = "the gradient of the image was not asked for: use --input-grad"
+IMAGE_NOT_NEEDED = "the gradient of the image was not requested: use `input_grad`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,4 +177,4 @@ def _owner_of(frame: FrameType) -> str:
 
 def _describe_backward(error: BaseException) -> tuple[str, str]:
     hint = "fewer layers or a smaller `size`" * is_out_of_memory(error)
-    return f"the backward failed: {foreign_line(error)}", hint
+    return f"the backward pass failed: {foreign_line(error)}", hint

@@ -209,7 +209,7 @@ def capture(
     if name_operations(wanted, unwanted, list_edited_forms(edits)):
         if example is None:
             raise RequestError(
-                "operations are found by a forward, which needs an example",
+                "operations are found in a forward pass, which needs an example",
                 "capture(model, layers='op:add', example=images)",
             )
         arguments = example if isinstance(example, tuple) else (example,)

@@ -61,7 +61,7 @@ def describe_failure(
     if isinstance(weight, Tensor) and weight.shape[1:2] == (1,) and "but got 3 channels" in reason:
         facts.append("a model of grey pictures: `mean=M` and `std=S`, one number each")
     if isinstance(error, TypeError) and "required positional argument" in reason:
-        facts.append("hookcli gives one tensor; for more see docs/guide/models.md: four lines")
+        facts.append("the model gets one tensor; four lines in docs/guide/models.md pass more")
     if isinstance(error, RecursionError):
         facts.append("it calls itself without end, or its modules are nested too deep")
     return f"the model failed in {path} ({type(failed).__name__}): {reason}", "; ".join(facts)

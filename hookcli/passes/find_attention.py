@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from hookcli.records.calls import LayerInfo
 
 FUNCTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax")
-_CHOSEN = "its tokens are chosen by chance, or by what the image shows"
-_HIDDEN = "no softmax over a product of queries and keys was seen in it"
-_NO_SOFTMAX = "a product of tokens with tokens was seen in it, and no softmax over it"
-_LOST = "a softmax was seen in it, over what could not be followed from the pixels on"
+_CHOSEN = "its tokens are chosen at random, or depend on the image"
+_HIDDEN = "it has no visible softmax over a product of queries and keys"
+_NO_SOFTMAX = "it multiplies tokens with tokens, but has no visible softmax over the product"
+_LOST = "its softmax is over values that could not be followed from the pixels"
 _MIXED = "its softmax is added to other weights before it weighs the values"
 _CHANGED = "its softmax is changed before it weighs the values"
 _OVER_QUERIES = (

@@ -45,7 +45,7 @@ def find_nan_origin(
     pixels (1, …) of one image. ``score`` computes the score at which a backward pass starts; None
     without a backward pass.
     """
-    made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in made_by.items()}
+    made = {kind: f"{kind} is made by the edit {text!r}" for kind, text in made_by.items()}
     made |= find_forward_origin(model, inputs, pixels)
     changes = edits.changes(EditEffects(), inputs.size_of(pixels), 1)
     forwards = tuple(each for each in changes if each.side in ("input", "output"))

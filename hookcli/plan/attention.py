@@ -108,7 +108,7 @@ def find_patch(
     if float(inside.sum()) <= 0:
         raise RequestError(
             f"`patch` {across},{down} is cut away: the network sees the middle of the image",
-            "choose a pixel nearer to the middle, or another `resize`",
+            "choose a pixel nearer to the middle, or a different `resize`",
         )
     return _mean_place(inside.sum(0).tolist()), _mean_place(inside.sum(1).tolist())
 

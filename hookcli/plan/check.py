@@ -108,7 +108,7 @@ def _check_machine(config: RunConfig) -> None:
     for name, value in (("workers", machine.workers), ("threads", machine.threads)):
         if value is not None:
             hint = "use `cluster.workers` and `cluster.cpus`"
-            raise RequestError(f"`{name}` means nothing with `cluster`", hint)
+            raise RequestError(f"`{name}` has no effect with `cluster`", hint)
     patch = None if config.attention is None else config.attention.patch
     for name, place in (("focus", config.focus), ("patch", patch)):
         if place is not None:
@@ -124,7 +124,7 @@ def _check_places(config: RunConfig) -> None:
     out, is_spread = str(config.folder.out or ""), config.machine.cluster is not None
     if choose(out, local=False, remote=not is_spread):
         raise RequestError(
-            f"a run on this machine alone writes to a folder of it, not to {out!r}",
+            f"without `cluster`, the run folder must be local, not {out!r}",
             "add `cluster=ClusterRequest('auto')`, or name a folder of this machine and copy it",
         )
     for place in (out, *config.run.images.names):
@@ -222,13 +222,14 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
     holder = find_holder(file, folder.out)
     if holder is not None:
         raise OutputError(
-            f"{str(file)!r} is a file of the run in {str(holder)!r}", "name a file outside of runs"
+            f"{str(file)!r} is a file of the run in {str(holder)!r}",
+            "name a file outside run folders",
         )
     weights = Path(request.model.weights)
     if file.exists() and weights.exists() and file.samefile(weights):
-        raise OutputError(f"{str(file)!r} holds the weights that are pruned", "name another file")
+        raise OutputError(f"{str(file)!r} holds the weights to be pruned", "name another file")
     if not os.access(file.parent, os.W_OK | os.X_OK) or file.is_dir():
-        raise OutputError(f"cannot write {str(file)!r}", "name a file in a folder that is there")
+        raise OutputError(f"cannot write {str(file)!r}", "name a file in an existing folder")
     if file.exists() and not folder.overwrite:
         raise OutputError(
             f"{str(file)!r} already exists",

@@ -111,8 +111,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
         count_one, count_two = len(found_one.sources), len(found_two.sources)
         if (count_one, count_two) != (1, 1):
             raise RequestError(
-                "a comparison of other images compares one image with one, "
-                f"not {count_one} with {count_two}",
+                f"two different images are compared one with one, not {count_one} with {count_two}",
                 "give one image on each side",
             )
     from hookcli.plan.prepared import prepare_side

@@ -331,8 +331,8 @@ def settle_ablation(
     for operation in model.runner.operations:
         if operation.is_view_of(paths):
             raise RequestError(
-                f"{operation.layer.label} returns a view or a copy of values that others may use "
-                "too, so its channels cannot be zeroed",
+                f"{operation.layer.label} returns a view or a copy of values with other "
+                "uses, so its channels cannot be zeroed",
                 "choose what computes the values",
             )
     return PreparedAblation(model, config, scorer, has_weights and loaded.use_channels_last())

@@ -63,7 +63,7 @@ def find_focus(
         raise RequestError(
             f"`focus` {left},{top},{width},{height} is cut away: "
             "the network sees the middle of the image",
-            "choose a box nearer to the middle, or another `resize`",
+            "choose a box nearer to the middle, or a different `resize`",
         )
     return shares
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AGAIN = "run `InspectConfig` again"
-UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
+UPGRADE = "a later version wrote it: pip install --upgrade hookcli"
 
 
 class RunFiles(Protocol):
@@ -120,7 +120,7 @@ class RemoteFiles(RunFiles):
 
     def file(self, name: str) -> Path:
         if not is_run_file(name):
-            raise FileNotFoundError(errno.ENOENT, "is no file of a run", name)
+            raise FileNotFoundError(errno.ENOENT, "is not a file of a run", name)
         if self._copies is None:
             self._copies = Path(tempfile.mkdtemp(prefix="hookcli-"))
             weakref.finalize(self, shutil.rmtree, self._copies, ignore_errors=True)
@@ -150,7 +150,7 @@ def require_file(run: RunFiles, name: str) -> None:
     if not run.has(name):
         raise RequestError(
             f"{folder} is the folder of an unfinished run",
-            "finish it: the same command with `resume=True`",
+            "finish it with the same command and `resume=True`",
         )
 
 

@@ -34,7 +34,7 @@ class Uncalled:
 
 ROOT_LABEL = "(model)"
 OPERATION = "op:"  # the start of a functional operation's name
-RECOMPUTED = "it was recomputed during the backward"  # the reason why a call has no gradient
+RECOMPUTED = "it was recomputed during the backward pass"  # the reason why a call has no gradient
 
 
 @dataclass(frozen=True, slots=True)

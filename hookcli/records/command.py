@@ -56,8 +56,8 @@ def list_differences(
 ) -> Iterator[str]:
     """Yield the differences between the request of an earlier run and the requested one.
 
-    Each difference can follow "was begun": ``with --layers conv, not --layers linear``. The prefix
-    comes before the name of each key.
+    Each difference can follow "was started": ``with --layers conv, not --layers linear``. The
+    prefix comes before the name of each key.
     """
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
@@ -117,7 +117,7 @@ def _values(name: str, phrases: Sequence[str] | None) -> str | None:
 
 
 def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Describe how one command differs from another, to follow "was begun"; empty if it does not.
+    """Describe how one command differs from another, to follow "was started"; empty if it does not.
 
     The order of the options does not count, since two versions of hookcli may order them
     differently. ``with --layers conv[1:4], not --layers conv[1:3], and without --batch-size 4``.

@@ -141,7 +141,7 @@ class Request(Document):
     def __post_init__(self) -> None:
         """Raise if the command is not one of hookcli."""
         if self.command[0] != "hookcli":
-            raise ValueError("its command is not one of hookcli")
+            raise ValueError("its command belongs to another program")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +263,7 @@ class ReportDocument(FinishedRun):
         known = {row.call_id for row in self.layers}
         for place, grid in enumerate(self.grids):
             if grid.call_id not in known:
-                raise ValueError(f"grids[{place}] is of {grid.call_id!r:.100}, which is no layer")
+                raise ValueError(f"grids[{place}] shows {grid.call_id!r:.100}, which is no layer")
 
 
 @dataclass(frozen=True, slots=True)

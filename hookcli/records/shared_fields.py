@@ -15,7 +15,7 @@ Command: TypeAlias = Annotated[
     keywords(
         prefixItems=[{"const": "hookcli"}],
         description="The words that repeat the run, without options that do not change the result, "
-        "such as -o.",
+        "such as the run folder.",
     ),
 ]
 SkippedImages: TypeAlias = Annotated[

@@ -225,7 +225,7 @@ class _Zeroing:
             return values
         axis = layer.layout_of(tuple(values.shape), self.size).channel_axis
         if axis is None:
-            raise RequestError(f"it is not known which axis of {layer.label} holds the channels")
+            raise RequestError(f"the channel axis of {layer.label} is unknown")
         if rows > 1 and len(values) != rows:
             raise _refuse_batch(layer.label, rows)
         zeroed = values.clone()
@@ -238,7 +238,7 @@ class _Zeroing:
 
 def _refuse_batch(what: str, rows: int) -> RequestError:
     return RequestError(
-        f"the leading axis of {what} is not that of the {rows} rows that were given",
+        f"the leading axis of {what} is not that of its {rows} input rows",
         "zero one channel at a time: `batch_size=1`",
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hookcli.records.runs import Finding
     from hookcli.summary.chunks import Chunk
 
-_LATE = "it was not watched: a later image calls it, and the first one does not"
+_LATE = "it was not observed: a later image calls it, but the first one does not"
 
 
 @dataclass(frozen=True, slots=True)

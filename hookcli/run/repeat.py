@@ -61,7 +61,7 @@ def check_first_batch(
         differing = changed and _find_change(now, _run_again(prepared, number, images), dtype)
     if differing:
         listener.warn(
-            f"the model gives other figures each time it sees the same images ({differing}), "
+            f"the model gives different figures each time it sees the same images ({differing}), "
             "so `resume` cannot tell whether it has changed"
         )
     elif changed:

@@ -48,12 +48,12 @@ def find_replaceable_run(
     if held is not None and not (replace_run or replace_any):
         if held.complete is not None:
             raise OutputError(
-                f"{name} holds a run already",
+                f"{name} already holds a run",
                 "replace it with `overwrite=True`, or choose another `out`",
             )
         raise OutputError(
             f"{name} holds a run that did not finish",
-            "go on with `resume=True`, or replace it with `overwrite=True`",
+            "continue it with `resume=True`, or replace it with `overwrite=True`",
         )
     for mark in (MANIFEST, REQUEST):
         if (held is None or mark not in held.known) and folder.find(mark) is not None:

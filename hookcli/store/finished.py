@@ -46,7 +46,7 @@ def replace_page(path: Place, page: bytes) -> Place:
             is_free = folder.find(PAGE) is None
             if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
                 raise OutputError(
-                    f"{str(path / PAGE)!r} is not known to be of the run, and would be overwritten",
+                    f"{str(path / PAGE)!r} was not written by this run",
                     "move it away, or run `InspectConfig` again",
                 )
             folder.remove_partial(held.journal)

@@ -259,8 +259,7 @@ class RunFolder:
         for name, size in self._folder.measure(names).items():
             if size is None:
                 raise OutputError(
-                    f"{str(self.path / name)!r} is gone: "
-                    "somebody deleted it while the run was going on",
+                    f"{str(self.path / name)!r} was deleted during the run",
                     "run the same command again",
                 )
             sizes[name] = size
@@ -285,6 +284,6 @@ def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
             continue
         for difference in list_differences({name: known.get(name)}, {name: wanted[name]}):
             raise RequestError(
-                f"`resume`: the run in {str(path)!r} was begun {difference}",
+                f"`resume`: the run in {str(path)!r} was started {difference}",
                 f"{_HINTS.get(name, 'ask for the same')}, or start again with `overwrite=True`",
             )

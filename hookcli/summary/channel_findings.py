@@ -35,7 +35,7 @@ _MIXING = ("Conv", "Linear")  # types of layers that mix all channels of the lay
 _SAYS = {
     "dead": "are zero everywhere",
     "constant": "hold a single value",
-    "saturated": "never leave an end of their activation",
+    "saturated": "stay at an end of their activation",
 }
 
 

@@ -387,9 +387,7 @@ def test_tokens_of_scripted_code_are_not_called_learned(make):
             return functional.scaled_dot_product_attention(tokens, tokens, tokens)
 
     (call,) = attention_of(Scripted(), random(1, 3, 4, 3))
-    assert (
-        call.places.unknown == "the places of its tokens could not be followed from the pixels on"
-    )
+    assert call.places.unknown == "the places of its tokens could not be followed from the pixels"
 
 
 @pytest.mark.parametrize(
@@ -501,7 +499,7 @@ def written_where_values_tell(tokens):
     [copied_into_a_part, added_to_a_part, copied_by_index, given_as_out, written_where_values_tell],
 )
 def test_tokens_written_in_a_way_that_is_not_followed_have_no_known_place(write):
-    assert places_after(write).unknown.endswith("could not be followed from the pixels on")
+    assert places_after(write).unknown.endswith("could not be followed from the pixels")
 
 
 @pytest.mark.parametrize(
@@ -518,7 +516,7 @@ def test_tokens_that_values_choose_have_no_known_place(choose):
     places = places_after(
         lambda tokens: choose(tokens, tokens.norm(dim=-1).topk(12, dim=1).indices)
     )
-    assert places.unknown.endswith("could not be followed from the pixels on")
+    assert places.unknown.endswith("could not be followed from the pixels")
 
 
 def test_tokens_at_indices_that_the_model_holds_are_followed():
@@ -530,7 +528,7 @@ def test_tokens_at_indices_that_the_model_holds_are_followed():
 def test_attention_among_learned_tokens_is_said_to_be_about_no_part_of_the_image():
     places = places_after(lambda _tokens: torch.ones(1, 5, 3))
     assert places.unknown == (
-        "its tokens stand for no parts of the image, as far as they could be followed"
+        "its tokens represent no part of the image, as far as they could be followed"
     )
 
 

@@ -221,7 +221,7 @@ def test_a_node_with_another_version_is_refused_by_name(home, cluster, tmp_path)
         done = hookcli(home, *words, "-o", "refused", code=4)
     finally:
         cluster.remove_node(node)
-    assert "has other torchvision: 9.9, not " in done.stderr
+    assert "differs in torchvision: 9.9, not " in done.stderr
     assert "Traceback" not in done.stderr
 
 

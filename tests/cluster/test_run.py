@@ -79,7 +79,7 @@ def test_a_run_whose_code_has_changed_is_not_resumed_on_a_cluster(run):
     unlucky(41)
     ended = run(*inspected(folder, out="there"), *THERE, "--resume")
     assert ended.code == 2
-    assert "the run in 'there' was begun before net.py changed" in ended.err
+    assert "the run in 'there' was started before net.py changed" in ended.err
 
 
 def test_a_run_whose_figures_have_changed_is_not_resumed_on_a_cluster(run, monkeypatch):

@@ -170,7 +170,7 @@ def test_a_node_that_differs_is_refused_by_its_name(run, ray, monkeypatch, what)
     assert ended.code == 4
     error, hint = ended.err.splitlines()[-2:]
     expected = {"library": "9.9, not 1.0", "run folder": "missing, not "}
-    assert error.startswith(f"error: the node 'far' has other {what}: {expected.get(what, '')}")
+    assert error.startswith(f"error: the node 'far' differs in {what}: {expected.get(what, '')}")
     assert hint == "hint: all nodes must have the same versions, code and weights"
 
 

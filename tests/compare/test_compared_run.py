@@ -27,7 +27,8 @@ DAMAGED = "'a/manifest.json' is damaged:"
 GOLDEN = "make it with: hookcli golden"
 SAME_KIND = "run both with --sketch, or both with --save tensors for exact figures"
 SAME_LAYERS = (
-    "record the same layers and sides; if layers have other names: hookcli diff --match order"
+    "record the same layers and sides; if the layers have different names: "
+    "hookcli diff --match order"
 )
 
 
@@ -81,7 +82,7 @@ def test_a_run_without_manifest(refused):
     Path("a/manifest.json").unlink()
     assert refused("a", "a") == (
         "'a' is the folder of an unfinished run",
-        "finish it: the same command with --resume",
+        "finish it with the same command and --resume",
     )
 
 
@@ -89,9 +90,9 @@ def test_a_run_without_manifest(refused):
 def test_a_newer_schema_version(refused, version):
     edit_json(Path("a/manifest.json"), schema_version=version)
     edit_json(Path("a.json"), schema_version=version)
-    hint = "a later hookcli wrote it: pip install --upgrade hookcli"
+    hint = "a later version wrote it: pip install --upgrade hookcli"
     for name, file in (("a", "a/manifest.json"), ("a.json", "a.json")):
-        message = f"'{file}' has schema version {version}, and this hookcli reads up to 1"
+        message = f"'{file}' has schema version {version}, but this version reads up to 1"
         assert refused(name, name) == (message, hint)
 
 
@@ -338,7 +339,7 @@ def test_a_run_without_images(refused):
     write_json(Path("none.json"), run_of(conv=[1]).golden() | {"images": [], "calls": []})
     assert refused("none.json", "a") == (
         "'none.json' holds no image",
-        "make it of images that can be read",
+        "make it again with readable images",
     )
 
 
@@ -366,7 +367,7 @@ def test_tensors_of_another_run(refused):
     shutil.copytree("b/tensors", "a/tensors")
     run_of(conv=[3, 4]).write("c")
     assert refused("c", "a") == (
-        "'a' is damaged: the tensor of 'conv' is 3, and its record says 1x2",
+        "'a' is damaged: the tensor of 'conv' has the shape 3, but its record says 1x2",
         AGAIN,
     )
 
@@ -392,7 +393,7 @@ def test_records_of_another_image(refused):
     run_of({"dog": {"conv": array([3, 4])}}).write("b")
     shutil.copy("b/records.parquet/part-000000.parquet", "a/records.parquet/part-000000.parquet")
     assert refused("a", "a") == (
-        "'a' is damaged: 'conv' is of the image 'dog', which is not in the run",
+        "'a' is damaged: 'conv' belongs to the image 'dog', which is not in the run",
         "make it again",
     )
 
@@ -435,7 +436,7 @@ def test_an_empty_file(refused):
 def test_a_golden_file_that_was_cut_off(refused):
     Path("b.json").write_bytes(Path("a.json").read_bytes()[:-9])
     message, hint = refused("a", "b.json")
-    assert message.startswith("'b.json' is not a golden file, or only a part of one: ")
+    assert message.startswith("'b.json' is not a complete golden file: ")
     assert hint == GOLDEN
 
 
@@ -465,7 +466,7 @@ def test_a_part_of_a_run_in_place_of_the_run(refused, name, message):
 def test_a_file_that_is_no_json(refused, data):
     Path("b.json").write_bytes(data)
     message, hint = refused("a", "b.json")
-    assert message.startswith("'b.json' is not a golden file, or only a part of one: ")
+    assert message.startswith("'b.json' is not a complete golden file: ")
     assert hint == GOLDEN
 
 
@@ -473,8 +474,8 @@ def test_sketches_of_another_version(refused):
     name = golden()
     edit_json(Path(name), sketch={"version": 2, "buckets": 67, "dtype": "float32"})
     assert refused("a", name) == (
-        "the sketches in 'b.json' are of version 2, and not of 1",
-        "make the golden file again, with this version of hookcli",
+        "the sketches in 'b.json' have version 2, not 1",
+        "make the golden file again with this version",
     )
 
 
@@ -492,19 +493,19 @@ SHORT, NOT_FINITE = (base64.b64encode(data).decode() for data in (b"\0" * 8, b"\
         ({"shape": [True, 2]}, "calls[0].shape[0]: expected `int`, got `bool`"),
         ({"shape": [2**40, 2**40]}, f"'conv' has an impossible shape: [{2**40}, {2**40}]"),
         ({"mean": "x"}, "calls[0].mean: expected `float | null`, got `str`"),
-        ({"std": None}, "'conv' has figures that no tensor can have"),
+        ({"std": None}, "'conv' has impossible figures"),
         ({"nan_count": -1}, "calls[0].nan_count: expected `int` >= 0"),
         ({"inf_count": 1.5}, "calls[0].inf_count: expected `int`, got `float`"),
-        ({"nan_count": 500}, "'conv' has figures that no tensor can have"),
+        ({"nan_count": 500}, "'conv' has impossible figures"),
         ({"sketch": SHORT}, "a sketch has 268 bytes, not 8"),
         ({"sketch": "!"}, "a sketch in base64: Only base64 data is allowed"),
         ({"sketch": NOT_FINITE}, "the sketch of 'conv' is not finite"),
-        ({"image": "dog"}, "'conv' is of the image 'dog', which is not in the run"),
+        ({"image": "dog"}, "'conv' belongs to the image 'dog', which is not in the run"),
         ({"call_id": 3}, "calls[0].call_id: expected `str`, got `int`"),
         ({"call_id": None}, "calls[0].call_id: expected `str`, got `null`"),
         ({"calls": [3]}, "calls[0]: expected `object`, got `int`"),
         ({"model": {}}, "model lacks 'name'"),
-        ({"images": []}, "'conv' is of the image 'cat', which is not in the run"),
+        ({"images": []}, "'conv' belongs to the image 'cat', which is not in the run"),
     ],
 )
 def test_a_golden_file_that_lacks_what_is_needed(refused, values, message):
@@ -553,13 +554,13 @@ def test_figures_whose_squares_are_no_numbers_are_no_bug(run):
 def test_nothing_on_standard_input(refused, stdin):
     for data in (b"", b"\n", None):
         stdin(data)
-        assert refused("a", "-") == ("nothing came on standard input", GOLDEN)
+        assert refused("a", "-") == ("standard input is empty", GOLDEN)
 
 
 def test_standard_input_for_both(refused, stdin):
     stdin(Path("a.json").read_bytes())
     assert refused("-", "-") == (
-        "- stands for both, and standard input holds one",
+        "both runs are '-', but standard input holds only one golden file",
         "give the other as a file",
     )
 
@@ -574,7 +575,7 @@ def test_standard_input_that_is_closed():
     words = f"{sys.executable} -m hookcli diff a - <&-"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[0] == "error: nothing came on standard input"
+    assert done.stderr.splitlines()[0] == "error: standard input is empty"
 
 
 # Runs that cannot be held against each other
@@ -583,7 +584,7 @@ def test_standard_input_that_is_closed():
 def test_runs_of_different_models(refused):
     replace(run_of(conv=[3, 4]), model={"name": "other"}).write("b")
     assert refused("a", "b") == (
-        "'a' is of toy, and 'b' of other",
+        "'a' is a run of toy, and 'b' one of other",
         (
             "these are different models: "
             "choose how to pair their calls with --match id or --match order"
@@ -598,7 +599,7 @@ def test_runs_of_different_models_by_id(run):
 
 def test_runs_of_different_images(refused):
     run_of({"dog": {"conv": array([3, 4])}, "fox": {"conv": array([3, 4])}}).write("b")
-    hint = "make both runs of the same images; two images: hookcli compare"
+    hint = "use the same images in both runs; for two images: hookcli compare"
     assert refused("a", "b") == ("no image of 'a' is in 'b': 'cat' and 'dog' and 1 more", hint)
 
 
@@ -606,7 +607,7 @@ def test_runs_of_two_images_of_one_name(refused):
     replace(run_of(conv=[3, 4]), hashes={"cat": "another"}).write("b")
     assert refused("a", "b") == (
         "'cat' is not the same image in both: cat.png and cat.png have different contents",
-        "make both runs of the same file; two images: hookcli compare",
+        "use the same file in both runs; for two images: hookcli compare",
     )
 
 
@@ -627,7 +628,7 @@ def test_runs_of_images_of_other_sizes(refused):
     run_of(conv=[3, 4, 5]).write("b")
     assert refused("a", "b") == (
         "nothing could be compared: conv: shapes differ: 1x2 and 1x3",
-        "make both runs of the same model, on images of one size",
+        "use the same model and images of the same size in both runs",
     )
 
 
@@ -666,7 +667,7 @@ def test_tensors_that_were_pooled_and_are_of_other_shapes(refused):
 @pytest.mark.parametrize("kept", ["tensors", "sketches"])
 def test_tensors_without_values(refused, kept):
     replace(run_of({"cat": {"conv": np.zeros((1, 0, 3), "f4")}}), kept=kept).write("b")
-    assert refused("b", "b")[0] == "nothing could be compared: conv: no place is finite in both"
+    assert refused("b", "b")[0] == "nothing could be compared: conv: no value is finite in both"
 
 
 def test_a_metric_that_sketches_do_not_know(refused):

@@ -663,11 +663,11 @@ def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
     assert (
         comparison.rows[0].reason
         == {
-            "tensors": "NaN in both, in 1 place (--equal-nan accepts this)",
+            "tensors": "NaN in both, in 1 place (`equal_nan` accepts this)",
             "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record "
-            "(--equal-nan accepts this)",
+            "(`equal_nan` accepts this)",
             "nothing": "NaN or Inf in both, 1 of them, at places that figures do not record "
-            "(--equal-nan accepts this)",
+            "(`equal_nan` accepts this)",
         }[kept]
     )
     allowed = diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
@@ -680,7 +680,7 @@ def test_nan_everywhere_in_both_is_never_equal(kept):
     assert not differences(toy, toy).equal
     with pytest.raises(RequestError) as caught:
         diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
-    assert caught.value.message == "nothing could be compared: conv: no place is finite in both"
+    assert caught.value.message == "nothing could be compared: conv: no value is finite in both"
     assert "`fail_on=('nan', 'inf')`" in caught.value.hint
 
 
@@ -700,7 +700,7 @@ def test_a_call_of_which_no_value_is_finite_does_not_hold_beside_others_that_do(
     toy = run_of(bn=[3, 4], conv=[INF, INF])
     comparison = differences(toy, toy)
     assert [row.call_id for row in comparison.failed] == ["conv"]
-    assert comparison.failed[0].reason == "no place is finite in both (--equal-nan accepts this)"
+    assert comparison.failed[0].reason == "no value is finite in both (`equal_nan` accepts this)"
     assert diff_runs(
         load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True)
     ).equal
@@ -894,13 +894,13 @@ def test_estimates_are_called_estimates(run):
         replace(run_of(conv=values), kept="sketches").write(name)
     assert (
         "rel L2 and cosine are estimates from sketches, mostly within 17 %; "
-        "exact ones: --save tensors in both runs\n"
+        "tensors saved in both runs give exact ones\n"
     ) in run("diff", "a", "b").out
 
 
 ONLY_FIGURES = (
     "only figures were compared (mean, std, min, max, NaN, Inf): rel L2 and max abs are lower "
-    "bounds; more: --sketch or --save tensors in both runs"
+    "bounds; sketches or saved tensors of both runs tell more"
 )
 
 
@@ -1014,9 +1014,9 @@ def test_json_has_the_worst_image_of_each_call_and_every_image_beside_it(run, tw
 def test_the_table_has_the_worst_image_and_says_where_all_are(run, two_images):
     lines = run("diff", "a", "b").out.splitlines()
     assert [line.split()[1] for line in lines[3:5]] == ["conv", "bn"]
-    assert lines[5] == "the figures are those of each call's worst image; all of them: --format csv"
+    assert lines[5] == "the figures are from each call's worst image; all of them: --format csv"
     assert run("diff", "a", "b", "--top", "1").out.splitlines()[4] == (
-        "the worst 1 of 2 calls, and the figures are those of each call's worst image; "
+        "the worst 1 of 2 calls, and the figures are from each call's worst image; "
         "all of them: --format csv"
     )
 

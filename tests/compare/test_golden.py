@@ -236,7 +236,7 @@ def test_gradients_have_golden_files_too_and_say_why_there_is_none(run):
     assert len(base64.b64decode(calls["param:fc.bias"]["sketch"])) == 268
     absent = calls["grad_input:conv1"]
     assert (absent["mean"], absent["sketch"]) == (None, None)
-    assert absent["reason"] == "the gradient of the image was not asked for: use --input-grad"
+    assert absent["reason"] == "the gradient of the image was not requested: use `input_grad`"
     assert "reason" not in calls["grad_output:fc"]
 
 
@@ -397,8 +397,8 @@ def test_a_pipe_and_a_device_are_not_read_and_not_replaced(name, words):
         5,
         "",
         (
-            f"error: {name!r} is a device or a pipe, and a golden file would take its place\n"
-            "hint: name a file, or leave out -o: it then goes to stdout\n"
+            f"error: {name!r} is a device or a pipe, not a regular file\n"
+            "hint: name a file, or leave out -o to write to stdout\n"
         ),
     )
     assert Path("pipe").is_fifo()
@@ -434,24 +434,24 @@ def test_skipped_images_end_with_6_and_are_listed(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["no-such-folder"], "there is no folder 'no-such-folder', and no image is named"),
-        (["resnet18"], "there is no folder 'resnet18', and no image is named"),
+        (["no-such-folder"], "there is no folder 'no-such-folder', and no image was given"),
+        (["resnet18"], "there is no folder 'resnet18', and no image was given"),
         (
             ["out", "--layers", "fc"],
-            "--layers is for a model and images, and 'out' is a run's folder",
+            "--layers needs a model and images, but 'out' is a run's folder",
         ),
         (
             ["out", "--layers", "conv"],
-            "--layers is for a model and images, and 'out' is a run's folder",
+            "--layers needs a model and images, but 'out' is a run's folder",
         ),
-        (["out", "--seed", "0"], "--seed is for a model and images, and 'out' is a run's folder"),
+        (["out", "--seed", "0"], "--seed needs a model and images, but 'out' is a run's folder"),
         (
             ["out", "--device=auto"],
-            "--device is for a model and images, and 'out' is a run's folder",
+            "--device needs a model and images, but 'out' is a run's folder",
         ),
         (
             ["out", "--model-arg", "a=1"],
-            "--model-arg is for a model and images, and 'out' is a run's folder",
+            "--model-arg needs a model and images, but 'out' is a run's folder",
         ),
         (["."], "'.' is not the folder of a run"),
         (["resnet18", "no-such.png"], "no image can be used: 'no-such.png' does not exist"),
@@ -555,7 +555,7 @@ def test_an_unwritable_temporary_file_is_reported_without_its_folder(
     ended = run("golden", "resnet18", CAT, *SMALL, "--layers", "conv1")
     assert ended.code == 5
     assert "hookcli-" not in ended.err
-    assert "error: cannot write files that are needed on the way" in ended.err
+    assert "error: cannot write temporary files" in ended.err
     assert list(own_temporary_folder.glob("hookcli-*")) == []
 
 
@@ -566,6 +566,6 @@ def test_no_temporary_folder_at_all_is_an_error_of_one_line(run, monkeypatch):
         5,
         (
             "error: cannot make a temporary folder: No such file or directory\n"
-            "hint: set TMPDIR to a folder where there is room\n"
+            "hint: set TMPDIR to a folder with free space\n"
         ),
     )

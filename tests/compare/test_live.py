@@ -641,7 +641,7 @@ def test_calls_are_in_the_order_in_which_they_complete(run, cat):
 def test_nan_in_both_is_a_difference_unless_it_is_asked_not_to_be(compare):
     document = compare("Sometimes", "--against", "threads=1", code=7)
     assert document["first"] == "(model)"
-    reason = "NaN in both, in 1 place (--equal-nan accepts this)"
+    reason = "NaN in both, in 1 place (`equal_nan` accepts this)"
     assert by_call(document, "reason")[-1] == ("(model)", reason)
     assert compare("Sometimes", "--against", "threads=1", "--equal-nan")["equal"]
 
@@ -683,7 +683,7 @@ def test_a_skipped_image_ends_with_6_and_a_difference_with_7(run, nets):
     words = ("compare", "nets.py:Net", "a.npy", "bad.png", *PLAIN)
     ended = run(*words, "--against", "threads=1")
     assert ended.code == 6
-    assert "warning: skipped 'bad.png': is not an image that can be read\n" in ended.err
+    assert "warning: skipped 'bad.png': is not a readable image\n" in ended.err
     assert ended.err.count("bad.png") == 1
     assert run(*words, "--against", "edit=fc:zero").code == 7
 
@@ -697,9 +697,7 @@ def test_a_bad_image_among_many_is_found_when_its_turn_comes(run, nets):
     ended = run("compare", "nets.py:Net", *images, *words)
     assert ended.code == 6
     document = json.loads(ended.out)
-    assert document["skipped"] == [
-        {"file": "bad.png", "reason": "is not an image that can be read"}
-    ]
+    assert document["skipped"] == [{"file": "bad.png", "reason": "is not a readable image"}]
     assert len(document["images"]) == 9
     assert ended.err.count("skipped 'bad.png'") == 1
 
@@ -785,7 +783,7 @@ REFUSED = {
     "several images": (
         ("image=more",),
         2,
-        "a comparison of other images compares one image with one, not 1 with 2",
+        "two different images are compared one with one, not 1 with 2",
         "give one image on each side",
     ),
     "an edit that cannot be read": (
@@ -812,7 +810,10 @@ REFUSED = {
         ("model=nets.py:Wide",),
         2,
         "no call is in both: 'conv' in A, and 'first' and 12 more in B",
-        "record the same layers and sides; if layers have other names: hookcli diff --match order",
+        (
+            "record the same layers and sides; if the layers have different names: "
+            "hookcli diff --match order"
+        ),
     ),
 }
 

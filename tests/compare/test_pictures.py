@@ -554,7 +554,7 @@ def test_files_of_others_are_protected(run, kind):
     else:
         Path("p").mkdir()
         Path("p", "report.html" if kind == "page" else "notes.txt").write_text("<html>mine")
-        message = "'p' holds files that are not of a comparison"
+        message = "'p' holds files that no comparison wrote"
     before = [(file, file.stat().st_mtime_ns) for file in Path().rglob("p/**/*")]
     ended = run("diff", "a", "b", "--pictures", "p")
     assert (ended.code, ended.out) == (5, "")
@@ -570,7 +570,7 @@ def test_files_of_others_are_protected(run, kind):
             "tensors",
             ("--pool", "mean"),
             "needs whole tensors, and 'b' has them with --pool mean",
-            "run both with --save tensors, whole: without --pool and --tensor-channels",
+            "save whole tensors in both runs: --save tensors without --pool and --tensor-channels",
         ),
         (
             "tensors",
@@ -610,7 +610,7 @@ def test_a_picture_of_somebody_else_that_is_in_the_way_is_named(run):
     Path("p/01_conv.png").symlink_to(Path("mine.png").resolve())
     ended = run("diff", "a", "b", "--pictures", "p")
     assert ended.code == 5
-    assert "error: 'p/01_conv.png' is not of a comparison" in ended.err
+    assert "error: 'p/01_conv.png' was not written by a comparison" in ended.err
     assert (Path("p/report.html").read_bytes(), Path("mine.png").read_text()) == (page, "mine")
 
 

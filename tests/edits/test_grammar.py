@@ -23,7 +23,7 @@ WHATS = "zero, scale=V, clamp=LO:HI, clip-norm=V, mean, set=V"
 CHANNELS = "channels are counted from 0: {3,7,10-20}"
 ENDS = "write clamp=LO:HI; one of the two may be left out"
 A_SIDE = "one of: output, input, grad_output, grad_input, param"
-OWN_BRACES = "its braces are its own; name the layers by an alias, a path or a glob"
+OWN_BRACES = "its braces belong to it; name the layers by an alias, a path or a glob"
 
 # A shape of each layout, and the axis of its 5 channels
 LAYOUTS = {
@@ -224,19 +224,19 @@ def test_every_combination_of_parts_is_read_back_as_its_parts():
         ("conv:clamp:0:6", 11, "clamp needs a value", "write clamp=LO:HI"),
         ("conv:scale=x", 12, "'x' is not a number", "write scale=V"),
         ("conv:scale=1:2", 12, "'1:2' is not a number", "write scale=V"),
-        ("conv:scale=nan", 12, "'nan' is not finite", "only set takes nan, inf and -inf"),
-        ("conv:scale=1e999", 12, "'1e999' is not finite", "only set takes nan, inf and -inf"),
-        ("conv:clip-norm=inf", 16, "'inf' is not finite", "only set takes nan, inf and -inf"),
+        ("conv:scale=nan", 12, "'nan' is not finite", "only set takes nan and infinities"),
+        ("conv:scale=1e999", 12, "'1e999' is not finite", "only set takes nan and infinities"),
+        ("conv:clip-norm=inf", 16, "'inf' is not finite", "only set takes nan and infinities"),
         ("conv:clip-norm=0", 16, "a norm of 0 is not above 0", "write clip-norm=V"),
         ("conv:clip-norm=-1", 16, "a norm of -1 is not above 0", "write clip-norm=V"),
         ("conv:set=", 9, "set needs a value", "write set=V"),
         ("conv:clamp=6", 12, "'6' has no colon", ENDS),
-        ("conv:clamp=:", 12, "clamp has neither a low nor a high end", ENDS),
-        ("conv:clamp=2:1", 12, "'2:1' begins above its end", ENDS),
+        ("conv:clamp=:", 12, "clamp has neither a lower nor an upper bound", ENDS),
+        ("conv:clamp=2:1", 12, "'2:1' has a lower bound above its upper bound", ENDS),
         ("conv:clamp=a:1", 12, "'a' is not a number", "write clamp=LO:HI"),
         ("conv:clamp=0:b", 14, "'b' is not a number", "write clamp=LO:HI"),
         ("conv:clamp=0:1:2", 14, "'1:2' is not a number", "write clamp=LO:HI"),
-        ("conv:clamp=0:inf", 14, "'inf' is not finite", "only set takes nan, inf and -inf"),
+        ("conv:clamp=0:inf", 14, "'inf' is not finite", "only set takes nan and infinities"),
         # Channels
         ("conv{}:zero", 6, "a channel is missing", CHANNELS),
         ("conv{1,,2}:zero", 8, "a channel is missing", CHANNELS),
@@ -247,14 +247,19 @@ def test_every_combination_of_parts_is_read_back_as_its_parts():
         ("conv{1.5}:zero", 6, "'1.5' is not a channel", CHANNELS),
         ("conv{1:4}:zero", 6, "'1:4' is not a channel", CHANNELS),
         ("conv{12,1000000}:zero", 9, "'1000000' is not a channel", CHANNELS),
-        ("conv{3:zero", 5, "braces stand once, at the end of the layers", CHANNELS),
-        ("conv3}:zero", 6, "braces stand once, at the end of the layers", CHANNELS),
-        ("{3}conv:zero", 1, "braces stand once, at the end of the layers", CHANNELS),
-        ("input:conv{1}{2}:zero", 11, "braces stand once, at the end of the layers", CHANNELS),
+        ("conv{3:zero", 5, "write the channels once, in braces after the layers", CHANNELS),
+        ("conv3}:zero", 6, "write the channels once, in braces after the layers", CHANNELS),
+        ("{3}conv:zero", 1, "write the channels once, in braces after the layers", CHANNELS),
+        (
+            "input:conv{1}{2}:zero",
+            11,
+            "write the channels once, in braces after the layers",
+            CHANNELS,
+        ),
         ("re:^a${3}:zero", 7, "a regular expression takes no channels", OWN_BRACES),
         ("input:re:a{3,7-9}:zero", 11, "a regular expression takes no channels", OWN_BRACES),
         ("re:a{1,2,3}:zero", 5, "a regular expression takes no channels", OWN_BRACES),
-        ("param:*.bias{3}:zero", 13, "parameters have no channels", "edit all of the parameter"),
+        ("param:*.bias{3}:zero", 13, "parameters have no channels", "edit the whole parameter"),
         # Sides and layers
         (":zero", 1, "no layers are named", "all convolutions: conv:zero"),
         ("{3}:zero", 1, "no layers are named", "all convolutions: conv:zero"),
@@ -271,15 +276,15 @@ def test_every_combination_of_parts_is_read_back_as_its_parts():
         ("input:foo:a:zero", 7, "'foo' is not a side", A_SIDE),
         ("path:foo:a:zero", 6, "'foo' is not a side", A_SIDE),
         ("input:output:conv:zero", 7, "'output' is a second side", "write one side"),
-        ("conv:scale=2:zero", 6, "one edit follows another", "give `edits` once for each"),
-        ("input:conv[1:4]:zero:mean", 17, "one edit follows another", "give `edits` once for each"),
+        ("conv:scale=2:zero", 6, "the text holds two edits", "give `edits` once for each"),
+        ("input:conv[1:4]:zero:mean", 17, "the text holds two edits", "give `edits` once for each"),
         (
             "param:re:x:zero",
             7,
             "a parameter's name has no colon",
             "write a glob on full names: param:*.bias",
         ),
-        ("param:fc.*:mean", 12, "parameters have no mean of an image", "write set=V or scale=V"),
+        ("param:fc.*:mean", 12, "parameters have no mean over an image", "write set=V or scale=V"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_position(text, position, what, hint):
@@ -288,7 +293,7 @@ def test_what_cannot_be_read_is_refused_with_its_position(text, position, what, 
 
 def test_the_default_side_holds_to_the_rules_of_parameters():
     assert refusal("*.bias{3}:zero", "param")[0].endswith(": parameters have no channels")
-    assert refusal("fc:mean", "param")[0].endswith(": parameters have no mean of an image")
+    assert refusal("fc:mean", "param")[0].endswith(": parameters have no mean over an image")
 
 
 def test_an_edit_that_cannot_be_read_is_a_request_that_cannot_be_met():
@@ -615,9 +620,7 @@ def test_an_edit_of_all_channels_fits_any_count():
 def test_channels_without_a_channel_axis_are_refused():
     with pytest.raises(RequestError) as caught:
         apply_edit(edit("{0}:zero"), torch.zeros(1, 2), None)
-    assert caught.value.message == (
-        "`edits` 'conv{0}:zero': it is not known which axis holds the channels"
-    )
+    assert caught.value.message == ("`edits` 'conv{0}:zero': the channel axis is unknown")
     assert caught.value.hint == "edit all channels"
 
 

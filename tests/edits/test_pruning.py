@@ -325,13 +325,13 @@ def test_gradients_write_them_too(run, net):
             ("--prune", "conv=0.5", "--save-weights", "no/such/w.safetensors"),
             5,
             "cannot write 'no/such/w.safetensors'",
-            "name a file in a folder that is there",
+            "name a file in an existing folder",
         ),
         (
             ("--prune", "conv=0.5", "--save-weights", "folder.safetensors"),
             5,
             "cannot write 'folder.safetensors'",
-            "name a file in a folder that is there",
+            "name a file in an existing folder",
         ),
         (
             ("--prune", "conv=0.5", "--save-weights", "mine.safetensors"),
@@ -366,7 +366,7 @@ def test_weights_never_take_the_place_of_those_that_are_pruned_or_of_a_runs_file
     ended = run("inspect", net, *OWN, *words, FILE, "--weights", FILE)
     assert (ended.code, ended.err.splitlines()[0]) == (
         5,
-        f"error: '{FILE}' holds the weights that are pruned",
+        f"error: '{FILE}' holds the weights to be pruned",
     )
     ended = run("inspect", net, *OWN, *words, "out/tensors/shard-000000.safetensors")
     assert ended.code == 5
@@ -431,7 +431,7 @@ def test_a_run_folder_that_cannot_be_resumed_leaves_the_model_unpruned(run, monk
     Path("out/run.json").write_bytes(begun)
     ended = run("inspect", *SHARED_RUN, "-o", "out", "--prune", "conv=0.5", "--resume")
     assert ended.code == 2, ended.err
-    assert "was begun without --prune" in ended.err
+    assert "was started without --prune" in ended.err
     assert_unpruned()
 
 

@@ -416,7 +416,7 @@ def test_what_checkpointing_computes_again_has_a_reason_of_its_own():
         model(photo(4).requires_grad_()).sum().backward()
     again = {each: why for each, why in captured.absent.items() if "#1" in each}
     assert again
-    assert set(again.values()) == {"it was recomputed during the backward"}
+    assert set(again.values()) == {"it was recomputed during the backward pass"}
 
 
 def test_own_gradient_is_not_the_sum_over_all_users_of_a_tensor():

@@ -373,7 +373,8 @@ def test_the_refusal_names_the_part_that_is_compiled():
     with pytest.raises(RequestError) as raised:
         refuse_unhookable(model)
     assert (
-        raised.value.message == "1.0 is compiled, and hooks put on after torch.compile never fire"
+        raised.value.message
+        == "1.0 is compiled, and hooks registered after torch.compile never fire"
     )
 
 

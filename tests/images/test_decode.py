@@ -405,7 +405,7 @@ def test_the_real_photo_keeps_its_size(cat):
 
 def test_text_named_jpg_is_no_image():
     Path("text.jpg").write_text("hello", encoding="utf-8")
-    assert reason("text.jpg") == "is not an image that can be read"
+    assert reason("text.jpg") == "is not a readable image"
 
 
 @pytest.mark.parametrize(
@@ -460,7 +460,7 @@ def test_a_truncated_file_is_skipped_and_no_half_picture_comes_back(kind, part, 
     data = Path(f"photo.{kind}").read_bytes()
     Path("photo").write_bytes(data[: int(part * len(data))])
     said = reason("photo")
-    assert said.startswith("cannot be decoded: ") or said == "is not an image that can be read"
+    assert said.startswith("cannot be decoded: ") or said == "is not a readable image"
     assert 20 < len(said) < 140
 
 
@@ -490,7 +490,7 @@ def test_a_png_with_a_damaged_header_is_skipped():
     data = bytearray(png(1, 8, 2, bytes(RED)))
     data[20] ^= 1  # the width's sum is no longer right
     Path("photo.png").write_bytes(data)
-    assert reason("photo.png") == "is not an image that can be read"
+    assert reason("photo.png") == "is not a readable image"
 
 
 def test_what_only_a_programmer_would_understand_is_not_said():
@@ -541,7 +541,7 @@ def test_postscript_is_never_handed_to_ghostscript(tmp_path, monkeypatch):
     Image.init()  # as any file that is none of the common formats makes Pillow do
     head = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
     Path("drawing.png").write_text(head, encoding="utf-8")
-    assert reason("drawing.png") == "is not an image that can be read"
+    assert reason("drawing.png") == "is not a readable image"
     assert not Path("started").exists()
     with Image.open("drawing.png") as image, pytest.raises(OSError):  # noqa: PT011
         image.load()
@@ -554,7 +554,7 @@ def test_a_picture_of_too_many_pixels_is_skipped(monkeypatch, most):
     monkeypatch.setattr(
         Image, "MAX_IMAGE_PIXELS", most
     )  # Pillow warns; from twice as many it raises
-    assert reason("photo.png") == "has more pixels than is safe to decode"
+    assert reason("photo.png") == "has too many pixels to decode safely"
 
 
 def test_a_picture_of_as_many_pixels_as_are_allowed_is_read(monkeypatch):
@@ -698,7 +698,7 @@ def test_an_animation_of_which_a_later_frame_is_too_large_has_no_frames(monkeypa
     first.save("a.tif", save_all=True, append_images=[second])
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     ((source,), _) = read_images(["a.tif"])
-    with pytest.raises(UndecodableError, match=r"^has more pixels than is safe to decode$"):
+    with pytest.raises(UndecodableError, match=r"^has too many pixels to decode safely$"):
         frames_of(source, 2)
 
 
@@ -710,7 +710,7 @@ def test_such_an_animation_is_skipped_by_a_model_that_wants_frames(monkeypatch):
     request = ModelRequest("r3d_18", weights="random")
     plan = plan_run(inspect_config(request, "a.tif", "photo.png", layers=("stem.0",)))
     assert plan.images == 1
-    assert plan.skipped == (SkippedImage("a.tif", "has more pixels than is safe to decode"),)
+    assert plan.skipped == (SkippedImage("a.tif", "has too many pixels to decode safely"),)
 
 
 def test_an_animation_that_has_gone_since_has_no_frames():
@@ -766,7 +766,7 @@ def test_a_clip_with_a_frame_that_is_none_is_skipped_and_names_it():
     clip("a.png", "c.png")
     Path("clip/b.png").write_text("hello", encoding="utf-8")
     _, (skipped,) = read_images(["clip"], clip_frames=16)
-    assert skipped.reason == "has a frame, 'b.png', that is not an image that can be read"
+    assert skipped.reason == "has a frame, 'b.png', that is not a readable image"
 
 
 # --- keys

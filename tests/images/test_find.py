@@ -334,7 +334,9 @@ def test_the_folder_of_a_run_is_left_out_with_all_that_is_in_it(name, content):
     make("photos/a.png", "photos/run/overview.png", "photos/run/grids/x/b.png")
     Path("photos/run", name).write_text(content)
     assert found("photos") == ["photos/a.png"]
-    assert skipped("photos/run") == [("photos/run", "is the folder of a run; name a folder in it")]
+    assert skipped("photos/run") == [
+        ("photos/run", "is the folder of a run; name a folder inside it")
+    ]
     assert found("photos/run/grids") == ["photos/run/grids/x/b.png"]
 
 

@@ -112,7 +112,7 @@ def test_the_folders_of_runs_are_left_out():
     put("other/run.json", b"of another tool")
     put("other/b.png")
     assert found(PHOTOS) == (["a.png", "other/b.png"], [])
-    assert found(f"{PHOTOS}/run") == ([], ["is the folder of a run; name a folder in it"])
+    assert found(f"{PHOTOS}/run") == ([], ["is the folder of a run; name a folder inside it"])
     out = Url(f"{PHOTOS}/other")
     assert found(PHOTOS, leave_out=out) == (["a.png"], [])
     assert found(str(out), leave_out=out) == ([], ["is the folder that this run writes to"])
@@ -178,7 +178,7 @@ def test_a_folder_of_frames_at_a_url_is_a_clip():
     ("name", "data", "reason"),
     [
         ("a.png", b"", "is empty"),
-        ("a.png", b"text", "is not an image that can be read"),
+        ("a.png", b"text", "is not a readable image"),
         ("gone.png", None, "does not exist"),
         ("folder", None, "does not exist"),
     ],
@@ -249,7 +249,7 @@ def test_a_run_here_is_named_after_the_folder_of_a_url(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((PHOTOS, "-o", "s3://bucket/run"), "a run on this machine alone writes to a folder of it"),
+        ((PHOTOS, "-o", "s3://bucket/run"), "without --cluster, the run folder must be local"),
         ((PHOTOS, "--cluster", "auto"), "is in the memory of one process"),
         (
             ("photo.jpg", "-o", "memory://run", "--cluster", "auto"),

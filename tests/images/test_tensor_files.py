@@ -217,7 +217,7 @@ def test_a_tensor_beside_a_second_picture_is_skipped_and_no_pair_is_made_up(run)
     code, _, err = run("inspect", "raft_small", "x.npy", "--pair", "b.png", *RANDOM)
     assert code == 3
     assert err.startswith(
-        "error: no image can be used: 'x.npy' holds pixels; a pair is of two pictures\n"
+        "error: no image can be used: 'x.npy' holds pixels, but a pair needs two pictures\n"
     )
 
 
@@ -227,7 +227,10 @@ def test_a_tensor_is_no_second_picture(run):
     code, _, err = run("inspect", "raft_small", "b.png", "--pair", "x.npy", *RANDOM)
     assert (code, err) == (
         3,
-        "error: the second image cannot be used: 'x.npy' holds pixels; a pair is of two pictures\n",
+        (
+            "error: the second image cannot be used: "
+            "'x.npy' holds pixels, but a pair needs two pictures\n"
+        ),
     )
 
 

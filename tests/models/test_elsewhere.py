@@ -134,10 +134,7 @@ def break_deflate(_data):
 @pytest.mark.parametrize("damage", [encrypt, change_method, break_deflate])
 def test_a_damaged_archive_is_an_unknown_file_and_no_model(damage):
     Path("w.pt").write_bytes(damage(Path("whole.pt").read_bytes()))
-    assert (
-        find_elsewhere("w.pt", SOURCES).message
-        == "'w.pt' is a file in which hookcli finds no model"
-    )
+    assert find_elsewhere("w.pt", SOURCES).message == "'w.pt' is a file without a model"
     with pytest.raises(WeightsError):
         read_weights_file(Path("w.pt"))
 
@@ -154,7 +151,7 @@ def test_a_large_pickle_in_a_small_archive_is_not_read_to_its_end(before, what):
     [
         ("weights/best.pt", "there is no file 'weights/best.pt'"),
         ("photos/cat", "there is no file 'photos/cat'"),
-        ("photos/cat.png", "'photos/cat.png' is a file in which hookcli finds no model"),
+        ("photos/cat.png", "'photos/cat.png' is a file without a model"),
         ("photos/net", "no model is called 'photos/net'"),
         ("photos/net:make", "no model is called 'photos/net:make'"),
     ],
@@ -175,12 +172,12 @@ def test_the_name_of_a_file_here_is_not_taken_for_that_of_a_hub(name, message):
         ("yolov8s.pt", "'yolov8s.pt' is a model of ultralytics", 'YOLO("yolov8s.pt").model'),
         (
             "microsoft/resnet-50",
-            "'microsoft/resnet-50' is the name of a model on a hub, which hookcli does not load",
+            "'microsoft/resnet-50' is the name of a model on a hub",
             'Auto.from_pretrained("microsoft/resnet-50")',
         ),
         (
             "hf:facebook/dino",
-            "'hf:facebook/dino' is the name of a model on a hub, which hookcli does not load",
+            "'hf:facebook/dino' is the name of a model on a hub",
             'Auto.from_pretrained("facebook/dino")',
         ),
         (

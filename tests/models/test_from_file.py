@@ -378,7 +378,7 @@ def test_pretrained_weights_of_ones_own_model_are_for_its_own_code(inspect, net)
     code, _, err = inspect("net.py:make", "--weights", "pretrained")
     assert code == 4
     assert err == (
-        "error: net.py:make has no pretrained weights that hookcli knows of\n"
+        "error: net.py:make has no known pretrained weights\n"
         "hint: let its own code load them, or pass a file: --weights FILE\n"
     )
 

@@ -116,7 +116,7 @@ def test_a_model_argument_that_the_builder_does_not_know_is_refused():
     error = refusal(RequestError, SMALL, "random", colour="red")
     assert error.exit_code == 2
     assert error.message.startswith("squeezenet1_1 cannot be built with colour=red: ")
-    assert error.hint == "`arguments` goes to the builder of the model"
+    assert error.hint == "`arguments`: the model's builder takes these arguments"
 
 
 def test_a_model_argument_of_the_wrong_type_is_refused():
@@ -653,7 +653,7 @@ def test_a_torch_and_torchvision_that_do_not_fit_are_an_error_with_both_versions
     assert (process.exitcode, Path("out.txt").read_text()) == (4, "")
     assert Path("err.txt").read_text() == (
         f"error: {versions}: operator torchvision::nms does not exist\n"
-        "hint: install a pair made for each other: pip install --upgrade torch torchvision\n"
+        "hint: install matching versions: pip install --upgrade torch torchvision\n"
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torchvision.models import GoogLeNetOutputs, InceptionOutputs
 
+from hookcli.cli.output.wording import to_words
 from hookcli.config import ModelRequest, ScoreRequest
 from hookcli.models.load import load_model
 from hookcli.models.scores import score_output
@@ -49,7 +50,7 @@ def frozen():
 """
 WARNING = (
     "the model was made in training mode and runs in evaluation mode, which changes "
-    "1 BatchNorm2d and 1 Dropout: --mode as-made runs it as it was made"
+    "1 BatchNorm2d and 1 Dropout: `model.mode='as-made'` runs it as it was made"
 )
 
 
@@ -68,7 +69,7 @@ def modes_of(loaded):
 
 
 def test_a_warning_counts_the_layers_that_evaluation_mode_changes(run):
-    assert WARNING in run("inspect", "net.py:made", "a.png", "--grids", "none").err
+    assert to_words(WARNING) in run("inspect", "net.py:made", "a.png", "--grids", "none").err
     assert "training mode" not in run("inspect", "net.py:ready", "a.png", "--grids", "none").err
 
 

@@ -94,7 +94,7 @@ def test_all_numbers_of_any_output_add_up():
 
 
 def test_what_has_no_score_is_refused():
-    with pytest.raises(RequestError, match="hookcli knows no score for an output of this form"):
+    with pytest.raises(RequestError, match="there is no score for an output of this form"):
         score({"what": leaf(LOGITS)})
     with pytest.raises(RequestError, match="there is no class 3"):
         score(leaf(LOGITS), target=3)

@@ -369,9 +369,7 @@ def test_a_pair_that_cannot_be_used_ends_with_3(run, photo):
     Path("text.png").write_text("hello")
     code, out, err = run("inspect", "raft_small", photo, *RANDOM, "--pair", "text.png")
     assert (code, out) == (3, "")
-    assert err == (
-        "error: the second image cannot be used: 'text.png' is not an image that can be read\n"
-    )
+    assert err == ("error: the second image cannot be used: 'text.png' is not a readable image\n")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def words_of(command, name="net.py:Net"):
 def test_a_forward_of_two_arguments_ends_every_command_with_4(run, command):
     net(", y): return self.conv(x)")
     ended = run(*words_of(command))
-    assert "hookcli gives one tensor; for more see docs/guide/models.md" in ended.err
+    assert "the model gets one tensor; four lines in docs/guide/models.md pass more" in ended.err
     error = error_of(ended)
     assert error.endswith(
         "the model failed in (model) (Net): Net.forward() missing 1 required positional "
@@ -205,7 +205,7 @@ def test_what_raises_in_a_backward_of_the_models_own_is_the_models():
         def backward(context, gradient):
             raise KeyError("no way back")
 
-    with pytest.raises(ForwardError, match=r"^the backward failed: 'no way back'$"):
+    with pytest.raises(ForwardError, match=r"^the backward pass failed: 'no way back'$"):
         call_backward(Failing.apply(torch.ones(1, requires_grad=True)).sum())
 
 
@@ -496,7 +496,8 @@ TAKEN_OFF = {
 def test_a_model_that_removes_hooks_is_named_with_the_removed_hooks(run, how):
     net(f"): {TAKEN_OFF[how]}")
     assert error_of(run(*words_of("inspect"))) == (
-        "the model took the hooks off conv (Conv2d) while it ran, so its outputs were not observed"
+        "the model removed the hooks from conv (Conv2d) during its forward pass, "
+        "so its outputs were not observed"
     )
     assert not Path("out/manifest.json").exists()
 
@@ -509,14 +510,17 @@ def test_every_command_says_who_takes_hooks_off(run, command):
     )
     error = error_of(run(*words_of(command), "--layers", "all"))
     assert error.endswith(
-        "the model took the hooks off (model) (Net) while it ran, so its outputs were not observed"
+        "the model removed the hooks from (model) (Net) during its forward pass, "
+        "so its outputs were not observed"
     )
 
 
 def test_hooks_before_a_call_that_are_taken_off_are_missed_too(run):
     net("): self.conv._forward_pre_hooks.clear(); return self.conv(x)")
     error = error_of(run(*words_of("inspect"), "--at", "input"))
-    assert error.startswith("the model took the hooks off conv (Conv2d) while it ran")
+    assert error.startswith(
+        "the model removed the hooks from conv (Conv2d) during its forward pass"
+    )
 
 
 def test_what_was_seen_before_hooks_were_taken_off_is_not_left_in_a_table(run):
@@ -544,7 +548,7 @@ def clear_hooks_while_captured(error=None):
 
 
 def test_capture_says_that_hooks_were_taken_off():
-    with pytest.raises(ForwardError, match=r"^the model took the hooks off part \(ReLU\) "):
+    with pytest.raises(ForwardError, match=r"^the model removed the hooks from part \(ReLU\) "):
         clear_hooks_while_captured()
 
 

@@ -14,7 +14,7 @@ from hookcli.models.inputs import PLAIN
 from hookcli.passes.attention import AttentionSettings, attend
 
 ADDED = "its softmax is added to other weights before it weighs the values"
-BLIND = "a softmax was seen in it, over what could not be followed from the pixels on"
+BLIND = "its softmax is over values that could not be followed from the pixels"
 PROJECTED = "its heads are mixed with each other before they weigh the values"
 ROWS = torch.arange(16).view(4, 4)  # the tokens of 32 by 32 pixels in patches of 8 by 8
 
@@ -247,7 +247,10 @@ def by_way_of_numpy(q, k, v):
         (gated, "its softmax is changed before it weighs the values"),
         (over_the_queries, "its softmax is taken over queries, so that the weights of a query do"),
         (of_three_factors, BLIND),
-        (without_softmax, "a product of tokens with tokens was seen in it, and no softmax over it"),
+        (
+            without_softmax,
+            "it multiplies tokens with tokens, but has no visible softmax over the product",
+        ),
         (by_way_of_numpy, BLIND),
     ],
 )
@@ -295,7 +298,7 @@ def test_patches_that_are_turned_round_stand_where_they_were(times):
 @pytest.mark.parametrize(
     ("prepare", "reason"),
     [
-        (lambda pixels: pixels[..., 4:-4, 4:-4], "a part of the image that is no whole number"),
+        (lambda pixels: pixels[..., 4:-4, 4:-4], "do not divide their part of the image evenly"),
         (lambda pixels: torch.fft.fft2(pixels).real, "could not be followed"),
         (lambda pixels: pixels.sort(-1).values, "could not be followed"),
         (lambda pixels: pixels.take(torch.arange(3072).flip(0).view(1, 3, 32, 32)), "could not be"),

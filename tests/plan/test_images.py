@@ -72,7 +72,7 @@ def test_an_operation_that_only_a_later_image_reaches_is_named(run):
     ended = run("inspect", "net.py:Net", *images, *WORDS, "--format", "json")
     assert ended.code == 0, ended.err
     assert "op:sub" not in calls()
-    reason = "it was not watched: a later image calls it, and the first one does not"
+    reason = "it was not observed: a later image calls it, but the first one does not"
     assert f"op:mul, op:sub: {reason}\n" in ended.err
     assert json.loads(ended.out)["uncalled"] == [
         {"layer": name, "reason": reason} for name in ("op:mul", "op:sub")

@@ -665,7 +665,7 @@ def test_an_image_of_a_size_for_which_rows_are_no_images_is_refused(run, nets, n
     ended = run("ablate", f"nets.py:{net}", "four.npy", "eight.npy", *PLAIN)
     assert ended.code == 2
     assert ended.err.splitlines()[-2:] == [
-        f"error: the leading axis of {what} is not that of the 2 rows that were given",
+        f"error: the leading axis of {what} is not that of its 2 input rows",
         "hint: zero one channel at a time: --batch-size 1",
     ]
     words = ("--batch-size", "1", "--score", "sum")

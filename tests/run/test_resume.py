@@ -139,7 +139,7 @@ def test_a_library_that_the_run_no_longer_depends_on_is_named(run, begun):
     code, (error, _) = resume(run, WORDS)
     assert (code, error) == (
         2,
-        "error: --resume: the run in 'out' was begun with gone 1.0, not (none)",
+        "error: --resume: the run in 'out' was started with gone 1.0, not (none)",
     )
 
 
@@ -163,7 +163,7 @@ def test_a_model_whose_code_has_changed_is_not_joined_with_the_one_before(run, o
     assert resume(run) == (
         2,
         [
-            f"error: --resume: the run in 'out' was begun before {file} changed",
+            f"error: --resume: the run in 'out' was started before {file} changed",
             "hint: restore the file, or start again with --overwrite",
         ],
     )
@@ -174,7 +174,10 @@ def test_a_run_is_resumed_only_with_the_version_of_torch_that_began_it(run, own)
     assert resume(run) == (
         2,
         [
-            f"error: --resume: the run in 'out' was begun with torch 2.0.1, not {version('torch')}",
+            (
+                "error: --resume: the run in 'out' was started with torch 2.0.1, "
+                f"not {version('torch')}"
+            ),
             "hint: use the same, or start again with --overwrite",
         ],
     )
@@ -226,8 +229,8 @@ def test_a_model_that_draws_at_random_is_resumed_with_a_warning(run, monkeypatch
     interrupt(run, monkeypatch, OWN)
     ended = run("inspect", *OWN, "-o", "out", "--resume")
     assert ended.code == 0
-    (warning,) = [line for line in ended.err.splitlines() if "other figures" in line]
-    assert warning.startswith("warning: the model gives other figures each time it sees the same ")
+    (warning,) = [line for line in ended.err.splitlines() if "different figures" in line]
+    assert warning.startswith("warning: the model gives different figures each time it sees the ")
 
 
 def test_repeating_the_first_batch_draws_no_random_numbers_of_the_run(run, monkeypatch):

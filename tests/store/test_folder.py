@@ -169,7 +169,7 @@ def test_an_empty_folder_is_taken():
 
 def test_a_run_is_protected():
     finished_run()
-    assert refusal() == "'run' holds a run already"
+    assert refusal() == "'run' already holds a run"
 
 
 def test_a_run_that_was_broken_off_is_protected_too():
@@ -541,7 +541,7 @@ def test_a_file_that_is_gone_when_the_run_ends_is_named_and_there_is_no_manifest
         Path("run/layers.csv").unlink()
         with pytest.raises(OutputError) as caught:
             run.complete(DONE, ["layers.csv"])
-    message = "'run/layers.csv' is gone: somebody deleted it while the run was going on"
+    message = "'run/layers.csv' was deleted during the run"
     assert (caught.value.message, caught.value.exit_code) == (message, 5)
     assert not Path("run/manifest.json").exists()
 

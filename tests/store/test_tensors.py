@@ -700,7 +700,7 @@ def test_a_run_that_did_not_end_is_refused():
     (home / "manifest.json").unlink()
     assert refusal(lambda: load_run(home)) == (
         "'run' is the folder of an unfinished run",
-        "finish it: the same command with `resume=True`",
+        "finish it with the same command and `resume=True`",
     )
 
 
@@ -900,7 +900,7 @@ def test_files_that_are_there_are_protected(there):
     Path("out", there).write_text("mine")
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"))
-    unknown = f"'out/{there}' already exists and is not known to be of an export"
+    unknown = f"'out/{there}' was not written by hookcli export"
     assert (caught.value.message, caught.value.exit_code) == (unknown, 5)
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"), overwrite=True)
@@ -935,7 +935,7 @@ def test_a_link_in_the_place_of_an_export_is_left_alone():
     Path("mine.npy").write_text("mine")
     Path("out/conv.npy").unlink()
     Path("out/conv.npy").symlink_to(Path("mine.npy").resolve())
-    with pytest.raises(OutputError, match="is not known to be of an export"):
+    with pytest.raises(OutputError, match="was not written by hookcli export"):
         export(home, "npy", Path("out"), overwrite=True)
     assert Path("mine.npy").read_text() == "mine"
     assert Path("out/conv.npy").is_symlink()

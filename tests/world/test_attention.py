@@ -65,7 +65,7 @@ def test_a_row_of_the_table_holds_the_figures_of_each_head(run):
     distance = (inside * apart).sum() / inside.sum()
     assert numbers(seen["distance"]) == pytest.approx([distance] * 2, rel=1e-5)
     assert hidden["call_id"] == "attention:gate"
-    assert "no softmax over a product of queries and keys" in hidden["reason"]
+    assert "no visible softmax over a product of queries and keys" in hidden["reason"]
     assert "gate: not visible" in ended.out
     assert f"entropy {entropy:.2f} of {math.log(5):.2f}" in ended.out
 
@@ -185,7 +185,7 @@ def test_tokens_in_an_order_of_their_own_have_no_places(run, order):
     ended = run("inspect", "net.py:make", "noise.npy", *WORDS[2:], "--layers", "patch")
     assert ended.code == 0, ended.err
     (seen,) = rows()
-    assert seen["reason"] == "its tokens are chosen by chance, or by what the image shows"
+    assert seen["reason"] == "its tokens are chosen at random, or depend on the image"
     assert (seen["queries"], seen["query_grid"]) == ("16", "")
 
 
@@ -193,7 +193,7 @@ def test_an_order_by_brightness_is_found_of_a_black_image_too(run):
     Path("net.py").write_text(AROUND.format(order="by brightness"))
     np.save("black.npy", np.zeros((3, 32, 32), np.float32))
     assert run("inspect", "net.py:make", "black.npy", *WORDS[2:], "--layers", "patch").code == 0
-    assert "by what the image shows" in rows()[0]["reason"]
+    assert "or depend on the image" in rows()[0]["reason"]
 
 
 def test_an_attention_that_only_a_later_image_has_is_reported(run):

@@ -283,7 +283,7 @@ def check_error(ended, code):
                 "resnet18 cannot be built with colour=red: ResNet.__init__() got an unexpected "
                 "keyword argument 'colour'"
             ),
-            "--model-arg goes to the builder of the model",
+            "--model-arg: the model's builder takes these arguments",
         ),
     ],
 )
@@ -371,7 +371,7 @@ def test_a_bug_ends_with_1_the_whole_traceback_and_where_to_report_it(photo):
 def test_no_usable_image_ends_with_3(inspect):
     Path("text.jpg").write_text("hello")
     assert check_error(inspect("text.jpg", "no.png"), 3) == (
-        "error: no image can be used: 'text.jpg' is not an image that can be read (and 1 more)\n"
+        "error: no image can be used: 'text.jpg' is not a readable image (and 1 more)\n"
         "hint: give one or more image files, for example photo.jpg\n"
     )
 
@@ -444,7 +444,7 @@ def test_a_run_named_with_o_is_protected_and_ends_with_5(inspect, photo):
     inspect(photo, *TWO, "-o", "out")
     before = contents("out")
     err = check_error(inspect(photo, *SMALL, "--layers", "fc", "-o", "out"), 5)
-    assert "error: 'out' holds a run already\n" in err
+    assert "error: 'out' already holds a run\n" in err
     assert contents("out") == before
 
 
@@ -827,7 +827,7 @@ def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, p
     text = Path("out/skipped.csv").read_bytes().decode()
     rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
     assert [unquoted(file.removeprefix("'")) for file, _ in rows] == HOSTILE
-    assert {reason for _, reason in rows} == {"is not an image that can be read"}
+    assert {reason for _, reason in rows} == {"is not a readable image"}
 
 
 def test_a_recorded_command_can_be_repeated_if_a_name_begins_like_an_option(run, inspect):

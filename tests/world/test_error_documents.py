@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +12,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import hookcli
-from hookcli import (
-    FindingRequest,
-    FolderRequest,
-    GridStyle,
-    ImageRequest,
-    InspectConfig,
-    ModelRequest,
-    RunRequest,
-)
+from hookcli import FindingRequest, GridStyle, ModelRequest, errors
 from hookcli.cli.output.schema import make_schema
-from hookcli.config import ClusterRequest, MachineRequest
+from hookcli.cli.output.wording import to_words
+from hookcli.config import ClusterRequest
+from tests.configs import inspect_config
 from tests.toy_models import SMALL_NET
 
 SCHEMA = Draft202012Validator(make_schema("error"))
@@ -50,40 +46,74 @@ ERRORS = {
     "no weights": (["inspect", "resnet18", "pixels.npy", "--weights", "no.pth"], 4, "no.pth", ""),
     "a file in the way": ([*NET, "-o", "net.py"], 5, "is a file", "another folder with -o"),
 }
-REQUEST = RunRequest(ModelRequest("net.py:Net", device="cpu"), ImageRequest(("pixels.npy",)))
-# What Python users get wrong, and what the message and the hint have in them.
+MODEL = ModelRequest("net.py:Net", device="cpu")
+IMAGES = ("pixels.npy",)
+# What Python users get wrong, and what the message and the hint have in them. A name that is also
+# in ERRORS stands for the same error.
 CALLS = {
+    "no model": (
+        inspect_config(ModelRequest("resnet81", device="cpu"), *IMAGES),
+        ("no model is called 'resnet81'", "did you mean"),
+    ),
     "no layer": (
-        InspectConfig(RunRequest(REQUEST.model, REQUEST.images, ("qqqqqq",))),
+        inspect_config(MODEL, *IMAGES, layers=("qqqqqq",)),
         ("no layer matches 'qqqqqq'", "list them with: `survey_layers(MODEL)`"),
     ),
+    "all are excluded": (
+        inspect_config(MODEL, *IMAGES, exclude=("all",)),
+        ("`exclude` all leaves no layer", "exclude fewer layers"),
+    ),
     "a seed": (
-        InspectConfig(RunRequest(ModelRequest("net.py:Net", seed=-1), REQUEST.images)),
+        inspect_config(replace(MODEL, seed=-1), *IMAGES),
         ("`seed` must be from 0 to 2**63 - 1, not -1", ""),
     ),
+    "a rule": (
+        inspect_config(MODEL, *IMAGES, findings=FindingRequest(fail_on=("luck",))),
+        ("no rule is called 'luck'", "one of: "),
+    ),
+    "an edit": (
+        inspect_config(MODEL, *IMAGES, edits=("conv:zerro",)),
+        ("`edits` 'conv:zerro': at position ", "zero"),
+    ),
+    "a prune": (
+        inspect_config(MODEL, *IMAGES, prunes=("conv",)),
+        ("`prunes` 'conv': it does not say how much", "write LAYERS=AMOUNT: conv=0.3"),
+    ),
+    "a gradient": (
+        inspect_config(MODEL, *IMAGES, edits=("grad_output:conv:zero",)),
+        ("`edits` 'grad_output:conv:zero': grad_output is a gradient", "`GradientsConfig`"),
+    ),
+    "no picture": (
+        inspect_config(MODEL, "no.png"),
+        ("no image can be used: 'no.png' does not exist", "for example photo.jpg"),
+    ),
+    "a model that fails": (
+        inspect_config(replace(MODEL, name="net.py:Breaks"), *IMAGES),
+        ("the model failed in ", ""),
+    ),
+    "no weights": (
+        inspect_config(ModelRequest("resnet18", "no.pth", device="cpu"), *IMAGES),
+        ("no weights and no file are called 'no.pth'", ""),
+    ),
+    "a file in the way": (
+        inspect_config(MODEL, *IMAGES, out="net.py"),
+        ("'net.py' is a file, not a folder", "choose another folder with `out`"),
+    ),
     "a tile": (
-        InspectConfig(REQUEST, grids=GridStyle(tile=1)),
+        inspect_config(MODEL, *IMAGES, grids=GridStyle(tile=1)),
         ("`grids.tile` must be at least 8, not 1", ""),
     ),
     "a word": (
-        InspectConfig(REQUEST, grids=GridStyle("all")),  # type: ignore[arg-type]
+        inspect_config(MODEL, *IMAGES, grids=GridStyle("all")),  # type: ignore[arg-type]
         ("`grids.mode` cannot be 'all'", "one of: auto, layers, sheet, none"),
     ),
-    "an edit": (
-        InspectConfig(RunRequest(REQUEST.model, REQUEST.images, edits=("conv",))),
-        ("`edits` 'conv': at position ", ""),
-    ),
     "a threshold": (
-        InspectConfig(REQUEST, findings=FindingRequest(rules=(("untrained", 1.0),))),
+        inspect_config(MODEL, *IMAGES, findings=FindingRequest(rules=(("untrained", 1.0),))),
         ("untrained has no threshold", "`fail_on=('untrained',)` ends with code 7"),
     ),
-    "a cluster": (
-        InspectConfig(REQUEST, machine=MachineRequest(2, cluster=ClusterRequest("auto"))),
+    "a cluster of a function": (
+        inspect_config(MODEL, *IMAGES, workers=2, cluster=ClusterRequest("auto")),
         ("inspect_images runs on this machine alone", "leave `cluster` out"),
-    ),
-    "a file in the way": (
-        InspectConfig(REQUEST, FolderRequest(Path("net.py"))),
-        ("'net.py' is a file, not a folder", "choose another folder with `out`"),
     ),
 }
 
@@ -151,8 +181,30 @@ def test_a_document_that_was_begun_is_not_followed_by_another(run, monkeypatch):
 @pytest.mark.parametrize("name", CALLS)
 def test_somebody_who_called_a_function_reads_the_words_of_python(name):
     config, (message, hint) = CALLS[name]
+    error = error_of(config)
+    assert error.message.startswith(message)
+    assert hint in error.hint
+    assert not re.search(r"(^|\W)--?[a-z]|\bhookcli\b", f"{error.message} {error.hint}")
+
+
+@pytest.mark.parametrize("name", sorted(ERRORS.keys() & CALLS.keys()))
+def test_a_command_says_the_same_in_words_of_the_command_line(run, name):
+    error = error_of(CALLS[name][0])
+    shown = json.loads(run(*ERRORS[name][0], "--format", "json").out)["error"]
+    expected = {"message": to_words(error.message), "hint": to_words(error.hint)}
+    assert shown == {"code": error.exit_code, **expected}
+
+
+def test_every_exit_code_of_an_error_is_shown():
+    codes = {kind.exit_code for kind in vars(errors).values() if is_error_with_a_code(kind)}
+    assert {code for _, code, *_ in ERRORS.values()} == codes - {errors.DONE, errors.INTERRUPTED}
+
+
+def is_error_with_a_code(kind):
+    return isinstance(kind, type) and hasattr(kind, "exit_code")
+
+
+def error_of(config):
     with pytest.raises(hookcli.HookcliError) as caught:
         hookcli.inspect_images(config)
-    assert caught.value.message.startswith(message)
-    assert hint in caught.value.hint
-    assert "--" not in f"{caught.value.message} {caught.value.hint}"
+    return caught.value

@@ -731,7 +731,7 @@ def test_another_request_is_refused_and_its_difference_named(run, cut, state, ot
     code, out, err = run("inspect", model, "photos", *PLAIN, *words, "-o", "out", "--resume")
     assert (code, out) == (2, "")
     (error,) = [line for line in err.splitlines() if line.startswith("error: ")]
-    begun = "begun" if state == "cut" else "done"
+    begun = "started" if state == "cut" else "done"
     assert error == f"error: --resume: the run in 'out' was {begun} {named}"
     assert all_files("out") == before
 
@@ -748,7 +748,7 @@ def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
     words = [word if word != "random" else "weights.pth" for word in PLAIN]
     code, _, err = run("inspect", MODEL, "photos", *words, "-o", "out", "--resume")
     assert code == 2
-    assert "was begun with other weights: sha256 " in err
+    assert "was started with other weights: sha256 " in err
 
 
 def test_another_version_of_the_tool_is_refused(run, cut):
@@ -757,7 +757,7 @@ def test_another_version_of_the_tool_is_refused(run, cut):
     request.write_text(json.dumps(begun | {"hookcli": "0.0.1"}))
     code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
     assert code == 2
-    assert "was begun with a different hookcli: 0.0.1, not " in err
+    assert "was started with a different hookcli: 0.0.1, not " in err
 
 
 @pytest.mark.parametrize("how", ["--resume", "--overwrite"])
@@ -855,7 +855,7 @@ def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
     assert (code, all_files("out")) == (5, before)
     assert err.splitlines() == [
         "error: 'out' holds a run that did not finish",
-        "hint: go on with --resume, or replace it with --overwrite",
+        "hint: continue it with --resume, or replace it with --overwrite",
     ]
 
 

@@ -177,7 +177,8 @@ def test_a_list_that_is_no_file_is_refused(run, no_file):
     assert ended.code == 2
     assert f"error: cannot read the list '@list': it {NO_FILE}\n" in ended.err
     assert (
-        "hint: pass what another command writes on standard input, whose name is '-'" in ended.err
+        "hint: pipe the output of the other command to standard input, and write '-' for it"
+        in ended.err
     )
 
 
@@ -191,7 +192,8 @@ def test_the_output_of_another_command_as_a_list_is_refused_and_stays_unread(run
     os.close(reader)
     assert f"cannot read the list '@/dev/fd/{reader}': it {NO_FILE}" in ended.err
     assert (
-        "hint: pass what another command writes on standard input, whose name is '-'" in ended.err
+        "hint: pipe the output of the other command to standard input, and write '-' for it"
+        in ended.err
     )
 
 

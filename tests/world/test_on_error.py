@@ -230,7 +230,7 @@ def test_the_image_on_which_a_model_fails_is_found_and_named(run, number):
     error, hint = ended.err.splitlines()[-2:]
     assert error == f"error: 'many/{number:02}.npy': {FAILED}"
     assert hint.startswith("hint: it was given input 1x2x4x4; its weight is 2x2x1x1; ")
-    assert hint.endswith("; --on-error skip leaves it out, and --resume goes on with the run")
+    assert hint.endswith("; --on-error skip leaves it out, and --resume continues the run")
     assert not Path("out/manifest.json").exists()
 
 
@@ -303,7 +303,7 @@ def test_hooks_that_are_taken_off_on_one_image_skip_it(run):
     assert ended.code == 6, ended.err
     ((file, reason),) = skipped()
     assert file == "many/03.npy"
-    assert reason.startswith("the model took the hooks off first (Conv2d)")
+    assert reason.startswith("the model removed the hooks from first (Conv2d)")
     assert keys() == names(0, 1, 2, 4, 5)
 
 

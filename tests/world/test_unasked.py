@@ -13,16 +13,17 @@ import torch
 import torchvision
 from PIL import Image
 
+from hookcli.cli.output.wording import to_words
 from hookcli.config import ModelRequest
 from hookcli.models.load import load_model
 
 RESCALED = (
     "transform_input=True, with which torchvision's own weights were trained, rescales the input: "
-    "weights that were trained without it need --model-arg transform_input=False"
+    "weights that were trained without it need the argument transform_input=False"
 )
 HALVED = (
     "the model has float16 values, which run in float32: "
-    "--dtype float16 runs the whole model in that type"
+    "`dtype='float16'` runs the whole model in that type"
 )
 INCEPTIONS = ["googlenet", "inception_v3", "quantized_googlenet", "quantized_inception_v3"]
 TOY = """
@@ -106,18 +107,18 @@ def test_an_inception_of_ones_own_is_left_as_its_code_made_it():
         ("net.py:make", HALVED),
         (
             "net.py:double",
-            "the model has float64 values, which run in float32: no --dtype preserves them",
+            "the model has float64 values, which run in float32: no `dtype` preserves them",
         ),
         (
             "net.py:mixed",
             (
-                "the model has bfloat16 and float64 values, which run in float32: --dtype bfloat16 "
-                "runs the whole model in that type"
+                "the model has bfloat16 and float64 values, which run in float32: "
+                "`dtype='bfloat16'` runs the whole model in that type"
             ),
         ),
         (
             "net.py:eight",
-            "the model has float8_e4m3fn values, which run in float32: no --dtype preserves them",
+            "the model has float8_e4m3fn values, which run in float32: no `dtype` preserves them",
         ),
     ],
 )
@@ -150,14 +151,14 @@ def test_a_command_says_it_once_on_stderr_and_in_its_document(run, command):
     words = ("net.py:make", "pixels.npy", "--device", "cpu", *COMMANDS[command])
     ended = run(command, *words, "--format", "json", "--quiet")
     assert ended.code == 0
-    assert ended.err.splitlines().count(f"warning: {HALVED}") == 1
+    assert ended.err.splitlines().count(f"warning: {to_words(HALVED)}") == 1
     document = json.loads(ended.out)
     assert document.get("model", document)["notes"] == [HALVED]
 
 
 def test_a_golden_file_says_it(run):
     ended = run("golden", "net.py:make", "pixels.npy", "--device", "cpu", "--layers", "0", "-q")
-    assert (ended.code, ended.err.count(HALVED)) == (0, 1)
+    assert (ended.code, ended.err.count(to_words(HALVED))) == (0, 1)
     assert json.loads(ended.out)["model"]["notes"] == [HALVED]
 
 

@@ -65,7 +65,8 @@ def diff(
     use_options(storage_option)
     if a == b == "-":
         raise RequestError(
-            "- stands for both, and standard input holds one", "give the other as a file"
+            "both runs are '-', but standard input holds only one golden file",
+            "give the other as a file",
         )
     one, two = load_compared_run(a), load_compared_run(b)
     warn_of_damage((*one.damage, *two.damage))

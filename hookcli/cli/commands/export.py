@@ -164,7 +164,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
             continue
         if name not in known or file.is_symlink() or not file.is_file():
             raise OutputError(
-                f"{str(file)!r} already exists and is not known to be of an export",
+                f"{str(file)!r} was not written by hookcli export",
                 "choose another folder with -o",
             )
         if not overwrite:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from hookcli.records.golden import GoldenFile
 
-_ROOM = "set TMPDIR to a folder where there is room"
+_ROOM = "set TMPDIR to a folder with free space"
 # The parameters that also apply to the folder of a run.
 _ALLOWED_WITH_RUN = ["model", "images", "out", "overwrite", "storage_option", "context", "quiet"]
 
@@ -107,15 +107,15 @@ def _read_run(folder: str, context: typer.Context) -> GoldenFile:
 
     if not choose(folder, local=Path(to_local(folder)).is_dir(), remote=True):
         raise RequestError(
-            f"there is no folder {folder!r}, and no image is named",
+            f"there is no folder {folder!r}, and no image was given",
             "hookcli golden MODEL IMAGE..., or the folder of a run",
         )
     for name in (name for name in context.params if name not in _ALLOWED_WITH_RUN):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise RequestError(
-                f"--{name.replace('_', '-')} is for a model and images, "
-                f"and {folder!r} is a run's folder",
+                f"--{name.replace('_', '-')} needs a model and images, "
+                f"but {folder!r} is a run's folder",
                 "leave it out, or hookcli golden MODEL IMAGE...",
             )
     run = load_run(folder)
@@ -135,9 +135,7 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
             result = run_prepared(prepared, quiet=quiet, keeps=False)
         except OutputError as error:
             reason = getattr(error.__cause__, "strerror", None) or "the folder was changed"
-            raise OutputError(
-                f"cannot write files that are needed on the way: {reason}", _ROOM
-            ) from error
+            raise OutputError(f"cannot write temporary files: {reason}", _ROOM) from error
         document = make_golden(load_run(folder))
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     print_notes(result, chosen, quiet=quiet)

@@ -115,4 +115,4 @@ def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]
         f"total: {total.params:,} parameters, {total.flops / 1e6:,.1f} MFLOPs and "
         f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
     )
-    return whole, f"share: of all {what}; that of a block holds those of its parts"
+    return whole, f"share: of all {what}; a block's share includes its parts"

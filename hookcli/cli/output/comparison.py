@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import ComparisonDocument
 from hookcli.cli.output.table import Look, print_listing, print_wrapped
+from hookcli.cli.output.wording import to_words
 from hookcli.distance.comparison import DiffRow
 from hookcli.distance.verdict import changed_text, list_notes, verdict_text
 from hookcli.outside import escape
@@ -29,7 +30,7 @@ _LOOK = Look(
         "mean abs": lambda row: figure_text(row.mean_abs),
         "cosine": lambda row: "" if row.cosine is None else f"{row.cosine:.7g}",
         "tolerance": lambda row: figure_text(row.tolerance),
-        "holds": lambda row: "yes" if row.holds else row.reason or "no",
+        "holds": lambda row: "yes" if row.holds else to_words(row.reason) or "no",
     },
     words=("call", "type", "shape", "holds"),
     fold=("call", "holds"),
@@ -46,7 +47,7 @@ def print_comparison(
     comparison: Comparison, command: tuple[str, ...], output_format: str, top: int
 ) -> None:
     """Print the verdict and the ``top`` worst calls; formats for programs have every image."""
-    verdict = verdict_text(comparison)
+    verdict = to_words(verdict_text(comparison))
     rows = comparison.image_rows if has_every_image(output_format) else comparison.rows[:top]
     if output_format == "md":
         console.print_data(f"**{escape.for_markdown(verdict)}**\n\n")
@@ -54,7 +55,7 @@ def print_comparison(
         print_wrapped([escape.for_terminal(verdict)])
     else:
         console.say(verdict)
-    caption = _caption(comparison, len(rows))
+    caption = map(to_words, _caption(comparison, len(rows)))
     print_listing(
         _LOOK, rows, _document(comparison, command), output_format=output_format, caption=caption
     )
@@ -65,7 +66,7 @@ def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
     calls = len(comparison.rows)
     shown_calls = [f"the worst {shown} of {calls} calls"] if shown < calls else []
     if len(comparison.images) > 1:
-        shown_calls.append("the figures are those of each call's worst image")
+        shown_calls.append("the figures are from each call's worst image")
     if shown_calls:
         yield f"{', and '.join(shown_calls)}; all of them: --format csv"
     yield f"A (the reference): {comparison.a}; B: {comparison.b}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import RunDocument
 from hookcli.cli.output.table import Look, print_listing
+from hookcli.cli.output.wording import to_words
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
@@ -79,7 +80,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
         if _has_no_gradient(row):
             calls_by_reason.setdefault(row.reason, []).append(row.call_id)
     for reason, calls in calls_by_reason.items():
-        yield f"no gradient: {', '.join(calls[:3])}{and_more(len(calls) - 3)}: {reason}"
+        yield f"no gradient: {', '.join(calls[:3])}{and_more(len(calls) - 3)}: {to_words(reason)}"
     images = [image for image in result.images if image.predictions or image.score]
     for image in images[:_IMAGES]:
         if image.predictions:
@@ -274,7 +275,7 @@ def print_warnings(config: RunConfig, result: RunResult) -> None:
         more = and_more(len(result.undrawn) - 1)
         console.warn(
             f"--cam: no picture of {result.undrawn[0]}{more}: "
-            "no gradient came, or it has no feature maps"
+            "no gradient reached it, or it has no feature maps"
         )
 
 
@@ -339,7 +340,7 @@ def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
     if complex_calls:
         more = and_more(len(complex_calls) - 1)
         console.say(
-            f"complex numbers: {complex_calls[0]}{more}: their figures are those of magnitudes",
+            f"complex numbers: {complex_calls[0]}{more}: the figures describe their magnitudes",
             quiet=quiet,
         )
     written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"

@@ -60,7 +60,7 @@ def make_schema(name: str = "") -> dict[str, Any]:
         return {
             "$schema": _DIALECT,
             "$id": _ID,
-            "title": "What hookcli prints and leaves as JSON",
+            "title": "What hookcli prints and writes as JSON",
             "description": "Documents of --format json, lines of --format jsonl (NAME.jsonl), and "
             "JSON files of a run folder. hookcli schema NAME prints one of them alone.",
             "anyOf": [{"$ref": PARTS + each} for each in _KINDS],

@@ -165,7 +165,7 @@ def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
     left_out = [name for name in filled if name not in kept]
     lines = [line for name in left_out if name in look.foot for line in _foot(look, cells, name)]
     if hidden := ", ".join(name for name in left_out if name not in look.foot):
-        lines.append(f"left out for want of room: {hidden}")
+        lines.append(f"columns that do not fit: {hidden}")
     print_wrapped(lines)
 
 

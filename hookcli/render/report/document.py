@@ -23,7 +23,7 @@ _FIGURES = ("low", "high", "mean", "spread")
 _FLAT = {
     "NC": "one value per channel, without height and width",
     "NLC": "tokens that form no rectangle",
-    "unknown": "it is not known what its axes mean",
+    "unknown": "the meaning of its axes is unknown",
 }
 _FLAT_ELSE = "its maps have no height and width"
 

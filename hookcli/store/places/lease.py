@@ -80,7 +80,7 @@ class Lease(Lock):
         if loss:
             raise OutputError(
                 f"the lock of {str(self._path)!r} was lost: {loss}",
-                "go on with `resume=True` when no other run writes there",
+                "continue with `resume=True` when no other run writes there",
             )
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class Lease(Lock):
         if holder is None:
             return "its file was deleted"
         is_ours = newest == self._number and holder.id == self._holder.id
-        return "" if is_ours else f"{holder.owner} has it"
+        return "" if is_ours else f"{holder.owner} holds it"
 
 
 def refuse_locked(path: Url) -> int:

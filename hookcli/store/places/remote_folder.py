@@ -152,5 +152,5 @@ def _explain(verb: str, place: Url) -> Iterator[None]:
         is_away = isinstance(error, storage.StorageError)
         raise OutputError(
             f"cannot {verb} {str(place)!r}: {error.strerror or error}",
-            storage.TRY_AGAIN if is_away else f"name another folder, which you may {verb}",
+            storage.TRY_AGAIN if is_away else f"name a folder that you may {verb}",
         ) from error

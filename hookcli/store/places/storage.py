@@ -43,7 +43,7 @@ _PACKAGES = {
 }
 
 
-TRY_AGAIN = "try again when the storage can be used; `resume=True` goes on with a run"
+TRY_AGAIN = "try again when the storage can be used; `resume=True` continues a run"
 
 
 class StorageError(OSError):

@@ -16,6 +16,7 @@ import torchvision
 from PIL import Image
 
 from hookcli import inspect_images, load_run
+from hookcli.cli.output.wording import to_words
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.models.scores import find_target, load_score
@@ -127,7 +128,7 @@ def test_a_score_of_ones_own(run, net):
     assert (code, err.splitlines()[-2:]) == (
         2,
         [
-            "error: hookcli knows no score for an output of this form",
+            "error: there is no score for an output of this form",
             "hint: use --score sum, or a function of your own: --score FILE.py:FUNCTION",
         ],
     )
@@ -152,10 +153,10 @@ def test_the_reason_is_shown_if_there_is_no_gradient(run, cat):
     code, out, err = run(*words)
     assert code == 0, err
     found = rows()
-    reason = "the gradient of the image was not asked for: use --input-grad"
+    reason = "the gradient of the image was not requested: use `input_grad`"
     assert found["grad_input:conv1.conv"]["reason"] == reason
     assert found["grad_input:conv1.conv"]["norm"] == ""
-    assert f"no gradient: grad_input:conv1.conv: {reason}" in out
+    assert f"no gradient: grad_input:conv1.conv: {to_words(reason)}" in out
     assert found["param:aux1.fc2.weight"]["reason"] == "no path leads from it to the score"
     assert "not called: aux1.fc2" in err
     assert run(*words, "--input-grad", "--overwrite").code == 0
@@ -532,9 +533,9 @@ def test_an_edit_that_flips_the_prediction_leaves_the_target(run, net):
 @pytest.mark.parametrize(
     ("edit", "sentence"),
     [
-        ("output:conv:set=nan", "NaN is made by --edit 'output:conv:set=nan'"),
-        ("grad_output:relu:set=nan", "NaN is made by --edit 'grad_output:relu:set=nan'"),
-        ("grad_input:fc:set=nan", "NaN is made by --edit 'grad_input:fc:set=nan'"),
+        ("output:conv:set=nan", "NaN is made by the edit 'output:conv:set=nan'"),
+        ("grad_output:relu:set=nan", "NaN is made by the edit 'grad_output:relu:set=nan'"),
+        ("grad_input:fc:set=nan", "NaN is made by the edit 'grad_input:fc:set=nan'"),
     ],
 )
 def test_nan_of_an_edit_is_put_down_to_it(run, net, edit, sentence):
@@ -588,7 +589,7 @@ def test_a_dry_run_refuses_what_the_run_would(run, cat, words, message):
 def test_a_grad_cam_that_cannot_be_drawn_is_reported(run, net):
     code, _, err = run("gradients", net, *OWN, "--cam", "fc", "--cam", "relu")
     assert code == 0
-    told = "warning: --cam: no picture of fc: no gradient came, or it has no feature maps"
+    told = "warning: --cam: no picture of fc: no gradient reached it, or it has no feature maps"
     assert told in err.splitlines()
     assert [heat["call_id"] for heat in document()["heats"]] == ["relu"]
 
@@ -676,5 +677,5 @@ def test_a_model_whose_backward_fails_ends_with_4(run, net):
     code, out, err = run("gradients", "small.py:NoWayBack", "pixels.npy", "-o", "out")
     assert (code, out) == (4, "")
     assert err.splitlines()[-1].startswith(
-        "error: the backward failed: one of the variables needed for gradient computation"
+        "error: the backward pass failed: one of the variables needed for gradient computation"
     )

@@ -728,7 +728,7 @@ CONTRADICTIONS: dict[str, tuple[dict, str]] = {
         "top images: 1 values of 2 images",
     ),
     "no version of torch": ({"versions": {"hookcli": "1", "torchvision": "1"}}, "lacks 'torch'"),
-    "a picture of no layer": ({"layers": []}, "grids[0] is of 'conv', which is no layer"),
+    "a picture of no layer": ({"layers": []}, "grids[0] shows 'conv', which is no layer"),
     "no columns": (
         {"thumbnails": [{"file": "thumbnails/000000.jpg", "columns": 0, "images": ["cat"]}]},
         "thumbnails[0].columns: expected `int` >= 1",
@@ -857,7 +857,7 @@ def test_a_page_that_is_not_known_to_be_the_runs_is_left_alone(ran, run):
     (ran / "report.html").write_text("mine")
     ended = run("report", "run")
     assert (ended.code, ended.out) == (5, "")
-    assert "error: 'run/report.html' is not known to be of the run" in ended.err
+    assert "error: 'run/report.html' was not written by this run" in ended.err
     assert (ran / "report.html").read_text() == "mine"
 
 

@@ -56,7 +56,7 @@ def test_a_lock_that_has_expired_is_taken_over():
     assert locks() == ["000002.json"]
     second.check()
     first._renew()
-    with pytest.raises(OutputError, match=r"was lost: process \d+ on .* has it") as caught:
+    with pytest.raises(OutputError, match=r"was lost: process \d+ on .* holds it") as caught:
         first.check()
     assert caught.value.exit_code == 5
     first.close()
@@ -119,7 +119,7 @@ def test_a_lock_of_the_same_number_is_not_taken_for_ones_own():
     storage.remove_file(FIRST)
     third = RemoteFolder(RUN).lock()
     first._renew()
-    with pytest.raises(OutputError, match=r"was lost: process \d+ on .* has it"):
+    with pytest.raises(OutputError, match=r"was lost: process \d+ on .* holds it"):
         first.check()
     first.close()
     third._renew()

@@ -132,7 +132,7 @@ def test_a_run_with_another_request_does_not_go_on():
         pass
     other = replace(REQUEST, command=("hookcli", "gradients", "toy"))
     with (
-        pytest.raises(RequestError, match="was begun with inspect, not gradients"),
+        pytest.raises(RequestError, match="was started with inspect, not gradients"),
         open_run(other, resume=True),
     ):
         pass
@@ -141,7 +141,7 @@ def test_a_run_with_another_request_does_not_go_on():
 def test_a_run_that_is_there_is_not_replaced_unasked():
     with open_run() as run:
         run.complete(DONE, [])
-    assert refusal() == f"{str(RUN)!r} holds a run already"
+    assert refusal() == f"{str(RUN)!r} already holds a run"
 
 
 def test_a_run_that_was_interrupted_is_named():
@@ -161,7 +161,7 @@ def test_a_file_that_is_gone_at_the_end_is_named():
     with open_run() as run:
         run.write("layers.csv", b"rows")
         storage.remove_file(RUN / "layers.csv")
-        with pytest.raises(OutputError, match=r"layers\.csv' is gone"):
+        with pytest.raises(OutputError, match=r"layers\.csv' was deleted"):
             run.complete(DONE, ["layers.csv"])
 
 
