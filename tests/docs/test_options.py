@@ -11,7 +11,7 @@ from hookcli.__main__ import _COMMANDS, _run
 from tests.docs.test_commands import HOME, PAGES
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-OF_OTHERS = {"--activations-update"}  # an option that the plugin adds to pytest
+OF_OTHERS = {"--activations-update", "--index-url"}  # of the plugin for pytest, and of pip
 
 
 @pytest.fixture
