@@ -1,4 +1,4 @@
-"""The list of model names for shell completion, which so need not import torch."""
+"""The list of model names for shell completion, kept in a file so that nothing imports torch."""
 
 from __future__ import annotations
 

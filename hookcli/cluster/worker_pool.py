@@ -38,7 +38,7 @@ class _Member:
 
 
 class WorkerPool:
-    """As many workers as a cluster has room for; they run chunks."""
+    """The workers of a cluster, as many as it has room for, and the chunks that they run."""
 
     def __init__(
         self, cluster: RayCluster, facts: WorkerFacts, warn: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""The result of a run over images: the model, the images, and everything that was recorded."""
+"""The result of a run over images: the model, the images, and all records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The words of the command line for what messages of the core name in the words of Python.
+"""Translate the messages of the core, which speak Python, into the words of the command line.
 
-Such a name stands in backticks: a field of a request, with as much of its path as tells it from
-others and perhaps with a value (`` `weights='random'` ``), a class of requests, or a function
+Messages put names of the Python API in backticks: a field of a request with as much of its path as
+makes it unique, perhaps with a value (`` `weights='random'` ``); a class of requests; or a function
 (`` `survey_layers(MODEL)` ``).
 """
 
