@@ -1,7 +1,7 @@
 "use strict";
-// The attention of an image: a call and a patch are chosen, and the map of every head follows.
+// The attention of an image: the reader chooses a call and a patch, and sees the map of every head.
 {
-  const FINEST = 32;  // patches in a row; the lines around more of them would hide the image
+  const FINEST = 32;  // patches in a row; with more of them, their lines would hide the image
 
   function element(kind, name, ...inside) {
     const made = document.createElement(kind);
@@ -24,7 +24,7 @@
     const part = (name) => box.querySelector(`.${name}`);
     const which = part("which"), picked = part("picked"), photo = part("photo");
     let call = 0, point = null;  // from the left and the top, as shares of the image; null for the class token
-    let maps = null;  // those that are shown
+    let maps = null;  // the maps on the page
 
     which.append(...calls.map((each, index) => new Option(each.call, index)));
     which.addEventListener("change", () => showCall(Number(which.value)));
@@ -54,7 +54,7 @@
       whole.src = own.src;
     }
 
-    function showDrawn() {  // when it is looked at
+    function showDrawn() {  // called when the picture becomes visible
       const { drawn } = calls[call];
       if (part("drawn").open && drawn !== null) part("drawn").querySelector("img").src = drawn;
     }
@@ -99,7 +99,7 @@
       const who = isToken() ? "the class token" : "the patch";
       for (const [head, tile] of box.querySelectorAll(".tile").entries()) tile.setAttribute("aria-label", `What ${who} looks at, head ${head}`);
       part("token").ariaPressed = isToken();
-      // the patch in the middle of those that the cell stands for
+      // the patch in the middle of the cell's patches
       const [down, across] = [row, column].map((cell, axis) => Math.floor((2 * cell + 1) * maps.patches[axis] / (2 * maps.queries[axis])));
       const [high, wide] = maps.patches;
       for (const frame of box.querySelectorAll(".frame")) {

@@ -2,14 +2,14 @@
 // Several images: the contact sheet, an image of it, and the images that fire a channel most.
 {
   const sheet = byId("contact-sheet"), tiles = [...sheet.children];
-  const FIRST = tiles.filter((tile) => !tile.hidden).length;  // before all of them are asked for
+  const FIRST = tiles.filter((tile) => !tile.hidden).length;  // until the reader asks for all
   const TOUCHED = 26;  // pixels of a channel of a sheet, on a phone
   const indexOf = (tile) => Number(tile.dataset.image);
   const findings = tiles.map((tile) => (tile.dataset.findings ?? "").split(" ").filter(Boolean).map(Number));
   const counted = (number) => number.toLocaleString("en");
   const text = (tile, part) => tile.querySelector(part)?.textContent ?? "";
   const inOrder = new Intl.Collator("en", { numeric: true }).compare;
-  let matching = tiles;  // in the order in which they are seen
+  let matching = tiles;  // in their order on the page
   let areAllShown = tiles.length <= FIRST;
 
   function element(kind, facts, ...inside) {
@@ -18,14 +18,14 @@
     return made;
   }
 
-  // The contact sheet: found in by text and finding, and sorted.
+  // The contact sheet: searching by text and finding, and sorting.
   const orders = {
-    name: () => 0,  // the order of the run is what ties are left in
+    name: () => 0,  // ties keep the order of the run
     prediction: (one, two) => inOrder(text(one, ".category"), text(two, ".category")) || sureOf(two) - sureOf(one),
     sure: (one, two) => sureOf(one) - sureOf(two),
     finding: (one, two) => gravest(one) - gravest(two),
   };
-  const sureOf = (tile) => Number(tile.dataset.sure ?? 2);  // those without a value come last
+  const sureOf = (tile) => Number(tile.dataset.sure ?? 2);  // images without a value come last
   const gravest = (tile) => findings[indexOf(tile)][0] ?? Infinity;
 
   function hasFinding(tile, wanted) {
@@ -35,7 +35,7 @@
     return wanted === "" || own.includes(Number(wanted));
   }
 
-  function showWhole(tile) {  // what the network saw of an image without a thumbnail
+  function showWhole(tile) {  // the network's input, for an image without a thumbnail
     const whole = tile.querySelector(".thumb.whole"), seen = whole && seenOf(indexOf(tile));
     if (seen) whole.style.backgroundImage = `url("${seen}")`;
   }
@@ -75,9 +75,9 @@
   }
   look();
 
-  // One image: what the network saw of it, what is said about it, and its pictures.
+  // One image: the network's input, the facts about it, and its pictures.
   const panel = byId("panel"), inside = byId("panel-inside");
-  let current = 0;  // the index of the image that is shown
+  let current = 0;  // the index of the visible image
 
   function openImage(index) {
     showImageOf(index);
@@ -90,7 +90,7 @@
     const tile = tiles[index], place = matching.indexOf(tile);
     byId("panel-title").textContent = tile.firstElementChild.title;
     byId("panel-place").textContent = place < 0 ? "" : `${counted(place + 1)} of ${counted(matching.length)}`;
-    byId("panel-before").ariaDisabled = place <= 0;  // a button that is disabled loses the focus
+    byId("panel-before").ariaDisabled = place <= 0;  // a disabled button would lose the focus
     byId("panel-next").ariaDisabled = place < 0 || place === matching.length - 1;
     inside.replaceChildren(document.querySelector(`template[data-panel="${index}"]`).content.cloneNode(true));
     inside.querySelector(".pair").lastElementChild.append(...findings[index].map(findingOf));
@@ -121,7 +121,7 @@
   // One sheet for all layers, or a picture for each.
   function addPictures(box, index) {
     const grids = [...picturesOf(index).values()];
-    const calls = new Map(grids.map((grid) => [grid.src, grid.call]).reverse());  // the first of each picture
+    const calls = new Map(grids.map((grid) => [grid.src, grid.call]).reverse());  // the first call of each picture
     const drawn = [...new Set(grids.map((grid) => grid.src))];
     box.classList.toggle("sheet", drawn.length === 1);
     for (const src of drawn) {
@@ -187,7 +187,7 @@
   window.addEventListener("hashchange", openLinked);
   openLinked();
 
-  // The images that fire a channel most: the one whose number is typed, or those that stand out.
+  // The images that fire a channel most: a channel that the reader types, or conspicuous channels.
   const chosen = byId("top-layer"), typed = byId("top-channel");
   function openChannel() {
     const named = readAddress();
@@ -269,7 +269,7 @@
     chosen.addEventListener("change", () => showLayer(Number(chosen.value)));
     byId("top-before").addEventListener("click", () => showLayer(Number(chosen.value) - 1));
     byId("top-next").addEventListener("click", () => showLayer(Number(chosen.value) + 1));
-    let keeping = 0;  // browsers let the address be changed some times a second, no more
+    let keeping = 0;  // browsers limit how often a page may change the address
     typed.addEventListener("input", () => {
       showChannels();
       clearTimeout(keeping);

@@ -1,17 +1,17 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-let image = data.first;  // the first with pictures
+let image = data.first;  // the first image with pictures
 const gallery = byId("top-layer") ? JSON.parse(byId("top").textContent) : [];  // layers with the images that fire their channels most
 
-// What an image's pictures show, by layer; read when the image is looked at.
+// The content of an image's pictures, by layer; read when the reader opens the image.
 const read = new Map(), seens = new Map();
 function picturesOf(index) {
   if (!read.has(index)) {
     const text = document.querySelector(`script[data-pictures="${index}"]`).textContent;
     const { pictures, grids, form, seen } = JSON.parse(text);
     for (const [number, grid] of grids.entries()) {
-      Object.assign(grid, data.forms?.[form][number]);  // what several images have in common
+      Object.assign(grid, data.forms?.[form][number]);  // the facts that several images share
       grid.src = pictures[grid.picture] ?? "";
     }
     seens.set(index, seen);
@@ -24,7 +24,7 @@ function seenOf(index) {
   return document.querySelector(`img[data-seen="${index}"]`)?.src ?? seens.get(index) ?? "";
 }
 
-// The table: sort by a column, find by text and type. The list and the maps show what was found.
+// The table: sort by a column, find by text and type. The list and the maps show the found layers.
 const body = byId("table").tBodies[0];
 for (const [index, head] of [...byId("table").tHead.rows[0].cells].entries()) {
   const button = head.querySelector("button");
@@ -66,7 +66,7 @@ filter();
 const articles = [...document.querySelectorAll("article[data-call]")];
 const sheet = byId("sheet");
 if (data.images) {
-  const first = picturesOf(data.first);  // their addresses stand in the page
+  const first = picturesOf(data.first);  // the page has their addresses
   for (const article of articles) {
     const grid = first.get(Number(article.dataset.call));
     if (grid) grid.src = article.querySelector("img").src;
@@ -97,7 +97,7 @@ if (chooser) {
   chooser.value = data.first;
 }
 
-// The list of layers: the one that is looked at is marked, and those beside it more faintly.
+// The list of layers: the visible layer is marked, and its neighbours more faintly.
 const list = byId("list");
 let asked = null;  // the article that the address names
 if (list) {

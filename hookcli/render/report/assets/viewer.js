@@ -1,11 +1,11 @@
-// The viewer: a channel of a layer, large. openViewer(imageIndex, call, channel) opens it: the
-// position of an image in the page, that of a call in data.calls, and the number of a channel, or
-// undefined for the first that is drawn.
+// The viewer: a channel of a layer, large. openViewer(imageIndex, call, channel) opens it with the
+// position of an image in the page, the position of a call in data.calls, and the number of a
+// channel, or undefined for the first drawn channel.
 const viewer = byId("viewer");
-let layer = 0, tile = 0, shown = 0;  // of the image that is shown in the viewer
+let layer = 0, tile = 0, shown = 0;  // of the image in the viewer
 const isOneFile = document.querySelector('img[src^="data:"]') !== null;
-let hashBefore = "";  // the part of the address that stood there before the viewer was opened
-let hashOfGallery = "";  // the address of the channel that is typed there
+let hashBefore = "";  // the hash in the address before the viewer opened
+let hashOfGallery = "";  // the hash of the channel that the reader typed there
 let undrawn;  // the channel that the address names, if its layer has no picture
 for (const article of articles) {
   article.querySelector("button.grid")?.addEventListener("click", (event) => open(image, Number(article.dataset.call), event));
@@ -50,7 +50,7 @@ function showViewer() {
 
 const gridOf = (call) => picturesOf(shown).get(call);
 
-// The layer and tile under the pointer; a sheet has those of many layers.
+// The layer and tile under the pointer; a sheet has tiles of many layers.
 function choose(event, picture) {
   const mine = gridOf(layer);
   for (const grid of mine ? [mine, ...picturesOf(shown).values()] : []) {
@@ -70,7 +70,7 @@ function tileAt(grid, event, picture) {
   return column >= 0 && column < grid.places.columns && row >= 0 && index < grid.channels.length ? index : -1;
 }
 
-// Where a tile stands in the picture of its grid.
+// The position of a tile in the picture of its grid.
 function placeOf({ places }, index) {
   return { x: places.left + (index % places.columns) * places.step_x, y: places.top + Math.floor(index / places.columns) * places.step_y };
 }
@@ -109,11 +109,11 @@ function showChoice(grid) {
     channel.dataset.of = `${shown} ${layer}`;
   }
   channel.value = tile;
-  byId("before").ariaDisabled = tile === 0;  // a button that is disabled loses the focus
+  byId("before").ariaDisabled = tile === 0;  // a disabled button would lose the focus
   byId("after").ariaDisabled = tile === grid.channels.length - 1;
 }
 
-// The values at the two ends of the colours; null where they are not known.
+// The values at the two ends of the colours; null if unknown.
 function rangeOf({ maps, low, high }) {
   if (!maps) return null;
   const [bottom, top] = maps.range ?? [low?.[tile] ?? null, high?.[tile] ?? null];
@@ -136,7 +136,7 @@ function sizeOf({ own, size }) {
   return own.join(" x ") + (own.join() === size.join() ? "" : `, averaged down to ${size.join(" x ")}`);
 }
 
-// The channel on the stage: at the resolution of its layer, or as it stands in the grid.
+// The channel on the stage: at the resolution of its layer, or as in the grid.
 async function draw(grid) {
   const mine = [shown, layer, tile], stage = byId("stage-tile");
   const maps = grid.maps && await load(grid.maps.src);
@@ -170,8 +170,8 @@ function load(src) {
   return loaded.get(src);
 }
 
-// The levels of a picture that stands in the page, by column and row. They are the indices of its
-// palette; a canvas would only tell colours. The page may not read a file beside it.
+// The levels of an embedded picture, by column and row. They are the indices of its palette; a canvas
+// would only give colours. The page may not read a file beside it.
 const levels = new Map();
 function levelsOf(src) {
   if (!levels.has(src)) levels.set(src, readLevels(src).catch(() => null));
@@ -193,11 +193,11 @@ async function readLevels(src) {
     if (name === "IDAT") parts.push(bytes.subarray(at + 8, at + 8 + view.getUint32(at)));
   }
   const rows = new Uint8Array(await inflate(parts).arrayBuffer());
-  const start = (row) => row * (width + 1);  // before its pixels, a row says how it is filtered: 0 is not at all
+  const start = (row) => row * (width + 1);  // the byte before a row's pixels is its filter: 0 means none
   return (column, row) => (rows[start(row)] === 0 ? rows[start(row) + 1 + column] : undefined);
 }
 
-const MOST = 254;  // the level of the largest value; the next one is that of what is not finite
+const MOST = 254;  // the level of the largest value; the next level means not finite
 async function point(event) {
   const grid = gridOf(layer);
   if (!grid?.maps) return;
@@ -210,7 +210,7 @@ async function point(event) {
   byId("pointed").textContent = level === undefined ? (isOneFile ? place : `${place}; its value: hookcli report --single-file`) : `${place}: ${valueOf(grid, level)}`;
 }
 
-// Which rows or columns of the layer a pixel stands for, counted from 0.
+// The rows or columns of the layer that a pixel represents, counted from 0.
 function spanOf(what, place, maps, axis) {
   const many = Math.ceil(Math.max(...maps.own) / Math.max(...maps.size));
   if (maps.own[axis] === maps.size[axis]) return `${what} ${place}`;
@@ -268,7 +268,7 @@ function address() {
   return channel === undefined ? addressOf(layer) : addressOf(layer, channel, ...(shown === data.first ? [] : [shown]));
 }
 
-let waiting = 0;  // browsers let the address be changed some times a second, no more
+let waiting = 0;  // browsers limit how often a page may change the address
 function keepAddress() {
   clearTimeout(waiting);
   waiting = setTimeout(() => viewer.open && history.replaceState(null, "", address()), 150);
@@ -303,7 +303,7 @@ const isInGallery = ({ call, chosen, channel }) => channel !== undefined && gall
 function openAddress() {
   const named = readAddress(), { call, chosen, channel } = named;
   const target = document.getElementById(location.hash.slice(1)) ?? document.getElementById(`layer-${call}`);
-  const wasHidden = target?.hidden;  // by what is looked for in the table
+  const wasHidden = target?.hidden;  // by the search in the table
   if (wasHidden) {
     byId("filter").value = byId("type").value = "";
     filter();
