@@ -283,6 +283,19 @@ def test_each_function_that_represents_a_command_is_defined_in_the_core():
     assert wording.COMMANDS.keys() - defined == set()
 
 
+def test_a_test_in_the_folder_of_a_room_has_the_path_of_its_module():
+    """Tests of several rooms are in ``tests/world``."""
+    known = {module.name.replace(".", "/") for module in modules()}
+    paths = [file.relative_to(TESTS) for file in TESTS.rglob("test_*.py")]
+    tested = [
+        (path.parent / path.stem.removeprefix("test_")).as_posix()
+        for path in paths
+        if (PACKAGE / path.parts[0]).is_dir()
+    ]
+    assert len(tested) > 80
+    assert [name for name in tested if name not in known] == []
+
+
 def test_the_name_of_a_test_is_shorter_than_80_characters():
     names = [
         node.name

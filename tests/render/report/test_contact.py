@@ -10,8 +10,8 @@ from PIL import Image
 
 from hookcli.reading.run_files import open_files
 from hookcli.render.draw.thumbnails import draw_thumbnails, shrink
-from tests.render.report.test_browser import opened, wait_for_picture
 from tests.render.report.test_page import document, render_report
+from tests.world.test_page_in_browser import opened, wait_for_picture
 
 pytestmark = pytest.mark.browser
 

@@ -24,7 +24,7 @@ from tests.render.report.test_page import SEEN, TURNED, all_named, document, ren
 
 pytestmark = pytest.mark.browser
 
-PHOTOS = Path(__file__).parents[3] / "sample_images"
+PHOTOS = Path(__file__).parents[2] / "sample_images"
 
 
 @pytest.fixture(scope="module")

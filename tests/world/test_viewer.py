@@ -14,14 +14,14 @@ import hookcli
 from hookcli.reading.report import read_report
 from hookcli.reading.run_files import open_files
 from hookcli.render.report.page import render_report as render_folder
-from tests.render.report.test_browser import (
+from tests.render.report.test_page import document, render_report
+from tests.world.test_page_in_browser import (
     PHOTOS,
     inspected,
     many,
     open_grid,
     opened,
 )
-from tests.render.report.test_page import document, render_report
 
 pytestmark = pytest.mark.browser
 __all__ = ["many"]  # a fixture
