@@ -134,9 +134,8 @@ class NoLayerMatchedError(RequestError):
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
-        listing = (
-            f"list them with: `survey_layers(MODEL{', operations=True' * (noun == 'operation')})`"
-        )
+        arguments = "MODEL, operations=True" if noun == "operation" else "MODEL"
+        listing = f"list them with: `survey_layers({arguments})`"
         hint = hint_near(wanted, dict.fromkeys(known), listing)
         super().__init__(f"no {noun} matches {form!r}", hint)
 

@@ -61,9 +61,9 @@ class RayCluster:
             self._count_room(node["Resources"]) for node in self._ray.nodes() if node["Alive"]
         )
         if room < 1:
+            gpus = f" and {self._gpus:g} GPUs" if self._gpus else ""
             raise RequestError(
-                f"the cluster has no room for a worker of {self._request.cpus} cores"
-                + f" and {self._gpus:g} GPUs" * bool(self._gpus),
+                f"the cluster has no room for a worker of {self._request.cpus} cores{gpus}",
                 "request less per worker with `cluster.cpus` and `cluster.gpus`, "
                 "or set `cluster.workers` to wait for nodes to join",
             )

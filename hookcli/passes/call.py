@@ -176,5 +176,5 @@ def _owner_of(frame: FrameType) -> str:
 
 
 def _describe_backward(error: BaseException) -> tuple[str, str]:
-    hint = "fewer layers or a smaller `size`" * is_out_of_memory(error)
+    hint = "fewer layers or a smaller `size`" if is_out_of_memory(error) else ""
     return f"the backward pass failed: {foreign_line(error)}", hint
