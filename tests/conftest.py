@@ -9,6 +9,7 @@ import functools
 import gc
 import io
 import os
+import shutil
 import signal
 import sys
 from importlib import import_module
@@ -23,6 +24,7 @@ from hookcli.models.without_compiler import importing_torchvision
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from playwright.sync_api import Browser
     from torch import nn
 
     from hookcli.config import ModelRequest
@@ -36,6 +38,7 @@ gc.disable()  # until all tests are found: neither they nor what they import are
 
 PILLOW = tuple(map(int, PIL.__version__.split(".")[:2]))
 PHOTOS = Path(__file__).parent.parent / "sample_images"
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]  # of Chromium
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -196,3 +199,15 @@ def interruptible() -> Iterator[None]:
 def cat() -> Path:
     """A real photo, 451 x 300."""
     return PHOTOS / "cat.png"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, which opens pages without a network."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+        started = play.chromium.launch(executable_path=chromium, args=QUIET)
+        yield started
+        started.close()
