@@ -182,7 +182,7 @@ def _report_error(code: int, message: str, hint: str = "") -> int:
 
 
 def _find_format(words: Sequence[str]) -> str:
-    """Return the last value of ``--format``; empty if the words do not have the option."""
+    """Return what ``--format`` says last; empty if the words do not have it."""
     given = [
         word.partition("=")[2] or following
         for word, following in zip(words, (*words[1:], ""), strict=True)

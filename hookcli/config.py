@@ -130,7 +130,7 @@ class GridStyle:
         mode: ``auto`` is ``layers`` for up to eight images and for images named one by one,
             ``sheet`` for up to 200 images from folders or globs, and ``none`` for more.
         top: None draws all channels.
-        channels: the channels to draw, whatever their rank; None draws the first ``top`` by rank.
+        channels: These are drawn, whatever their rank; None draws the first ``top`` by rank.
         rank: ``spread`` is the standard deviation.
         tile: Pictures of attention heads are 2.6 times as large.
         signed: zero is in the middle of the range and of the colours (``tide``, or the named map);
@@ -612,8 +612,7 @@ class AttentionRequest:
 class RunConfig:
     """The base of ``InspectConfig`` and ``GradientsConfig``, the runs that write a run folder.
 
-    The constructor does not take the fields after ``save_weights``. They are the values of a run
-    whose own config does not declare them.
+    Fields that the constructor does not take hold the values for runs whose own config lacks them.
     """
 
     command: ClassVar[str]

@@ -15,8 +15,8 @@ from hookcli.cli.completion import complete_model
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Field, Flag, find_panel, list_fields, read_field
 
-# The panels of ``--help`` in order. After them come the options that are marked as late, and the
-# options that a command has in addition to its requests.
+# The panels of ``--help`` in order. Late options of a request come after the others, and so do the
+# options that a command has besides its requests.
 _PANELS = (
     *("Layers", "Tolerance", "Gradients", "Channels", "Score", "Output", "Model", "Pictures"),
     *("Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
@@ -82,10 +82,7 @@ def _list_own_options(
 
 
 def _list_options(request: type, *, may_miss: bool = False) -> Iterator[tuple[int, Parameter]]:
-    """Yield the options of a request and of the requests inside it.
-
-    If the command runs without this request (``may_miss``), none of its options is required.
-    """
+    """Yield the options of a request and its parts; all are optional if it ``may_miss``."""
     panel = find_panel(request)
     for field in list_fields(request):
         if field.flag is not None:

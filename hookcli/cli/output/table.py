@@ -44,8 +44,8 @@ class Look(Generic[Row]):
         words: the columns that hold text; the others hold numbers, which are aligned to the right.
         fold: the columns whose text may be wrapped.
         drop: the columns that hookcli leaves out on a narrow terminal, the first one first.
-        foot: the columns of ``drop`` whose texts hookcli prints below the table if it leaves the
-            columns out, each text with its rows.
+        foot: the columns among them whose texts are then printed below the table, each with its
+            rows.
         brief: shortens such a text, so that more rows share it.
     """
 

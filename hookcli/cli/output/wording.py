@@ -59,7 +59,7 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
 
 
 def _read_value(text: str, flag: Flag) -> Any:
-    """Return the value in a text such as ``0.5`` or ``Request(0.5)``; ``FILE`` stays as it is."""
+    """Return a value, or the only one that makes a request; a word such as FILE stays as it is."""
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
         return ast.literal_eval(request[1] if request else text)
@@ -69,7 +69,7 @@ def _read_value(text: str, flag: Flag) -> Any:
 
 @cache
 def _find_flag(name: str) -> Flag | None:
-    """Return the option of the field whose path ends in a name; the shortest such path wins."""
+    """Return the option of the field whose path ends in a name; the shortest path is meant."""
     found = [(path.count("."), flag) for path, flag in _list_options() if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)
     flags = {flag.names: flag for depth, flag in found if depth == nearest}
@@ -92,9 +92,9 @@ def _list_options() -> list[tuple[str, Flag]]:
 
 
 def _list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """Yield the path and the option of each field, and of the fields inside it.
+    """Yield the path and the option of each field, and of those inside it.
 
-    The option of a request that the user may leave out is the option that the request requires.
+    A request that may be left out has the option without which it is not made.
     """
     for field in fields:
         parts = () if field.request is None else list_fields(field.request)
