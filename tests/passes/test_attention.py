@@ -312,7 +312,7 @@ def test_tokens_of_which_no_cell_is_known_are_placed_nowhere(prepare, reason):
 
 
 def test_values_that_are_learned_are_weighed_too():
-    """Coordinates, say: their weighted mean is where a query looks."""
+    """For example coordinates, whose weighted mean is the place that a query attends to."""
 
     def coordinates(q, k, v):
         shares = scores(q, k).softmax(-1)

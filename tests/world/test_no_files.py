@@ -63,7 +63,7 @@ class Writer:
             os.close(os.open(self._file, os.O_WRONLY))
 
     def is_waiting(self):
-        """Nobody has opened the other end."""
+        """Return whether nobody has opened the other end."""
         self._thread.join(0.05)
         return self._thread.is_alive()
 
