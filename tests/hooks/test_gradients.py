@@ -278,7 +278,7 @@ def test_a_module_that_returns_its_input_which_is_then_written_over():
 
 
 class Toy(nn.Module):
-    """A convolution, followed by operations on its output that ``forward`` defines."""
+    """A convolution, whose output goes through the function ``play`` that a test passes."""
 
     def __init__(self, play):
         super().__init__()

@@ -409,7 +409,7 @@ def test_a_compressed_tiff_is_read_where_its_file_has_the_number_of_stderr():
 
 
 def test_a_run_lets_its_pictures_go_before_the_model_runs(cat, monkeypatch):
-    """A forward hook looks for pictures that are as large as the photo."""
+    """A forward hook searches memory for pictures as large as the photo."""
     kept = []
     config = inspect_config(
         ModelRequest("squeezenet1_1", weights="random", size=64),

@@ -1,6 +1,6 @@
-"""Attention written in many ways: its probabilities are those of the model, and so are its places.
+"""Attention written in many ways: hookcli finds the model's own probabilities and places.
 
-What is not followed is said, with the reason, and is placed nowhere.
+If hookcli cannot follow an attention, it reports the reason and no places.
 """
 
 from __future__ import annotations

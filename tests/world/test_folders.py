@@ -1119,7 +1119,7 @@ def test_a_worker_that_is_killed_is_reported_and_replaced(net, killed_workers, m
 def test_workers_that_are_killed_with_large_images_on_their_way_are_replaced(
     net, killed_workers, monkeypatch
 ):
-    """The images in their queue are lost with them, so hookcli must not wait for these."""
+    """The images in a killed worker's queue are lost, so hookcli must not wait for them."""
     images = ImageRequest(("photos/p0[0-6]?.png",))
     large = replace(net.run, model=replace(net.run.model, size=224), images=images)
     told = told_by_run(changed(replace(net, run=large), workers=2), monkeypatch)
