@@ -1,4 +1,4 @@
-"""Every task of torchvision: the network's input, its arguments, and how hookcli reads its output."""
+"""Every task of torchvision: the network's input and arguments, and how its output is read."""
 
 from __future__ import annotations
 
