@@ -69,7 +69,7 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return these places; if another forward's places differ, none, for this reason."""
+        """Return these places, or no places with this reason if another forward's places differ."""
         if other is None or self.unknown or self._is_like(other):
             return self
         queries, keys = (torch.full_like(part, NO_PLACE) for part in (self.queries, self.keys))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
 
 Job: TypeAlias = "Callable[[], None]"
-"""Writes files of a chunk and records their names there, while the model runs the next chunk."""
+"""Writes files of a chunk and records their names in it, while the model runs the next chunk."""
 
 
 @dataclass(frozen=True, slots=True)

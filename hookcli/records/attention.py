@@ -19,8 +19,8 @@ class AttentionRow:
 
     A call whose attention is not visible has a row too: ``reason`` says why, and it has no figures.
     The figures of the heads are tuples with one value per head, averaged over the images. A value
-    is null if no query of the head counts, or if no attention goes to the keys that it is about. A
-    tuple is empty if its figure is not known for any head. Queries that pad a window, and queries
+    is null if no query of the head counts or, for ``distance``, if no attention goes to the image.
+    A tuple is empty if its figure is not known for any head. Queries that pad a window, and queries
     that are not finite, do not count.
 
     Attributes:

@@ -18,7 +18,7 @@ Pairs: TypeAlias = Mapping[str, tuple[float, float]]
 """The statistics of two sets of values, by name, and their sizes under ``numel`` and ``finite``."""
 
 OVER = {"number": "finite", "share": "numel", "count": "numel"}
-"""For each unit, the number of values that a statistic is computed from; if it is 0, it is None."""
+"""By unit, the field that counts the values behind a statistic; without values, it is None."""
 
 _Merge: TypeAlias = Callable[[str, Pairs], float]
 

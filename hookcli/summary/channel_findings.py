@@ -69,7 +69,7 @@ class _Hit:
 
     @property
     def kind(self) -> tuple[str, str, str, bool]:
-        """A key that layers share if rule, role and type agree, and all or not all channels hit."""
+        """The rule, the role, the module type, and whether all channels are affected."""
         role, kind = role_of(self.path).name, self.tally.call.layer.module_type
         return self.rule, role, kind, self.share == 1
 
