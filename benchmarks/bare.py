@@ -1,4 +1,4 @@
-"""The least that anyone needs to run one image: import, build, prepare, one forward. No hooks."""
+"""The smallest program that runs an image: import, build, prepare, and one forward; no hooks."""
 
 import sys
 

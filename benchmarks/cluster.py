@@ -41,14 +41,14 @@ def make():
 
 
 class Stopwatch(ProgressListener):
-    """Notes when chunks are done."""
+    """Records the times at which chunks are done."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
         self.moments: list[tuple[float, int]] = []
 
     def chunk_done(self, done: int, skipped: int) -> None:  # noqa: ARG002
-        """Note it."""
+        """Record the time and the number of images."""
         self.moments.append((time.perf_counter(), done))
 
     @property

@@ -1,4 +1,4 @@
-"""What it costs to observe functional operations and attention, as ratios of forwards in turn.
+"""The cost of observing operations and attention, as ratios of alternating forward passes.
 
 Run with nothing else on the machine: ``make bench``.
 """

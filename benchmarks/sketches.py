@@ -1,4 +1,4 @@
-"""The fourth part of `make bench`: what sketches cost in a forward of one image and of a batch."""
+"""The fourth part of `make bench`: what sketches cost in a forward pass of an image, or a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of the tutorials: keep every convolution's output, then one matplotlib figure a layer."""
+"""The usual tutorial code: keep every convolution's output, and draw a figure for each layer."""
 
 import math
 import sys

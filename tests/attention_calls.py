@@ -1,4 +1,4 @@
-"""The attention of a model, watched by a mode of its own: what the tests of attention look at."""
+"""The attention calls of a model, recorded by a separate torch mode for the tests of attention."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class SeenCall(NamedTuple):
     """A call of attention: the places of its tokens, and its probabilities for every image.
 
-    ``raw`` has them as they come, (…, queries, keys), and ``ordered`` as (windows, heads, queries,
-    keys). ``arguments`` are those of the function.
+    ``raw`` has the probabilities as the function returns them, (…, queries, keys); ``ordered`` has
+    them as (windows, heads, queries, keys). ``arguments`` are the arguments of the function.
     """
 
     function: str

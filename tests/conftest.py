@@ -44,7 +44,7 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]  # 
 def pytest_configure(config: pytest.Config) -> None:
     """Import torchvision first, as hookcli does: test files that import it would load the compiler.
 
-    The process that hands the tests out to others runs none, and does without.
+    pytest-xdist's main process runs no tests, so it does not import torchvision.
     """
     if config.getoption("dist", "no") == "no":
         with importing_torchvision():
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage among what tests make alone; triton complains of what is never freed."""
+    """Collect only objects that tests make; unfreeze at exit, or triton complains of the rest."""
     gc.freeze()
     gc.enable()
     atexit.register(gc.unfreeze)
@@ -61,9 +61,9 @@ def pytest_collection_finish() -> None:
 def every_pair(
     first: Iterable[object], second: Iterable[object], third: Sequence[object]
 ) -> list[tuple[object, object, object]]:
-    """Each pair of values of two of the three stands together in a row, though not each triple.
+    """Return rows that contain every pair of values of any two arguments, but not every triple.
 
-    ``third`` holds no more than either of the others.
+    ``third`` must not be longer than ``first`` or ``second``.
     """
     return [
         (one, two, third[(i + j) % len(third)])
@@ -74,8 +74,7 @@ def every_pair(
 
 @contextlib.contextmanager
 def own_state(folder: Path) -> Iterator[pytest.MonkeyPatch]:
-    """Work in ``folder``, with caches there, and forget what was imported of files that tests
-    wrote."""
+    """Work in ``folder`` with its own caches, and forget imported modules that tests wrote."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -155,7 +154,7 @@ class Ended(NamedTuple):
 def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Ended]:
-    """The command in this process, so that torch is imported once."""
+    """Return a function that runs hookcli in this process, so that torch is imported once."""
     from hookcli.__main__ import _run
 
     # under ``python -m pytest`` the usage would begin with that
@@ -170,7 +169,7 @@ def run(
 
 
 def run_in(folder: Path, *words: object) -> Ended:
-    """The command in this process and another folder, for fixtures that several tests share."""
+    """Run hookcli in this process and in ``folder``, for fixtures that several tests share."""
     from hookcli.__main__ import _run
 
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
@@ -189,7 +188,7 @@ def run_in(folder: Path, *words: object) -> Ended:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Ctrl-C is heard as in a program of its own; pytest's workers are deaf to it."""
+    """Let Ctrl-C interrupt this process, although pytest's workers ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -17,7 +17,7 @@ COMMAND = "from hookcli.__main__ import main; main()"
 
 
 def forget(*packages: str) -> str:
-    """Code after which a process has not imported these packages."""
+    """Return code that makes a process forget that it has imported these packages."""
     return (
         "import sys\n"
         "for name in [*sys.modules]:\n"
@@ -29,10 +29,10 @@ def forget(*packages: str) -> str:
 def start(
     code: str, *words: object, out: str = os.devnull, err: str = os.devnull, **environment: str
 ) -> BaseProcess:
-    """Begin what ``python -c code words`` does, with stdout and stderr in files; no gradients.
+    """Start ``python -c code words`` in a process with stdout and stderr in files.
 
-    The process is forked from this one, where torch may have computed gradients: it refuses to do
-    so afterwards in a fork.
+    The code must not compute gradients. The process is a fork of this one, and if torch has
+    computed gradients here, it refuses to compute them in a fork.
     """
     words = tuple(map(str, words))
     way = "spawn" if sys.platform == "darwin" else "fork"  # whose frameworks do not survive a fork
@@ -48,7 +48,7 @@ def start(
 def _run(
     code: str, words: tuple[str, ...], files: tuple[str, str], environment: dict[str, str]
 ) -> None:
-    """Run it, with signals, streams and exit handlers as a new process has them."""
+    """Run the code with the signals, streams and exit handlers of a new process."""
     atexit._clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,5 +1,4 @@
-"""torchvision's own classes, put together smaller than it does: the same layers in the same order,
-in a tenth of the time."""
+"""Small models of torchvision's own classes, with the same layers in the same order."""
 
 from __future__ import annotations
 
@@ -56,6 +55,6 @@ SMALL_MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 def build_small(name: str) -> nn.Module:
-    """A model of the family ``name``, of the weights of seed 0, for pixels of 64 by 64."""
+    """Return a model of the family ``name``, with weights from seed 0, for pixels of 64 by 64."""
     torch.manual_seed(0)
     return SMALL_MODELS[name]().eval()

@@ -1,4 +1,4 @@
-"""The structure of the package, held to: who may import whom, and what it costs to start.
+"""The structure of the package: which module may import which, and what starting it costs.
 
 Everything is read from the source with ``ast``; only the last tests start Python.
 """
@@ -178,7 +178,7 @@ def test_hooks_are_registered_only_in_the_room_of_hooks():
 
 
 def test_a_model_is_called_in_one_place():
-    """Elsewhere it would have to be told again whose error an error is."""
+    """A second place would also have to tell the model's errors from hookcli's own."""
     assert {
         module.name
         for module in modules()
@@ -188,7 +188,7 @@ def test_a_model_is_called_in_one_place():
 
 
 def test_a_file_of_the_run_folder_is_named_in_one_place():
-    """Sentences may name it too: "see skipped.csv"."""
+    """Messages may name the file too: "see skipped.csv"."""
     folders = tuple(f"{folder}/" for folder in names.FOLDERS)
     assert [
         f"hookcli.{module.name}:{node.lineno}: {node.value!r}"
@@ -338,7 +338,7 @@ def test_help_of_a_command_imports_nothing_heavy():
 
 
 def test_what_runs_before_the_images_are_read_imports_no_torch():
-    """A wrong file name is reported at once, not after the three seconds that torch takes."""
+    """hookcli reports a wrong file name at once, not after the three seconds of importing torch."""
     assert "torch" not in heavy_after("import hookcli.plan.prepare").split()
 
 
@@ -371,7 +371,7 @@ def is_below(target: str, name: str) -> bool:
 
 
 def imported_names(tree: ast.AST) -> Iterator[str]:
-    """Absolute names of everything imported anywhere, ``from a import b`` as ``a.b``."""
+    """Return absolute names of everything that is imported; ``from a import b`` becomes ``a.b``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -381,15 +381,15 @@ def imported_names(tree: ast.AST) -> Iterator[str]:
 
 
 def packages_imported_by(module: Module) -> set[str]:
-    """Top-level packages that are neither ours nor Python's own."""
+    """Return the imported top-level packages that are neither hookcli's nor Python's."""
     names = {name.partition(".")[0] for name in imported_names(module.tree)}
     return names - sys.stdlib_module_names - {"hookcli"}
 
 
 def imports_of_ours(module: Module) -> Iterator[str]:
-    """Which of our modules ``module`` imports, also for types alone and inside functions.
+    """Return which modules of hookcli ``module`` imports, also for types or inside functions.
 
-    ``from hookcli import __version__`` is a constant of the package, not the door to its rooms.
+    ``from hookcli import __version__`` does not count: it imports a constant and no module.
     """
     known = {other.name for other in modules()}
     for name in imported_names(module.tree):
@@ -399,7 +399,7 @@ def imports_of_ours(module: Module) -> Iterator[str]:
 
 
 def texts_of(tree: ast.AST) -> Iterator[ast.Constant]:
-    """The strings in the code, those inside f-strings too, without docstrings."""
+    """Return the strings in the code, including parts of f-strings, without docstrings."""
     alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
@@ -420,7 +420,7 @@ def sentences_of_the_core() -> Iterator[tuple[Module, str]]:
 
 
 def texts_of_options(tree: ast.Module) -> Iterator[str]:
-    """The texts that options are declared with, also those that several of them share."""
+    """Return the texts with which options are declared, including texts that options share."""
     flags = [
         node
         for node in ast.walk(tree)
@@ -476,7 +476,7 @@ def catches_everything(handler: ast.ExceptHandler) -> bool:
 
 
 def heavy_after(code: str) -> str:
-    """Which of the heavy packages are imported when ``code`` has run in a new interpreter."""
+    """Return which of the heavy packages ``code`` imports in a new interpreter."""
     probe = f"import sys\n{code}\nsys.stdout.write(' '.join(sorted({HEAVY!r} & set(sys.modules))))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     return done.stdout

@@ -1,4 +1,4 @@
-"""The private names of other packages that hookcli uses: all of them stand here, and exist.
+"""The complete list of private names of other packages that hookcli uses; each must exist.
 
 A name that a version of torch has lost fails here, by its name and with that version, whatever else
 fails because of it.

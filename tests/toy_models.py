@@ -1,7 +1,7 @@
-"""Tiny networks, one for each trap of real ones, with weights set by hand.
+"""Tiny networks with weights set by hand, one for each trap that real networks have.
 
-Every convolution is 1x1 and without bias, so that a value can be followed with a pencil: the output
-is the input times the weight.
+Every convolution is 1x1 and has no bias, so that you can compute its output by hand: the output is
+the input times the weight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torchvision.models.squeezenet import Fire
 
 
 def pointwise(*weights: list[float]) -> nn.Conv2d:
-    """A 1x1 convolution; each list holds one output channel's weights, one an input channel."""
+    """Return a 1x1 convolution; each list holds an output channel's weight per input channel."""
     matrix = torch.tensor(weights)
     conv = nn.Conv2d(matrix.shape[1], matrix.shape[0], 1, bias=False)
     with torch.no_grad():
@@ -24,12 +24,12 @@ def pointwise(*weights: list[float]) -> nn.Conv2d:
 
 
 def pixel(*images: float) -> Tensor:
-    """(N, 1, 1, 1) pixels: one value an image."""
+    """Return pixels (N, 1, 1, 1), with one value per image."""
     return torch.tensor(images).view(-1, 1, 1, 1)
 
 
 class InplaceRelu(nn.Module):
-    """The ReLU writes over what the convolution returned: [-2, 1] becomes [0, 1]."""
+    """The ReLU overwrites the output of the convolution: [-2, 1] becomes [0, 1]."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ class InplaceAdd(nn.Module):
 
 
 class ReusedRelu(nn.Module):
-    """One ReLU stands after both convolutions: 2x is let through, then -2x is not (x > 0)."""
+    """Both convolutions are followed by the same ReLU: it keeps 2x and zeroes -2x (x > 0)."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ class ReusedRelu(nn.Module):
 
 
 class UncalledBranch(nn.Module):
-    """The auxiliary head runs in training only, the spare convolution never."""
+    """The auxiliary head runs only in training, and the spare convolution never runs."""
 
     def __init__(self):
         super().__init__()
@@ -99,7 +99,7 @@ class Bounds(NamedTuple):
 
 
 class Split(nn.Module):
-    """One tensor comes in; tensors in a dict of a tuple, a named tuple and a list come out."""
+    """Takes one tensor, and returns a dict of a tuple, a named tuple and a list of tensors."""
 
     def forward(self, x):
         return {
@@ -130,7 +130,7 @@ class Scale(nn.Module):
 
 
 class KeywordInput(nn.Module):
-    """One part is called by keywords alone, the other by position and keyword."""
+    """Calls one part with keywords only, and the other with a position and a keyword."""
 
     def __init__(self):
         super().__init__()
@@ -142,7 +142,7 @@ class KeywordInput(nn.Module):
 
 
 class InplaceInput(nn.Module):
-    """The first part writes over its own input."""
+    """The first part overwrites its own input."""
 
     def __init__(self):
         super().__init__()
@@ -186,7 +186,7 @@ class Tokens(nn.Module):
 
 
 class Bias(nn.Module):
-    """Returns its one value, with the leading axis 1, however many images there are."""
+    """Returns its only value with the leading axis 1, whatever the number of images."""
 
     def __init__(self):
         super().__init__()
@@ -221,7 +221,7 @@ class FoldedLeadingAxis(nn.Module):
 
 
 class PairedLeadingAxis(nn.Module):
-    """Every image with every other: leading axis N * N, which is 1 for one image alone."""
+    """Pairs every image with every image: the leading axis is N * N, which is 1 for one image."""
 
     def __init__(self):
         super().__init__()
@@ -234,7 +234,7 @@ class PairedLeadingAxis(nn.Module):
 
 
 class ConstantLeadingAxis(nn.Module):
-    """Two boxes, however many images there are: in a batch of two they look like the images."""
+    """Returns two boxes for any number of images; in a batch of two, the axis looks like images."""
 
     def __init__(self):
         super().__init__()
@@ -245,7 +245,7 @@ class ConstantLeadingAxis(nn.Module):
 
 
 class FoldedAfterInplace(nn.Module):
-    """Doubles the pixels where they lie, then folds heads into the leading axis."""
+    """Doubles the pixels in place, then folds heads into the leading axis."""
 
     def __init__(self):
         super().__init__()
@@ -275,7 +275,7 @@ class RecursiveLeaf(nn.Module):
 
 
 class RecursiveCatching(nn.Module):
-    """Calls itself, catches what the inner call raises and gives back ten times its input."""
+    """Calls itself, catches the exception of the inner call, and returns ten times its input."""
 
     def __init__(self):
         super().__init__()
@@ -316,7 +316,7 @@ class Nested(nn.Module):
 
 
 class Raise(nn.Module):
-    """Raises what it was given."""
+    """Raises the exception that it was given."""
 
     def __init__(self, error):
         super().__init__()
@@ -342,7 +342,7 @@ class RaisesInside(nn.Module):
 
 
 class CatchesInside(nn.Module):
-    """A part raises and the model goes on without it."""
+    """A part raises, and the model continues without the part."""
 
     def __init__(self):
         super().__init__()
@@ -358,7 +358,7 @@ class CatchesInside(nn.Module):
 
 
 class WrongShape(nn.Module):
-    """The second convolution of the block wants three channels and is given two."""
+    """The second convolution of the block expects three channels and gets two."""
 
     def __init__(self):
         super().__init__()
@@ -393,7 +393,7 @@ class NoTensor(nn.Module):
 
 
 class Count(nn.Module):
-    """How many images there are."""
+    """Returns the number of images."""
 
     def forward(self, x):
         return len(x)
@@ -403,7 +403,7 @@ class Count(nn.Module):
 
 
 class Squeezed(nn.Module):
-    """SqueezeNet's layers under their names, without most of them: for runs over many images."""
+    """A few of SqueezeNet's layers under their own names, for runs over many images."""
 
     def __init__(self):
         super().__init__()
@@ -545,7 +545,7 @@ class Net(nn.Module):
 
 
 class Looks(nn.Module):
-    """A class token and the four quarters of a picture, which look at each other by brightness.
+    """A class token and the four quarters of a picture, which attend to each other by brightness.
 
     Each token is (1, brightness); the score of a pair is the product of both, and both heads are
     alike. An attention of channels follows, which shows neither queries nor keys.

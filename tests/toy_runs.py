@@ -1,5 +1,4 @@
-"""Run folders and golden files written by hand, from arrays, for tests of what reads them. No
-torch, no hookcli."""
+"""Run folders and golden files that tests write by hand, from arrays, without torch or a run."""
 
 from __future__ import annotations
 
@@ -38,18 +37,18 @@ COLUMNS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ToyRun:
-    """What a run saw.
+    """The content of a run.
 
     Attributes:
-        images: of each image what its calls gave, by call id, with the leading axis 1, in their
-        order.
+        images: by image key and call id, the output of each call, with the leading axis 1, in
+        the order of the calls.
         kept: ``tensors``, ``sketches``, ``both`` or ``nothing``.
-        model: what the manifest says of the model, beside the usual.
-        command: words after those that make the run.
-        layouts: of calls that are not NCHW or NC.
-        reasons: why a call gave no gradient.
-        hashes: sha256 of images, where that is not told from the key.
-        saved: arrays that were saved in place of the tensors.
+        model: facts about the model in the manifest that differ from the usual ones.
+        command: further words at the end of the run's command.
+        layouts: the layouts of calls that are neither NCHW nor NC.
+        reasons: by call id, why there is no gradient.
+        hashes: the sha256 of images, unless it is derived from the key.
+        saved: arrays that the run saved instead of the tensors.
     """
 
     images: dict[str, dict[str, np.ndarray]]
@@ -62,7 +61,7 @@ class ToyRun:
     saved: dict[str, np.ndarray] = field(default_factory=dict)
 
     def write(self, folder: str | Path) -> Path:
-        """The folder of a finished run."""
+        """Write the folder of a finished run."""
         folder = Path(folder)
         folder.mkdir(parents=True)
         write_json(folder / "run.json", {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]})
@@ -78,7 +77,7 @@ class ToyRun:
         return folder
 
     def golden(self) -> dict[str, Any]:
-        """The document of a golden file."""
+        """Return the document of a golden file."""
         rows = [row for key in self.images for row in self._rows(key)]
         for row in rows:
             row["sketch"] = base64.b64encode(row["sketch"]).decode() if row["sketch"] else None
@@ -86,7 +85,7 @@ class ToyRun:
         return self._facts() | {"kind": "golden", "sketch": sketch, "calls": rows}
 
     def write_golden(self, file: str | Path, **other: Any) -> Path:
-        """A golden file, with other values of some keys."""
+        """Write a golden file, with different values for some keys."""
         return write_json(Path(file), self.golden() | other)
 
     def _facts(self) -> dict[str, Any]:
@@ -150,7 +149,7 @@ class ToyRun:
         return rows
 
     def _write_tensors(self, folder: Path) -> None:
-        """One shard an image."""
+        """Write one shard per image."""
         calls: dict[str, list[dict[str, Any]]] = {}
         (folder / "tensors").mkdir()
         for number, (image, tensors) in enumerate(self.images.items()):
@@ -166,13 +165,13 @@ class ToyRun:
 
 
 def write_json(file: Path, document: object) -> Path:
-    """JSON, over what stands there."""
+    """Write JSON, and replace the file if it exists."""
     file.write_text(json.dumps(document))
     return file
 
 
 def write_into(folder: str | Path) -> Callable[[str, bytes], str]:
-    """What writes files of a run folder, in place of a run."""
+    """Return a function that writes files into a run folder, as a run would."""
 
     def write(name: str, data: bytes) -> str:
         file = Path(folder, name)
@@ -184,22 +183,22 @@ def write_into(folder: str | Path) -> Callable[[str, bytes], str]:
 
 
 def read_from(folder: str | Path) -> Callable[[str, int, int], bytes]:
-    """What reads a part of a file of a run folder."""
+    """Return a function that reads a part of a file in a run folder."""
     return lambda name, start, stop: Path(folder, name).read_bytes()[start:stop]
 
 
 def edit_json(file: Path, **values: Any) -> None:
-    """Other values of some keys of a JSON file."""
+    """Change the values of some keys in a JSON file."""
     write_json(file, json.loads(file.read_bytes()) | values)
 
 
 def run_of(images: dict[str, Any] | None = None, /, **calls: Any) -> ToyRun:
-    """A run of one image ``cat``, of float32 values; a list gets the axes of (N, C)."""
+    """Return a run of one image ``cat`` with float32 values; a list becomes an array (1, C)."""
     return ToyRun(
         {"cat": {name: array(calls[name]) for name in calls}} if images is None else images
     )
 
 
 def array(values: Any, kind: str = "f4") -> np.ndarray:
-    """(1, C) of a list; an array as it is."""
+    """Return a list as an array (1, C), and an array unchanged."""
     return values if isinstance(values, np.ndarray) else np.array([values], kind)

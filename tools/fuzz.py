@@ -1,9 +1,9 @@
-"""Damage the files of runs at random, and see what each command makes of them. Run by ``make fuzz``.
+"""Damage the files of runs at random, and check how each command reacts. Run by ``make fuzz``.
 
-A finished run, a finished run of gradients, an unfinished run and a golden file are changed file by
-file, one change at a time, and a command reads the result in this process. It must end with a code
-of its own and one line of error, in time. It must not open, link or change a file outside of the
-folder, and must print no control characters. What fails is printed with the words that repeat it.
+This changes one file at a time in a finished run, a finished run of gradients, an unfinished run
+and a golden file; then a command reads the result in this process. It must end in time, with an
+exit code of hookcli and one line of error. It must not open, link or change a file outside of the
+folder, and must print no control characters. This prints each failure with the words to repeat it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def bits(data: bytes, dice: random.Random) -> bytes:
 
 
 def cut(data: bytes, dice: random.Random) -> bytes:
-    """Cut off the end, or put something behind it."""
+    """Cut off the end, or append something."""
     whole = [data + data, data + b"\0" * 100, b""]
     return dice.choice([data[: dice.randrange(len(data) or 1)]] * 3 + whole)
 
@@ -215,7 +215,7 @@ def removal(file: Path, _dice: random.Random) -> None:
 
 
 def in_place(file: Path, dice: random.Random) -> None:
-    """Put a link, a pipe or a folder in the place of the file, or a link in that of its folder."""
+    """Replace the file by a link, a pipe or a folder, or replace its folder by a link."""
     folder = file.parent
     if dice.random() < 0.2 and folder.parent.parent.name == "work":
         outside = Path("outside", folder.name)
@@ -240,7 +240,7 @@ REPLACEMENTS = {each.__name__: each for each in (removal, in_place)}
 
 
 def kinds_of(name: str) -> list[str]:
-    """The kinds of changes that a file of this name can have, with the more fruitful ones twice."""
+    """Return the kinds of changes for a file of this name; repeated kinds are chosen more often."""
     kinds = ["bits", "cut", "junk", "removal"] + ["in_place"] * (name != "golden.json")
     if name.endswith((".json", ".jsonl", ".csv")):
         kinds += ["values"] * 5
@@ -250,12 +250,12 @@ def kinds_of(name: str) -> list[str]:
 
 
 def _head_of(data: bytes) -> bytes:
-    """The line of a saved chunk that holds the hash of the rest."""
+    """Return the first line of a saved chunk, the hash of the rest; empty for other files."""
     return data[:65] if re.match(rb"[0-9a-f]{64}\n", data) else b""
 
 
 def _edit_json(data: bytes, edit: Callable[[Any], Any], dice: random.Random) -> bytes:
-    """JSON with a change in it; of several lines, in one. A hash of the text is made to fit."""
+    """Return JSON, or one of several lines of JSON, with an edit; update a hash of the text."""
     if head := _head_of(data):
         text = _edit_json(data[len(head) :], edit, dice)
         return hash_line(text) + text
@@ -270,7 +270,7 @@ def _edit_json(data: bytes, edit: Callable[[Any], Any], dice: random.Random) -> 
 
 
 def _walk(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in JSON: the object or list, and the key in it; few of a long list."""
+    """Yield every object or list in JSON with each of its keys; only 20 indices of a long list."""
     keys = list(value) if isinstance(value, dict) else range(min(len(value), 20))
     for key in keys if isinstance(value, (dict, list)) else ():
         yield value, key
@@ -281,7 +281,7 @@ def _walk(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def read_all(folder: str) -> None:
-    """Everything that a run gives in Python."""
+    """Read everything that the Python API returns about a run."""
     run = load_run(folder)
     _ = run.images, run.layers, run.figures(), run.records.num_rows, repr(run), run._repr_html_()
     for call_id in run.calls:
@@ -291,7 +291,7 @@ def read_all(folder: str) -> None:
 
 
 def commands_for(root: str, name: str) -> list[tuple[str, ...]]:
-    """The commands that read a file of a run in ``work``; an empty one reads all in Python."""
+    """Return the commands that read a file in ``work``; an empty one stands for ``read_all``."""
     run = f"work/{root}"
     if root == "killed":
         resumed = (*MANY, *PLAIN, "-o", run)
@@ -347,7 +347,7 @@ def execute(words: tuple[str, ...], root: str) -> tuple[int, str]:
 
 
 class Guard:
-    """Notices when a file outside of the runs is opened, changed or linked."""
+    """Detects that a command opens, changes or links a file outside of the runs."""
 
     def __init__(self, home: Path) -> None:
         self._outside = str(home / "outside")
@@ -366,7 +366,7 @@ class Guard:
         """Watch a command.
 
         Raises:
-            WrongError: it opened or changed a file outside.
+            WrongError: the command opened or changed a file outside of the runs.
         """
         before = self._look()
         self._opened.clear()
@@ -389,10 +389,10 @@ class Guard:
 
 
 def check_page(page: str) -> None:
-    """Raise if a page links anything but pictures of its folder.
+    """Check that a page links only pictures in its folder.
 
     Raises:
-        WrongError: it does.
+        WrongError: the page has another link.
     """
     for link in sorted(links_of(page)):
         is_inside = re.fullmatch(r"([\w-][\w.#-]*/)*[\w-][\w.#-]*", unquote(link))
@@ -401,7 +401,7 @@ def check_page(page: str) -> None:
 
 
 def links_of(page: str) -> set[str]:
-    """Every address on a page: in its elements, in its styles, and in what its scripts read."""
+    """Return every address on a page: in its elements, its styles, and the data of its scripts."""
     data = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     page = re.sub("<script.*?</script>", "", page, flags=re.DOTALL)
     found = set(re.findall(r"""(?:href|src)="([^"]*)\"""", page))
@@ -447,7 +447,7 @@ def lay_out(root: str) -> None:
 
 
 def change(file: Path, kind: str, dice: random.Random) -> None:
-    """Change a file of ``work``; most often the manifest has the size that the file has then."""
+    """Change a file of ``work``; in most cases, also write its new size into the manifest."""
     if kind in REPLACEMENTS:
         REPLACEMENTS[kind](file, dice)
         return
@@ -461,7 +461,7 @@ def change(file: Path, kind: str, dice: random.Random) -> None:
 
 
 def one_case(seed: int, case: int, targets: list[tuple[str, str]], guard: Guard) -> tuple[str, ...]:
-    """Make one change and run one command; returns the file, the kind, and what became of it."""
+    """Make one change and run one command; return the file, the kind of change, and the outcome."""
     dice = random.Random(f"{seed}/{case}")  # noqa: S311
     root, name = targets[case % len(targets)]
     kind = dice.choice(kinds_of(name or root))

@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def count_traps(name: str) -> tuple[int, ...]:
-    """How many modules the model has, and how many of them have each trap."""
+    """Return how many modules the model has, and how many of them have each trap."""
     loaded = build_skeleton(ModelRequest(name))
     layers = list_layers(loaded.module)
     rows = survey(loaded.module, layers, loaded.info.input_shape, loaded.inputs).rows
@@ -92,7 +92,7 @@ def count_traps(name: str) -> tuple[int, ...]:
 
 
 def having(rows: Sequence[SurveyRow], is_wanted: Callable[[str], bool]) -> set[str]:
-    """The modules with such a trap."""
+    """Return the modules with such a trap."""
     return {row.module_path for row in rows if any(is_wanted(trap) for trap in row.traps)}
 
 

@@ -42,9 +42,10 @@ class Shares:
         self._keys: list[int] = []
 
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
-        """Begin to follow another attention's probabilities; none if it weighed the values itself.
+        """Begin to follow the probabilities of the next attention.
 
-        ``keys`` is the part of their trail that the softmax runs over: 0 for own, 1 for columns.
+        ``probabilities`` is empty if the attention's own function weighed the values. ``keys`` is
+        the part of their trail that the softmax runs over: 0 for own, 1 for columns.
         """
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
         self._keys.append(keys)

@@ -69,7 +69,7 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return these places, or none for this reason if those of another forward differ."""
+        """Return these places, or no places with this reason if another forward's places differ."""
         if other is None or self.unknown or self._is_like(other):
             return self
         queries, keys = (torch.full_like(part, NO_PLACE) for part in (self.queries, self.keys))
@@ -210,7 +210,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return the number of neighbours along an axis with the same places: heads inside windows.
+    """Return how many neighbours along an axis have the same places, as a window's heads do.
 
     It is 1 unless the axis consists of runs of the same length.
     """

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 # A trail holds, for each value of a tensor, the index of a pixel counted from 1, or one of these:
-# OUTSIDE for cells that ``pad`` added beside the image, LEARNED for tokens that are not computed
-# from one part of it, LOST for tensors that hookcli could not follow, and WEIGHTS for weights that
-# mix channels.
+# OUTSIDE for cells that ``pad`` added beside the image, LEARNED for tokens that do not come from
+# one part of the image, LOST for tensors that hookcli could not follow, and WEIGHTS for weights
+# that mix channels.
 OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 

@@ -100,7 +100,7 @@ def _pin_model(settings: RunSettings, model: EagerModel) -> RunSettings:
 
 
 def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
-    """Yield the chunks in order; each ran with what the chunks before it have shown.
+    """Yield the chunks in order; each ran with the facts that the chunks before it have shown.
 
     The first chunks run one by one until an image goes through, which shows what input the network
     takes. If an earlier chunk shows that images may not share a forward pass, later chunks that

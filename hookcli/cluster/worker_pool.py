@@ -28,7 +28,7 @@ class _Member:
     Attributes:
         is_ready: it has loaded the same model as the driver.
         work: the chunks that it received and has not returned; it runs the first of them.
-        deaths: how many workers in its place were killed before they were ready.
+        deaths: how many workers before it, in the same place, were killed before they were ready.
     """
 
     actor: Any

@@ -45,11 +45,11 @@ class Tolerance:
     A call holds if the distance is at most ``atol + rtol * size``, both in the figure of the
     metric: the root of the mean square (``rel-l2``), the largest magnitude (``max-abs``) or the
     mean magnitude (``mean-abs``) of the difference and of A. With ``cosine``, one minus the cosine
-    must be at most ``rtol``, whose default is half the square of the others': the effect of noise
-    of that relative L2.
+    must be at most ``rtol``. Its default is then half the square of the default for the other
+    metrics: noise of that relative L2 changes the cosine by as much.
 
     Attributes:
-        rtol: None for that of the coarsest dtype in ``RTOL``.
+        rtol: None for the default of the coarsest dtype, from ``RTOL``.
         atol: It is in the unit of the activations.
         layers: The last glob that matches a call applies.
 
@@ -73,18 +73,18 @@ class Tolerance:
     atol: Annotated[
         float,
         keywords(minimum=0),
-        Flag("--atol X", "Largest absolute difference beyond that.", at_least=0),
+        Flag("--atol X", "Absolute difference allowed in addition.", at_least=0),
     ] = 0.0
     layers: Annotated[
         tuple[tuple[str, Distance], ...],
         Flag(
             "--layer-tolerance GLOB=RTOL",
-            "An own --rtol for some calls: 'layer4.*=1e-2'.",
+            "A separate --rtol for some calls: 'layer4.*=1e-2'.",
             many=True,
             read=read_threshold,
         ),
     ] = ()
-    equal_nan: Annotated[bool, Flag("--equal-nan", "NaN in the same places is no difference.")] = (
+    equal_nan: Annotated[bool, Flag("--equal-nan", "Treat NaN in the same places as equal.")] = (
         False
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Return a tensor with the same memory and write counter that autograd takes for no view."""
+    """Return a tensor that shares memory and write counter, but is not a view for autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:

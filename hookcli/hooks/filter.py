@@ -169,7 +169,7 @@ def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
 
 
 def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
-    """Return the modules that an alias or class name names, with or without an index."""
+    """Return the modules that an alias or a class name chooses, with or without an index."""
     indexed = _INDEXED.fullmatch(form)
     name = indexed["name"] if indexed else form.partition("[")[0]
     if name != form and not indexed:

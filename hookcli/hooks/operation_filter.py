@@ -103,7 +103,7 @@ def add_operations(
 
 
 def is_inside(path: str, other: str) -> bool:
-    """Return whether a module is the other one or inside it."""
+    """Return whether the module at ``path`` is the module at ``other``, or is inside it."""
     return not other or path == other or path.startswith(f"{other}.")
 
 

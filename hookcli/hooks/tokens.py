@@ -1,4 +1,4 @@
-"""The tokens of a model's sequences: the size of their patches, and which are no patches."""
+"""The tokens of a model's sequences: the size of a patch, and which tokens are not patches."""
 
 from __future__ import annotations
 

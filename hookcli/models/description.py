@@ -1,4 +1,4 @@
-"""The facts about a model apart from what runs it: its images, and how to read its output."""
+"""Facts about a model, however it runs: how to prepare its images, and how to read its output."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class DamagedError(ValueError):
 
 
 class LaterVersionError(DamagedError):
-    """A later version of hookcli wrote a file; the text continues a sentence after its name."""
+    """A later version of hookcli wrote a file; a message has the file's name and then this text."""
 
 
 def decode(data: bytes, kind: type[T]) -> T:

@@ -37,13 +37,13 @@ def find_nan_origin(
     made_by: Mapping[str, str],
     score: Callable[[object], ScoreTensor] | None,
 ) -> dict[str, str]:
-    """Return sentences that name the origin of ``NaN`` and ``Inf``, by these two words.
+    """Return sentences that name the origins of such values, under the keys ``NaN`` and ``Inf``.
 
     hookcli searches the forward pass, then the forward pass with edits, then the backward pass. An
     origin in the forward pass itself takes precedence over an edit that is known to make the value:
-    ``made_by`` has that edit's text, by the two words. The model is in evaluation mode and gets the
-    pixels (1, …) of one image. ``score`` computes the score at which a backward pass starts; None
-    without a backward pass.
+    ``made_by`` has that edit's text, under the same keys. The model is in evaluation mode and gets
+    the pixels (1, …) of one image. ``score`` computes the score at which a backward pass starts;
+    None without a backward pass.
     """
     made = {kind: f"{kind} is made by the edit {text!r}" for kind, text in made_by.items()}
     made |= find_forward_origin(model, inputs, pixels)
@@ -180,7 +180,7 @@ class _Watcher:
     """Follows one forward pass and records where ``NaN`` and ``Inf`` first appear.
 
     Attributes:
-        made: sentences that name the producers, by ``NaN`` and ``Inf``.
+        made: sentences that name the producers, under the keys ``NaN`` and ``Inf``.
         running: the running calls, the outermost first.
         came_out: the kinds that any module has returned.
         between: the path of the module in which each kind appeared between submodules.

@@ -1,4 +1,4 @@
-"""Functions that restore the state of a model's objects at the time when they were made."""
+"""Functions that restore a model's objects to their state when the function was made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A way of running a model: what a run and a comparison need from it, and no more.
+"""The interface of a way of running a model, with only what runs and comparisons need.
 
 ``passes/eager`` is PyTorch itself. Only a runner's own file knows what it runs: all other code asks
 a ``Runner`` for layers, tensors and the output, and never for a module.
@@ -181,7 +181,7 @@ class Runner:
         made_by: Mapping[str, str],
         score: Callable[[object], ScoreTensor] | None,
     ) -> dict[str, str]:
-        """Return sentences that name the origin of ``NaN`` and ``Inf``, if known, by these words.
+        """Return sentences that name the known origins, under the keys ``NaN`` and ``Inf``.
 
         The arguments are the pixels (1, …) of an image, the text of the edit that is known to have
         made each of the two, and the function that computes the score of a backward pass, if any.

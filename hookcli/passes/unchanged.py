@@ -43,7 +43,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def throw_dice() -> None:
-    """Make all later random numbers differ from those before.
+    """Make all later random numbers differ from the earlier ones.
 
     This reseeds the generators. A few extra draws would not do: NumPy's permutation rejects some of
     its draws, so that one permutation in 3,000 is the same two draws later.

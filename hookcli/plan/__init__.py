@@ -1,1 +1,1 @@
-"""What a run needs, checked and costed before anything is written."""
+"""Check what a run needs, and estimate its cost, before anything is written."""

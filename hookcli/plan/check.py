@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from hookcli.edits.grammar import Side
 
-# A short list of common ones, so that nothing has to be imported.
+# A short list of common extensions, so that no library of pictures has to be imported.
 _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
 
 
@@ -39,8 +39,8 @@ def check_request(
 ) -> None:
     """Check the options of every command that runs a model, after ``check_values``.
 
-    An edit that names no side changes ``edited_side``. In a run with gradients, an edit may change
-    those.
+    An edit that names no side changes ``edited_side``. Only in a run with gradients may an edit
+    change gradients.
 
     Raises:
         RequestError: an option has a value that it cannot have.

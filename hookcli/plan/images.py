@@ -27,7 +27,7 @@ class FoundImages:
     """The images that a request names.
 
     Attributes:
-        sources: the images in order; a few keep their content, many are read later.
+        sources: the images in order; if there are only a few, they already hold their content.
         skipped: the named images that cannot be used.
     """
 
@@ -40,7 +40,7 @@ def find_images(
     leave_out: Place | None = None,
     storage: tuple[tuple[str, str], ...] = (),
 ) -> FoundImages:
-    """Find the images: a few are read at once, of many only the files are listed.
+    """Find the images: read a few at once, but only list the files of many.
 
     Files in the folder ``leave_out`` are not used as images. From here on, this process opens URLs
     with the options ``storage``.

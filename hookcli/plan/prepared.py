@@ -187,8 +187,8 @@ def prepare_model(
     """Load the model, fit the images to it, and make its runner.
 
     This function chooses the way of running the model. The caller has checked the values of the
-    request. An edit that names no side changes ``edited_side``. Without weights, the model can only
-    be planned with, and is not pruned.
+    request. An edit that names no side changes ``edited_side``. Without weights, the model is good
+    only for a plan, and is not pruned.
 
     Raises:
         RequestError: no layer matched, or an edit names something that the model does not have.

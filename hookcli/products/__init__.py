@@ -1,1 +1,1 @@
-"""What a run makes, one module for each kind: its cost, what it collects, and what it writes."""
+"""The products of a run, one module for each: its cost, the data it collects, and its files."""

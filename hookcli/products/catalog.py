@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def list_products(scope: Scope) -> tuple[Product, ...]:
-    """Return what a run makes, in the order in which its parts are written."""
+    """Return the products of a run, in the order in which the run writes them."""
     return tuple(_choose(scope))
 
 

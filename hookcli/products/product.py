@@ -2,7 +2,7 @@
 
 Before the run, a product says which files it may write and what they will cost. It collects from
 each forward pass, writes at the end of each chunk and of the run, and gives the page what it shows.
-What it collects is a part of ``summary.chunks.Chunk``, which is saved and added up.
+It collects its data in a ``summary.chunks.Chunk``; the run saves chunks and adds them up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
 
 Job: TypeAlias = "Callable[[], None]"
-"""Writes files of a chunk and notes them in it, while the model runs the next one."""
+"""Writes files of a chunk and records their names in it, while the model runs the next chunk."""
 
 
 @dataclass(frozen=True, slots=True)

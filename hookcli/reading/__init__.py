@@ -1,1 +1,1 @@
-"""A run folder read: a finished run as a value, and its page made again; nothing is written."""
+"""Read run folders: return a finished run as a value, and make its page again; write nothing."""

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from hookcli.records.tensor_index import SavedTensor
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
-"""By image key, the tensor and the row in it that hold what a call gave; in the run's order."""
+"""By image key, in the run's order: a saved tensor of a call, and the image's row in it."""
 
 # The type of each column's values; columns that a later version added are read as text.
 _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(LayerRow).items()}
@@ -188,7 +188,7 @@ class Run:
 
         Args:
             call_id: the call, as the table shows it.
-            image_key: the key of the image; None for the first of which the call was drawn.
+            image_key: the key of the image; None for the first image with a picture of the call.
 
         Raises:
             RequestError: the run drew no such picture, or the file is missing or damaged.
@@ -298,7 +298,7 @@ def load_run(folder: str | Path) -> Run:
         >>> run["layer1.0.conv1"].mean(axis=0)
 
     Raises:
-        RequestError: the folder is not that of a run, the run is unfinished, its manifest or index
+        RequestError: the folder is not a run folder, the run is unfinished, its manifest or index
             is damaged, or a table or shard is missing or has a different size than the run wrote.
         OutputError: a storage cannot be used.
     """

@@ -30,7 +30,7 @@ class Pictures:
 def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
     """Return the entry of ``report.json`` for the picture of a call.
 
-    Without a key, it is the picture for the first image for which the call was drawn.
+    Without a key, it is the entry of the first image with a picture of the call.
 
     Raises:
         RequestError: there is no such picture, or ``report.json`` is missing or damaged.

@@ -19,8 +19,9 @@ class AttentionRow:
 
     A call whose attention is not visible has a row too: ``reason`` says why, and it has no figures.
     The figures of the heads are tuples with one value per head, averaged over the images. A value
-    is null if the head has no query that counts, or no such key on the image. The tuple is empty if
-    nothing is known. Queries that pad a window, and queries that are not finite, do not count.
+    is null if no query of the head counts or, for ``distance``, if no attention goes to the image.
+    A tuple is empty if its figure is not known for any head. Queries that pad a window, and queries
+    that are not finite, do not count.
 
     Attributes:
         order: the position among the attention calls of a forward, from 1.
@@ -45,7 +46,7 @@ class AttentionRow:
         prefix_share: the share of the attention that goes to the ``prefix`` keys.
         distance: the mean distance from a query to the keys on the image, weighted by the
             attention, in steps of the grid of the queries.
-        row_error: the largest difference from 1 among the sums of a query's attention.
+        row_error: the largest difference between 1 and the sum of a query's attention.
         broken: the number of queries, over all heads, with attention that is not finite.
         reason: why the attention or the places of its tokens are unknown; empty if they are known.
     """
@@ -76,7 +77,7 @@ class AttentionMaps:
     """The maps of one attention call for one image, in one picture for the page.
 
     The picture has a block for each query, at the query's position on the image. If there is a
-    class token, its block is below these at the left. In a block, the maps of the heads are one
+    class token, its block is below the others, at the left. In a block, the heads' maps are one
     below the other. The palette index of a pixel is its share of the largest value of its map, from
     0 to 255. The palette turns it into a colour that the page lays over the image in grey.
 

@@ -11,8 +11,8 @@ class EditEffects:
 
     Attributes:
         used: the texts of the edits that changed something.
-        made: the text of the edit that first turned finite numbers into ``NaN`` or ``Inf``, by
-            these two words.
+        made: under ``NaN`` and under ``Inf``, the text of the edit that first turned finite numbers
+            into such values.
     """
 
     used: set[str] = field(default_factory=set)

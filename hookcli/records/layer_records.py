@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _TensorForm:
-    """The form of a tensor, without its values; a base class, so it precedes the statistics."""
+    """The form of a tensor; a base class, so that its fields come before the statistics."""
 
     __slots__ = ()
 

@@ -23,10 +23,10 @@ class Channels(Enum):
     ``LIKELY_FIRST`` or ``LIKELY_LAST``; without such a neighbour it is ``SAME``. ``WINDOWS`` have
     channels last, but their other axes are no longer the image's.
 
-    A functional operation whose name does not decide has the axes of one of its inputs, and its
-    shape alone shows nothing: ``BY_VALUE`` (it is elementwise), ``BY_AXES`` (it keeps the order of
-    the axes, but not their lengths), ``BY_SHAPE`` (of an input of the same shape), or
-    ``BY_NOTHING`` (it has other axes).
+    If neither the name nor the shape of a functional operation shows its axes, its inputs may:
+    ``BY_VALUE`` (it is elementwise), ``BY_AXES`` (it keeps the order of the axes, but not their
+    lengths), or ``BY_SHAPE`` (it has the axes of an input of the same shape). With ``BY_NOTHING``,
+    its axes are not those of any input.
     """
 
     FIRST = "first"

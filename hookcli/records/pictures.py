@@ -45,7 +45,7 @@ class ChannelMaps:
         file: the file of the picture, relative to the run folder.
         size: the height and width of a channel in the picture, in pixels.
         own: the height and width of a channel in the layer. A channel with more than 256 values on
-            a side is smaller in the picture: its pixels are means of squares.
+            a side is smaller in the picture: each pixel is the mean of a square of values.
         columns: the number of channels in a row.
         signed: the range is from minus to plus the largest magnitude, instead of from the smallest
             value to the largest; level 127 is zero.

@@ -229,8 +229,8 @@ class ReportDocument(FinishedRun):
             the equal intervals from the smallest to the largest value; empty without a sample.
         grids: the pictures of layers, and the content of their tiles.
         heats: the maps that were drawn over images.
-        thumbnails: the pictures of thumbnails of at least the first 2,000 images; empty for one
-            image.
+        thumbnails: the pictures that hold thumbnails, of the first 2,000 images or more; empty for
+            one image.
         attention: the rows of ``attention.csv``; empty without ``--attention``.
         attention_maps: the maps of the attention calls, image by image; empty without
             ``--attention``, and where no pictures are drawn.

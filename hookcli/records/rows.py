@@ -22,7 +22,8 @@ Side: TypeAlias = Annotated[
 TaskWord: TypeAlias = Literal[
     "classification", "detection", "segmentation", "video", "optical_flow", "quantization"
 ]
-# Their models may find nothing in an image. For others, no prediction means an unknown output.
+# Models of these tasks may find nothing in an image. For any other task, a missing prediction means
+# that hookcli does not know the form of the output.
 MAY_FIND_NOTHING: frozenset[TaskWord] = frozenset({"detection"})
 
 

@@ -86,9 +86,9 @@ class Finding:
 def choose_pictured(
     images: Sequence[ImageResult], findings: Iterable[Finding]
 ) -> Sequence[ImageResult]:
-    """Return the images with large pictures: all images or, if more than 200, those in findings.
+    """Return the images that get large pictures, at most 200.
 
-    These are at most 200.
+    If there are more than 200 images, only images that findings name get large pictures.
     """
     if len(images) <= MOST_IMAGES:
         return images

@@ -15,10 +15,10 @@ from typing import Any, Literal, TypeAlias
 from hookcli.outside.documents import Share, Whole
 
 Pairs: TypeAlias = Mapping[str, tuple[float, float]]
-"""The statistics of two sets of values by name, with ``numel`` and ``finite``, their sizes."""
+"""The statistics of two sets of values, by name, and their sizes under ``numel`` and ``finite``."""
 
 OVER = {"number": "finite", "share": "numel", "count": "numel"}
-"""For the unit of a statistic, the size of the set that it is computed from; None if that is 0."""
+"""By unit, the field that counts the values behind a statistic; without values, it is None."""
 
 _Merge: TypeAlias = Callable[[str, Pairs], float]
 
@@ -59,7 +59,7 @@ def _combine(combine: Callable[[tuple[float, float]], float]) -> _Merge:
 
 
 def _merge_shares(name: str, pairs: Pairs) -> float:
-    """Return the share in both sets; it counts whole values, so it is exact."""
+    """Return the share in both sets together; rounding to whole values makes it exact."""
     (one, two), (size, other_size) = pairs[name], pairs["numel"]
     return (round(one * size) + round(two * other_size)) / (size + other_size)
 
@@ -86,7 +86,7 @@ _smaller, _larger, _add = _combine(min), _combine(max), _combine(sum)
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of a tensor, or of the tensors of several images: a base with their fields.
+    """The base class with a field for each statistic, of one tensor or of several images' tensors.
 
     To add one, declare it here, and compute it in ``activations/stats``.
     """
@@ -150,7 +150,7 @@ STATISTICS: Mapping[str, Statistic] = {
 """The declarations of all statistics, by name, in the order of the columns."""
 
 IN_EVERY_VERSION = ("mean", "std", "min", "max", "nan_count", "inf_count")
-"""The statistics in the files of every version; files of earlier versions may lack the others."""
+"""The statistics in the files of every version; files of earlier versions may lack other ones."""
 
 COUNTS = [name for name in STATISTICS if STATISTICS[name].unit == "count"]
 

@@ -1,4 +1,4 @@
-"""The content of ``tensors/index.json``: which tensor of which shard holds what a call gave."""
+"""The content of ``tensors/index.json``: which tensor of which shard holds the output of a call."""
 
 from __future__ import annotations
 

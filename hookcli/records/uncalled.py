@@ -78,7 +78,7 @@ def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
 
 
 def _find_glob(layers: Sequence[str], known: Collection[str]) -> str:
-    """Return the shortest glob that matches ``layers`` and no other known name; empty without."""
+    """Return the shortest glob that matches only ``layers``; empty if there is none."""
     if len(layers) == 1:
         return layers[0]
     if any(sign in layers[0] for sign in "*?["):

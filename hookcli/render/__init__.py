@@ -1,1 +1,1 @@
-"""Plain values turned into pictures, charts, pages, and what a notebook shows."""
+"""Turn plain values into pictures, charts and pages, and into HTML for notebooks."""

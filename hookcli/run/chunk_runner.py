@@ -257,7 +257,7 @@ class ChunkRunner:
                 self.chunk.broken.setdefault(kind, result.keys[0])
 
     def _add(self, result: BatchResult, seen: Mapping[str, Tensor]) -> None:
-        """Add what a forward pass showed to the chunk, and let all products collect from it.
+        """Add the results of a forward pass to the chunk, and let all products collect from it.
 
         ``seen`` maps the keys of the images that went through to their pixels.
         """

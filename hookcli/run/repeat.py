@@ -1,6 +1,6 @@
 """``--resume`` repeats the first batch of an interrupted run, and compares it with the records.
 
-So the figures reveal changes since then that nothing records.
+Different figures reveal a change, for example of a library, that no file of the run records.
 """
 
 from __future__ import annotations

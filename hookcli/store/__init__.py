@@ -1,1 +1,1 @@
-"""The run folder: every file of it written, and a run that was begun taken up again."""
+"""Write the files of a run folder, and continue a run that was interrupted."""

@@ -1,1 +1,1 @@
-"""Records summed up: tallies, top images, findings."""
+"""Sum up the records of a run: tallies, top images and findings."""

@@ -69,7 +69,7 @@ class _Hit:
 
     @property
     def kind(self) -> tuple[str, str, str, bool]:
-        """A key that layers share if they have the same role in other blocks and the same loss."""
+        """The rule, the role, the module type, and whether all channels are affected."""
         role, kind = role_of(self.path).name, self.tally.call.layer.module_type
         return self.rule, role, kind, self.share == 1
 
@@ -79,9 +79,9 @@ class _Hit:
         return self.rule == other.rule and self.path != other.path and self.path.startswith(start)
 
     def is_made_by(self, other: _Hit) -> bool:
-        """Return whether the call before, if it feeds this one, explains its channels.
+        """Return whether an earlier call, if its output feeds this call, explains the channels.
 
-        An activation does not feed another one of its type: the two are in different branches.
+        An activation does not feed an activation of the same type: they are in different branches.
         """
         layer, layer_before = self.tally.call.layer, other.tally.call.layer
         if layer.module_type == layer_before.module_type and layer.module_type in _ACTIVATIONS:

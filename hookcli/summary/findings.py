@@ -1,4 +1,4 @@
-"""Findings, which deserve a closer look: hookcli applies rules to the records of a run and ranks.
+"""Findings: facts in the records of a run that deserve a closer look, found by rules and ranked.
 
 Everything is derived from records and their summaries per channel; nothing here sees a tensor. A
 rule that needs the model itself (which module produced a NaN) receives the result.

@@ -129,8 +129,8 @@ def find_scale_hits(
 ) -> list[ScaleHit]:
     """Return the calls at which one image's standard deviation explodes or vanishes.
 
-    A call's counterpart is the call of the same role in the block before, for the first block in
-    the block after. Outside of blocks it is the layer of the same type that ran before under the
+    A call's counterpart is the call of the same role in the previous block or, for the first block,
+    in the next block. Outside of blocks it is the layer of the same type that ran before under the
     same parent. A call without a counterpart is not checked.
 
     The change must be the call's own. A call's step shows this: its standard deviation divided by
@@ -171,7 +171,7 @@ def find_scale_hits(
 
 
 def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
-    """Return how many times larger a call is than its counterpart lets us expect.
+    """Return how many times larger a call is than expected from its counterpart.
 
     This compares the steps if possible, and otherwise the standard deviations. In a first block
     the standard deviation alone is not enough, since a change there also affects the next block.

@@ -1,5 +1,5 @@
-"""Probabilities of attention against what torch, torchvision and timm themselves say they are, and
-against Swin's windows worked out pixel by pixel."""
+"""Attention probabilities compared with those of torch, torchvision and timm themselves, and with
+Swin's windows computed pixel by pixel."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_larger_models_of_timm_do_too(name):
     ],
 )
 def test_a_token_is_at_the_pixels_that_it_is_made_of(name, prefix, heads):
-    """Change the pixels of one cell: of the first queries, only that of this cell changes."""
+    """If the pixels of one cell change, only the first query of this cell changes."""
     model = build_timm(name, TIMM[name])
     size = TIMM[name]["img_size"]
     pixels = random(1, 3, size, size)
@@ -743,7 +743,7 @@ def swin_by_hand(attention, values: np.ndarray, shift: int) -> np.ndarray:
         return (row - down) % high, (column - across) % wide
 
     def region(at: int, length: int, moved: int) -> int:
-        """0 for what was not moved round the edge; torchvision masks what lay on either side."""
+        """Return 0, 1 or 2; torchvision masks cells of different regions from each other."""
         return 0 if at < length - side else 1 if at < length - moved or not moved else 2
 
     maps = np.zeros((rows * columns, heads, rows, columns))
@@ -793,7 +793,7 @@ def build_timm(name: str, options: dict[str, Any]) -> nn.Module:
 
 
 def difference_from_unfused(name: str, options: dict[str, Any]) -> float:
-    """The largest difference from what reaches ``attn_drop`` when attention is not fused."""
+    """Return the largest difference from the input of ``attn_drop`` in unfused attention."""
     model: Any = build_timm(name, options)
     size = options.get("img_size") or model.default_cfg["input_size"][-1]
     pixels = random(2, 3, size, size)

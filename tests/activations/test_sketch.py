@@ -45,7 +45,7 @@ def draw(seed, count):
 
 
 def by_hand(values):
-    """The definition, value by value, exactly for whole numbers."""
+    """Return the sketch by its definition, value by value; exact for integers."""
     own, row = draw(OWN, PERIOD), draw(ROW, 1 << 13)
     buckets = [0] * 67
     for i, value in enumerate(values):
@@ -281,7 +281,7 @@ def test_numpy_has_the_same_of_every_dtype(kind):
 
 
 def lay_out(values, axes):
-    """The same values, that lie in memory in the order of ``axes``."""
+    """Return the same values with their memory in the order of ``axes``."""
     return values.permute(axes).contiguous().permute(np.argsort(axes).tolist())
 
 
@@ -390,7 +390,7 @@ def test_a_gpu_gives_the_same_without_waiting(layout):
 
 
 def errors_of(make, count=60):
-    """How far estimates are from the true norms, relative to them."""
+    """Return the relative errors of estimated norms."""
     rng = np.random.default_rng(1)
     found = []
     for index in range(count):

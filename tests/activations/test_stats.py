@@ -1,6 +1,4 @@
-"""The figures of a tensor agree with numpy in float64, whatever the tensor is and however it
-lies.
-"""
+"""The figures of a tensor agree with numpy in float64, for any dtype and any memory layout."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ LONG = (1 << 24) + 3  # more than float32 can count
 
 
 def figures(rows, channel_axis=None):
-    """What hookcli says: stats and channel range of each row."""
+    """Return hookcli's statistics and channel ranges of each row."""
     return read(reduce_rows(rows, channel_axis), (1, *rows.shape[1:]), rows.dtype)
 
 
@@ -39,7 +37,7 @@ def stats_of(rows, row=0):
 
 
 def in_numpy(row):
-    """What numpy says in float64 about one row's finite values."""
+    """Return numpy's statistics, in float64, of the finite values in one row."""
     values = row.detach().to(torch.float64).numpy().ravel()
     finite = values[np.isfinite(values)]
     return {

@@ -1,4 +1,4 @@
-"""A stand-in for Ray: workers live in this process, and a die says which of them is done next."""
+"""A stand-in for Ray: workers live in this process, and end their calls in a random order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Actor:
     Attributes:
         ray: the stand-in.
         worker: the object whose methods are called.
-        calls: what it was asked and has not done.
+        calls: the calls that it has received and not done.
         is_dead: it was killed; its calls are lost.
     """
 
@@ -52,7 +52,7 @@ class Ref:
 
 
 class FakeRay:
-    """What hookcli uses of the module ``ray``.
+    """The part of the module ``ray`` that hookcli uses.
 
     Attributes:
         before: called with the name of a method and its arguments before a worker runs it; the
@@ -121,7 +121,7 @@ class FakeRay:
 
 
 def copy(value: Any) -> Any:
-    """The value as it comes out of another process."""
+    """Return a copy of the value, as another process would receive it."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301
 
 

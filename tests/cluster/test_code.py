@@ -17,7 +17,7 @@ def asked(model, score="logit"):
 
 @pytest.fixture
 def sent():
-    """A working directory of workers, with the code of two folders and what it imports."""
+    """A working directory of workers, with the code of two folders and its imports."""
     for name in ("nets/net.py", "nets/parts.py", "score.py", "nets/weights.bin"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(f"# {name}")

@@ -1,5 +1,4 @@
-"""``hookcli diff`` of what is no run, damaged, or of another kind: what is wrong, what to do, and
-never "equal"."""
+"""``hookcli diff`` of invalid or damaged inputs: it names the cause and a remedy, never "equal"."""
 
 from __future__ import annotations
 

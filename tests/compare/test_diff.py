@@ -1,5 +1,4 @@
-"""``hookcli diff``: the distances of two runs by hand, which calls belong together, and what is
-said of them."""
+"""``hookcli diff``: distances computed by hand, the pairing of calls, and the verdict."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def order_of(rows):
 
 
 def differences(a, b, tolerance=None, match=None, **kept):
-    """The comparison of two toy runs."""
+    """Return the comparison of two toy runs."""
     for name, toy in (("a", a), ("b", b)):
         replace(toy, **kept).write(name)
     return diff_runs(
@@ -193,7 +192,7 @@ def test_sketches_tell_nan_and_inf_from_how_many_there_are():
 
 
 def figures_of(values):
-    """By numpy, of an array that is finite."""
+    """Return numpy's figures of a finite array."""
     return TotalStats(
         mean=values.mean(),
         std=values.std(),

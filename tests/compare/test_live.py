@@ -557,7 +557,7 @@ def test_the_worst_of_several_images_is_reported(compare):
 
 
 def clones(model, pixels):
-    """What every module returns, in the order in which they end, taken by wrapping ``forward``."""
+    """Return clones of every module's output, in the order of the ends, by wrapping ``forward``."""
     seen = {}
 
     def wrap(path, module):
@@ -1049,7 +1049,7 @@ def make_sides(net="Net", **other):
 
 
 class Saved(Runner):
-    """A runner that holds no module: it shows what it was given."""
+    """A runner without a module: it passes the given tensors to its observer."""
 
     def __init__(self, side, shown):
         self.layers = tuple(each for each in side.runner.layers if each.module_path in shown)

@@ -46,7 +46,7 @@ def key_of(call):
 
 
 def observe(model, forms, pixels, score=lambda out: out[0, 7]):
-    """Every gradient by side, path, call and key; and what is absent."""
+    """Return every gradient by side, path, call and key, and the missing gradients."""
     found = {}
     layers = select_layers(model, forms)
 
@@ -208,7 +208,7 @@ def test_finite_differences():
 
 
 class WritesOverItsInput(nn.Module):
-    """Uses what an in-place module left in its input, not what it returned."""
+    """Uses the input that an in-place module has overwritten, instead of its output."""
 
     def __init__(self):
         super().__init__()
@@ -278,7 +278,7 @@ def test_a_module_that_returns_its_input_which_is_then_written_over():
 
 
 class Toy(nn.Module):
-    """A convolution and the tensor games of one ``forward``."""
+    """A convolution, whose output goes through the function ``play`` that a test passes."""
 
     def __init__(self, play):
         super().__init__()
@@ -582,7 +582,7 @@ def test_a_run_leaves_the_model_as_it_was_whatever_the_target(target):
 
 
 def test_grids_of_the_activation_times_the_gradient():
-    """Of what the convolution returned, over which the next layer writes."""
+    """The grids show the convolution's own output, which the next layer overwrites."""
     model = nn.Sequential(
         nn.Conv2d(1, 1, 1, bias=False),
         nn.LeakyReLU(0.5, inplace=True),

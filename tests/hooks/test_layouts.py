@@ -1,4 +1,4 @@
-"""Layouts inferred while a forward is followed: of what, from what, and where nothing is."""
+"""Layouts that hookcli infers in a forward pass: which layouts, and from which tensors."""
 
 from __future__ import annotations
 

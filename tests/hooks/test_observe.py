@@ -1,5 +1,4 @@
-"""What a module returned is seen at the moment it returned it, and the model is given back as it
-came."""
+"""The observer sees each output as the module returned it; the model is unchanged afterwards."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ def watch_orders(model, x, *paths, at="output"):
 
 
 def fingerprint(model):
-    """Everything about a model that observing it may not change."""
+    """Return everything about a model that observing must not change."""
     values = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         values.update(name.encode() + tensor.numpy().tobytes())

@@ -1,4 +1,4 @@
-"""What a model tells about its tokens: the size of the patches, and what is no patch."""
+"""The tokens that a model's modules describe: the size of a patch, and which are not patches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The starts and ends of calls, as a pair of listeners hears them."""
+"""The starts and ends of calls, as a pair of listeners receives them."""
 
 from __future__ import annotations
 

@@ -33,14 +33,14 @@ def make(*names):
 
 
 def found(*words, **options):
-    """The files, where nothing is skipped."""
+    """Return the files, and check that none is skipped."""
     files, skipped = find_files(words, **options)
     assert skipped == []
     return files
 
 
 def skipped(*words, **options):
-    """File and reason of what is skipped, where no file is found."""
+    """Return each skipped file with the reason, and check that no other file is found."""
     files, left = find_files(words, **options)
     assert files == []
     return [(each.file, each.reason) for each in left]

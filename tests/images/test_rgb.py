@@ -42,7 +42,7 @@ ORIENTATIONS = range(1, 9)
 
 
 def whole(image):
-    """What a picture becomes without bands."""
+    """Return the picture converted as a whole, without bands."""
     image.load()
     tags = getattr(image, "tag_v2", {})
     image = ImageOps.exif_transpose(image)
@@ -370,7 +370,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_no_image(monkeypatch):
 
 
 def test_libtiff_is_not_given_the_number_of_a_file_that_it_would_map(monkeypatch):
-    """A mapped file that is cut short ends the process; of a large one there is no other way."""
+    """If a mapped file is truncated, the process is killed; only very large files are mapped."""
     Path("photo.tif").write_bytes(tiffs(1)["LZW"])
     asked = []
     before = TiffImagePlugin.TiffImageFile._load_libtiff
@@ -409,7 +409,7 @@ def test_a_compressed_tiff_is_read_where_its_file_has_the_number_of_stderr():
 
 
 def test_a_run_lets_its_pictures_go_before_the_model_runs(cat, monkeypatch):
-    """A forward hook looks for pictures that are as large as the photo."""
+    """A forward hook searches memory for pictures as large as the photo."""
     kept = []
     config = inspect_config(
         ModelRequest("squeezenet1_1", weights="random", size=64),

@@ -1,4 +1,4 @@
-"""Tests of what is said of models that other libraries, hubs and files hold."""
+"""The messages about models from other libraries, hubs and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of which names of a weights file are those of the model."""
+"""Which names in a weights file belong to the model."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def assert_same(module, state):
 
 @pytest.fixture(scope="module")
 def trained():
-    """What a trained squeezenet might hold: weights that seed 0 does not give."""
+    """The weights of an imaginary trained squeezenet, which differ from those of seed 0."""
     return seeded(torchvision.models.squeezenet1_1, 123)
 
 

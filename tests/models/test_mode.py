@@ -1,4 +1,4 @@
-"""Training and evaluation mode: what is switched is said, kept where asked, and leaves no trace."""
+"""Training and evaluation mode: hookcli reports switched layers, and restores the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of every family, and the names under which outputs are read."""
+"""The task of every family, its name in manifests, and which source takes a name."""
 
 from __future__ import annotations
 

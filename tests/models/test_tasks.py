@@ -1,5 +1,4 @@
-"""Every task of torchvision: what the network is shown, how it is called, and what is read off its
-output."""
+"""Every task of torchvision: the network's input and arguments, and how its output is read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Files of weights: of another kind than the model's, made to harm, wrapped, and of models that
-ask for versions."""
+"""Weights files: with other kinds of values, malicious, wrapped, and with versions of modules."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Names that mean harm: pasted into a shell they give the same words, on a page they are seen
-whole."""
+"""Malicious names: a shell reads them as the same words, and a page shows them completely."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Files are opened only where they are files: a pipe or a device would be waited for, or read, for
-ever."""
+"""hookcli opens only regular files: reading a pipe or a device could last forever."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Models whose code does what code of others may do: raise anything, anywhere, and change the
-process it runs in."""
+"""Models with hostile code, which raises any exception anywhere and changes its process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Attention written in many ways: its probabilities are those of the model, and so are its places.
+"""Attention written in many ways: hookcli finds the model's own probabilities and places.
 
-What is not followed is said, with the reason, and is placed nowhere.
+If hookcli cannot follow an attention, it reports the reason and no places.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def test_tokens_of_which_no_cell_is_known_are_placed_nowhere(prepare, reason):
 
 
 def test_values_that_are_learned_are_weighed_too():
-    """Coordinates, say: their weighted mean is where a query looks."""
+    """For example coordinates, whose weighted mean is the place that a query attends to."""
 
     def coordinates(q, k, v):
         shares = scores(q, k).softmax(-1)

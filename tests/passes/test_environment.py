@@ -1,4 +1,4 @@
-"""What a manifest says that a run depended on, beside its model and its images."""
+"""The facts in a manifest that a run depends on, besides its model and its images."""
 
 from __future__ import annotations
 

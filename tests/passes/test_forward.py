@@ -1,4 +1,4 @@
-"""Which part of a tensor is which image's, and what is said when the model raises."""
+"""Which part of a tensor belongs to which image, and the message when the model raises."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def test_a_fault_that_torch_raises_for_the_observer_is_not_reported_as_the_model
 
 
 def record(image, values, call_id="conv", order=1):
-    """What numpy says about one image's values, (1, C, n), NaN left out."""
+    """Return a record with numpy's statistics of one image's values, (1, C, n), without NaN."""
     values = np.asarray(values, np.float64)
     finite = values[np.isfinite(values)]
     has = finite.size > 0

@@ -1,4 +1,4 @@
-"""The forward that infers layouts: what it leaves as it was, and when there is none."""
+"""The forward pass that infers layouts: what it leaves unchanged, and when it does not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``hookcli layers`` says of a model: a row a call and output, and the traps."""
+"""The survey of ``hookcli layers``: one row per call and output, and the traps."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.toy_models import pixel
 
 
 class Writer:
-    """Remembers what TensorBoard's writer would write."""
+    """Remembers the numbers and pictures that TensorBoard's writer would write."""
 
     def __init__(self):
         self.scalars, self.images = {}, {}

@@ -1,4 +1,4 @@
-"""What is tried beforehand leaves a model as it was, whatever the model does to itself."""
+"""Trial forward passes leave a model unchanged, whatever the model does to itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Slotted:
 
 
 class Restless(nn.Module):
-    """It holds one thing of each kind that a forward may change."""
+    """A model with one object of each kind that a forward pass may change."""
 
     def __init__(self):
         super().__init__()
@@ -101,7 +101,7 @@ CHANGES = {
 
 
 def state(value):
-    """All that can be reached from a value, as text, with who is who."""
+    """Return everything reachable from a value as text, with the identities of the objects."""
     if isinstance(value, torch.Tensor):
         return (id(value), value.tolist(), value.requires_grad, value.grad is None)
     if isinstance(value, np.random.Generator):

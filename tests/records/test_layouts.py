@@ -1,4 +1,4 @@
-"""What the axes of a tensor mean: told from the module's type and the shape, or not told at all."""
+"""The meaning of a tensor's axes, from the module's type and the shape, or unknown."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Layers that did not run are told together where the reason is the same, so that a person can
-still see which ones."""
+"""Layers that did not run for the same reason are reported together, in a readable form."""
 
 from __future__ import annotations
 

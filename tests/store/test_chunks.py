@@ -46,7 +46,7 @@ def test_files_that_were_adopted_are_those_of_the_run():
 
 
 def test_a_chunk_that_was_not_adopted_is_known_to_be_of_the_run_all_the_same():
-    """Its process was killed, or that of the run."""
+    """Either the process that wrote the chunk or the process of the run was killed."""
     with open_folder():
         save("seen/cat.jpg")
     with Directory(Path("run")) as folder:

@@ -1,4 +1,4 @@
-"""Kept activations: what is taken in the hook, the shards, reading them back, handing them on."""
+"""Saved activations: the copy inside the hook, shards, reading them back, and exporting them."""
 
 from __future__ import annotations
 
@@ -457,7 +457,7 @@ def test_no_room_is_made_for_a_header_that_is_longer_than_any(tmp_path):
 
 
 def finished_run(shards, images, folder="run", **facts):
-    """A run folder as a run leaves it: shards, index, manifest."""
+    """Write the folder of a finished run: shards, index and manifest."""
     home = Path(folder)
     names = [write_shard(write_into(home), number, kept) for number, kept in enumerate(shards)]
     files = (
@@ -791,7 +791,7 @@ LIST = ".hookcli-export.json"
 
 
 def files_in(folder):
-    """What is there, but for the hidden list of the files that exports wrote."""
+    """Return the files in a folder, without the hidden list of files that exports wrote."""
     return sorted(path.name for path in Path(folder).iterdir() if path.name != LIST)
 
 

@@ -25,7 +25,7 @@ QUARTERS = np.array([[0.0, 1.0], [2.0, 3.0]], np.float32)
 
 
 def save_quarters(name="quarters.npy", count=1, add=0.0):
-    """Pictures of 32 by 32 pixels, whose quarters are 0, 1, 2 and 3 bright."""
+    """Save pictures of 32 by 32 pixels, whose quarters have the brightness 0, 1, 2 and 3."""
     one = np.kron(QUARTERS, np.ones((16, 16), np.float32))
     rows = np.stack([np.stack([one + add * row] * 3) for row in range(count)])
     np.save(name, rows if count > 1 else rows[0])

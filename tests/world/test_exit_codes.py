@@ -1,4 +1,4 @@
-"""Each exit code of each command that can end with it, and which one wins where several hold."""
+"""Each exit code of each command that can end with it, and which wins if several apply."""
 
 from __future__ import annotations
 

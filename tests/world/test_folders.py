@@ -1,5 +1,4 @@
-"""Runs over folders: the same values as one by one, nothing lost to bad files, kills and full
-disks."""
+"""Runs over folders: values as in single runs, and nothing lost to bad files, kills, full disks."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ NET = ("net.py:make", *RANDOM, "--size", "16", "--layers", "conv")
 
 
 def draw(file, number):
-    """A picture of its own for each number, in one of three sizes."""
+    """Return a different picture for each number, in one of three sizes."""
     noise = np.random.default_rng(number).integers(0, 256, (36 + number % 3, 40, 3))
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(noise.astype(np.uint8)).save(file, format="PNG")
@@ -81,7 +80,7 @@ def inspect(*images, out="out", **other):
 
 
 def all_files(folder):
-    """Every file, hidden ones too, by its name in the folder; its bytes."""
+    """Return the bytes of every file, hidden files too, by its name in the folder."""
     root = Path(folder)
     return {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
 
@@ -93,7 +92,7 @@ def assert_same_folders(one, two):
 
 
 def records(out="out"):
-    """Every record, in the order of the files and of the rows in them."""
+    """Return every record, in the order of the files and of their rows."""
     files = sorted(Path(out, "records.parquet").glob("*.parquet"))
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
@@ -278,7 +277,7 @@ def test_a_folder_gives_what_each_image_gives_alone_with_any_number_of_workers(
 
 
 def outputs(model, layer, arrays):
-    """What ``layer`` gives for each array by itself, seen through a hook of torch."""
+    """Return the output of ``layer`` for each array alone, observed by a plain hook of torch."""
     seen = []
     handle = model.get_submodule(layer).register_forward_hook(
         lambda _module, _inputs, output: seen.append(output.double().numpy().copy())
@@ -299,7 +298,7 @@ def squeezenet():
 
 
 def save_arrays(sizes):
-    """Tensor files of different heights and spreads, with a dead input now and then."""
+    """Save tensor files with different heights and standard deviations, some of them all zero."""
     arrays = []
     for number, side in enumerate(sizes):
         noise = np.random.default_rng(number).normal(number % 5, 1 + number % 3, (3, side, 40))
@@ -440,7 +439,7 @@ def test_a_run_of_which_all_images_vanish_ends_with_3_and_lists_them():
 
 
 class Interrupting:
-    """Ctrl-C at the moment when one image is to be made ready."""
+    """Presses Ctrl-C when hookcli is about to prepare a certain image."""
 
     def __init__(self, fitter, key):
         self._fitter, self._key = fitter, key
@@ -453,7 +452,7 @@ class Interrupting:
 
 
 class Listener(ProgressListener):
-    """Says what stood when the run began."""
+    """Records how many images were done when the run was resumed."""
 
     stood = 0
 
@@ -462,7 +461,7 @@ class Listener(ProgressListener):
 
 
 def interrupt(config, *, at):
-    """Interrupt a run when the image of this key comes; the parts before it are on disk."""
+    """Interrupt a run at the image with this key; the chunks before it are on disk."""
     prepared = prepare_run(changed(config, workers=0))
     model = replace(prepared.model, fitter=Interrupting(prepared.model.fitter, at))  # type: ignore[arg-type]
     prepared = replace(prepared, model=model)
@@ -472,7 +471,7 @@ def interrupt(config, *, at):
 
 
 def resume(**other):
-    """Go on; how many images stood, and what came out."""
+    """Resume the run; return how many images were already done, and the result."""
     listener = Listener()
     result = pipeline.run(prepare_run(asked("photos", out="out", resume=True, **other)), listener)
     return listener.stood, result
@@ -480,7 +479,7 @@ def resume(**other):
 
 @pytest.fixture(scope="module")
 def eighteen(tmp_path_factory):
-    """Eighteen pictures, three parts; a run over them, ``whole``, one with one part, ``cut``, and
+    """Eighteen pictures in three chunks; the complete run ``whole``, ``cut`` with one chunk, and
     one with two, ``two``."""
     folder = tmp_path_factory.mktemp("eighteen")
     with contextlib.chdir(folder), parts_of_eight():
@@ -501,7 +500,7 @@ def cut(eighteen, small_parts):
 
 @pytest.fixture
 def parts_two(eighteen, cut):
-    """The interrupted run with two of three parts."""
+    """The interrupted run with two of three chunks."""
     shutil.rmtree("out")
     shutil.copytree(eighteen / "two", "out")
     return cut
@@ -874,7 +873,7 @@ def test_every_part_comes_back_from_disk_as_it_was(cut):
 
 @contextlib.contextmanager
 def largest_file(limit):
-    """No file may grow beyond ``limit`` bytes, as on a disk with no more room."""
+    """Limit every file to ``limit`` bytes, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
@@ -978,7 +977,7 @@ def test_an_interrupt_while_a_chunk_is_waited_for_does_not_hide_that_it_failed(
 
 
 def test_a_full_disk_leaves_no_request_without_its_words(cut):
-    """Otherwise the parts that stand could be taken for those of another run."""
+    """Otherwise hookcli could take the saved chunks for chunks of another run."""
     with largest_file(100), pytest.raises(OutputError):
         resume(workers=0)
     assert Path("out/run.json").read_bytes() == (cut / "run.json").read_bytes()
@@ -989,7 +988,7 @@ def test_a_full_disk_leaves_no_request_without_its_words(cut):
 
 @pytest.fixture
 def start():
-    """Start the command in a process of its own; it ends with the test."""
+    """Start the command in a separate process, which ends with the test."""
     started = []
 
     def command(*words, **environment):
@@ -1006,7 +1005,7 @@ def start():
 
 
 def wait_for(file, process):
-    """Until ``file`` is there."""
+    """Wait until ``file`` exists."""
     end = time.monotonic() + PATIENCE
     while not Path(file).exists():
         assert process.is_alive(), Path("err.txt").read_text()
@@ -1035,7 +1034,7 @@ def slow(tmp_path_factory):
 
 @pytest.fixture
 def net(slow, tmp_path):
-    """A model that takes its time, and 130 pictures; a whole run without haste is ``whole``."""
+    """A slow model and 130 pictures; ``whole`` is a complete, uninterrupted run."""
     shutil.copytree(slow, tmp_path, dirs_exist_ok=True)
     return changed(SLOW, out="out")
 
@@ -1120,7 +1119,7 @@ def test_a_worker_that_is_killed_is_reported_and_replaced(net, killed_workers, m
 def test_workers_that_are_killed_with_large_images_on_their_way_are_replaced(
     net, killed_workers, monkeypatch
 ):
-    """The memory of the images in the queue is gone with them, and must not be waited for."""
+    """The images in a killed worker's queue are lost, so hookcli must not wait for them."""
     images = ImageRequest(("photos/p0[0-6]?.png",))
     large = replace(net.run, model=replace(net.run.model, size=224), images=images)
     told = told_by_run(changed(replace(net, run=large), workers=2), monkeypatch)
@@ -1535,7 +1534,7 @@ def test_a_resumed_run_says_where_it_goes_on_unless_quiet(run, cut):
 
 
 def test_every_ten_seconds_a_line_says_how_far_it_is(run, monkeypatch):
-    """The clock is the test's: every look at it takes six seconds."""
+    """The test replaces the clock: each reading advances it by six seconds."""
     photos(150)
     ticks = itertools.count(0, 6)
     monkeypatch.setattr(

@@ -1,5 +1,4 @@
-"""What the user names is opened only where it is a regular file: a pipe is not waited at, a device
-not read."""
+"""hookcli opens only regular files: it neither waits for a pipe nor reads a device."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def guard():
 
 
 class Writer:
-    """Somebody who waits at a pipe for a reader."""
+    """A writer that waits for a reader of its pipe."""
 
     def __init__(self, file):
         self._file = str(file)
@@ -64,7 +63,7 @@ class Writer:
             os.close(os.open(self._file, os.O_WRONLY))
 
     def is_waiting(self):
-        """Nobody has opened the other end."""
+        """Return whether nobody has opened the other end."""
         self._thread.join(0.05)
         return self._thread.is_alive()
 

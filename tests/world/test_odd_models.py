@@ -1,6 +1,7 @@
-"""Attention and operations of models that are odd on purpose, against what they compute themselves.
+"""Attention and operations of unusual models, compared with the values that the models keep.
 
-Each model keeps the probabilities that it uses; the places of its tokens are worked out by hand.
+Each model keeps the probabilities that it uses; the expected places of tokens are worked out by
+hand.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Odd(nn.Module):
 
 
 class TwoInOneModule(Odd):
-    """It looks at itself, and then at itself at half the size."""
+    """Computes attention over its tokens, and then over its tokens at half the size."""
 
     def forward(self, x):
         tokens = tokens_of(self.patch(x))
@@ -57,7 +58,7 @@ class TwoInOneModule(Odd):
 
 
 class OfAnOddSize(Odd):
-    """It fills the image up to whole patches, below and on the right."""
+    """Pads the image to whole patches, at the bottom and on the right."""
 
     def forward(self, x):
         x = functional.pad(x, (0, -x.shape[3] % 8, 0, -x.shape[2] % 8))
@@ -65,7 +66,7 @@ class OfAnOddSize(Odd):
 
 
 class BatchOfTwo(Odd):
-    """It sees the image and its mirror image at once."""
+    """Runs the image and its mirror image as one batch."""
 
     def forward(self, x):
         both = torch.cat([x, x.flip(-1)])
@@ -92,7 +93,7 @@ class PooledKeys(Odd):
 
 
 class StrongestThree(Odd):
-    """Each query sees the three keys that fit best."""
+    """Each query attends only to the three keys with the highest scores."""
 
     def weigh(self, q, k, v):
         scores = q @ k.transpose(-1, -2)
@@ -120,7 +121,7 @@ class RowsThenColumns(Odd):
 
 
 class WholeAndMiddle(Odd):
-    """Its tokens are those of the image and, once more, those of its middle."""
+    """Has the tokens of the image and, a second time, the tokens of its middle."""
 
     def forward(self, x):
         parts = [tokens_of(self.patch(part)) for part in (x, x[:, :, 8:24, 8:24])]

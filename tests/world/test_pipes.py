@@ -1,4 +1,4 @@
-"""The command in a pipeline: lines of JSON, terminals and none, readers that leave."""
+"""The command in a pipeline: JSON lines, stdout with or without a terminal, and closed pipes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_small_net():
 
 
 def strict(line):
-    """What a line of JSON says; NaN and Infinity, which are no JSON, are refused."""
+    """Return the content of a JSON line, and refuse NaN and Infinity, which JSON does not have."""
     return json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
 
 
@@ -94,7 +94,7 @@ def test_facts_beside_the_rows_are_reported_on_stderr(run):
 
 
 def test_each_line_is_one_write_so_that_a_reader_never_has_half_a_line():
-    """A socket keeps writes apart, as files opened to append and pipes do for short ones."""
+    """A socket keeps writes separate, as pipes and appended files do with short writes."""
     kind = (socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connected = (
         "import os, socket\n"
@@ -129,7 +129,7 @@ def saved(run):
 
 @pytest.fixture
 def exported(saved, run):
-    """The files that ``hookcli export`` says it wrote, in each format."""
+    """Return the files that ``hookcli export`` reports as written, in each format."""
     return {
         form: run("export", "out", "--to", "npy", "-o", form, "--format", form).out
         for form in ("text", "json", "jsonl")
@@ -284,7 +284,7 @@ ITS_TALK = re.compile(
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """The code and what stood on stderr, of every command and each way to treat its stdout."""
+    """The exit code and stderr of every command, for each kind of stdout."""
     with contextlib.chdir(tmp_path_factory.mktemp("ended")):
         write_small_net()
         Path("text.png").write_text("hello")

@@ -1,7 +1,6 @@
-"""Faults planted in real networks, each found at its layer: by tensors, by sketches, and by two
-runs at once.
+"""Faults planted in real networks: tensors, sketches and ``compare`` all find the right layer.
 
-Where a fault shows first is read off the code of the network, not off what hookcli says.
+The expected first layer follows from the code of the network, not from hookcli's output.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SIZES = {
 
 
 class Fault(NamedTuple):
-    """What is done to an entry of the state dict, and the call that differs first."""
+    """A change of an entry of the state dict, and the call that differs first."""
 
     model: str
     entry: str
@@ -115,7 +114,7 @@ BELOW = (
 
 
 def plant(state, fault):
-    """Another state dict, with the fault: of weights in the middle of a kernel."""
+    """Return a copy of the state dict with the fault, at a weight in the middle of a kernel."""
     other = {name: value.clone() for name, value in state.items()}
     value = other[fault.entry]
     if fault.what.startswith("one weight"):

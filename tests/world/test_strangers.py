@@ -1,9 +1,7 @@
-"""Whatever stands in a folder, no command changes or deletes what a run of hookcli is not known to
-have written.
+"""No command changes or deletes a file that no run is known to have written.
 
-Folders are made at random: of strangers' files under all the names that a run writes, links, runs
-that
-are complete, and runs that were killed. Afterwards every byte that was not a run's is as before.
+The tests make random folders: foreign files under all the names that a run writes, links, complete
+runs, and runs that were killed. Afterwards every byte that is not part of a run is unchanged.
 """
 
 from __future__ import annotations
@@ -138,7 +136,7 @@ def list_commands():
 
 
 def snapshot(root="."):
-    """Every file, link and folder: its bytes, where it leads, or nothing."""
+    """Return the bytes of every file, the target of every link, and nothing for a folder."""
     found = {}
     for path in sorted(Path(root).rglob("*")):
         if path.is_symlink():
@@ -233,7 +231,7 @@ def add_strangers(dice, state):
 
 
 def one_world(run, monkeypatch, seed):
-    """Make a world, run a command in it, and look at what was not the command's to change."""
+    """Make random folders, run a command, and check that all foreign files are unchanged."""
     dice = random.Random(seed)
     state = begin_run(run, monkeypatch, dice)
     own = snapshot(OUT)

@@ -1,4 +1,4 @@
-"""What every command looks like at a terminal, at one without colours, and at none."""
+"""The output of every command on a colour terminal, on one without colours, and without one."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ for folder, (environment, number, commands) in json.loads(sys.stdin.read()).item
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
-    """What each command showed in each scene."""
+    """The output of each command in each scene."""
     home = tmp_path_factory.mktemp("show")
     others = {
         name: os.environ[name] for name in os.environ.keys() - {"NO_COLOR", "COLUMNS", "LINES"}
@@ -141,7 +141,7 @@ def scenes(tmp_path_factory):
 
 
 def split(text, commands):
-    """What stands between the marks, by the name of the command."""
+    """Return the text between the marks, by the name of the command."""
     parts = re.split("@@(.+?)@@", text.decode().replace("\r\n", "\n"))[1:]
     shown = dict.fromkeys(commands, "")
     for name, part in zip(parts[::2], parts[1::2], strict=True):

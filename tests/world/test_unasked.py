@@ -1,5 +1,4 @@
-"""What changes computed values and was not asked for is said: on stderr, on the page, and in what
-programs read."""
+"""hookcli reports unrequested changes of values on stderr, on the page and in documents."""
 
 from __future__ import annotations
 

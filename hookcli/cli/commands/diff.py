@@ -28,7 +28,7 @@ def diff(
         Match | None,
         Flag(
             "--match BY",
-            "Which calls belong together: id (one name) or order.  [default: id]",
+            "How to pair calls: by id (the same name) or by order.  [default: id]",
             panel="Tolerance",
         ),
     ] = None,

@@ -31,7 +31,7 @@ _LOOK = Look(
 @command
 def models(
     pattern: Annotated[
-        str, Flag("pattern GLOB", "Names that fit: 'resnet*'.  [default: all]")
+        str, Flag("pattern GLOB", "Names that match: 'resnet*'.  [default: all]")
     ] = "*",
     output_format: options.Format = "table",
 ) -> None:

@@ -153,7 +153,7 @@ def pack_ranked(
 
 
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
-    """Return the facts about images' pictures, with what several images share written only once.
+    """Return the facts about the images' pictures, with each shared list of facts written once.
 
     The result is the forms, each a list of what every layer's pictures share, and the facts of each
     image, with the number of its form under ``form``.

@@ -39,9 +39,9 @@ class FileLock(Lock):
         """Do nothing: the lock of a local file cannot be lost."""
 
     def write_request(self, text: bytes, old: bytes | None) -> None:
-        """Write ``run.json``; a folder that had a request has one at every moment.
+        """Write ``run.json``; an earlier request stays until the new one replaces it in one step.
 
-        So hookcli always recognises it as a run folder.
+        So hookcli always recognises the folder as a run folder.
         """
         if not old:
             try:

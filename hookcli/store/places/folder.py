@@ -78,7 +78,7 @@ class Folder(Protocol):
         """Return whether the path still leads to this folder."""
 
     def lock(self) -> Lock:
-        """Lock the run in the folder; after that, earlier changes by other processes are seen."""
+        """Lock the run in the folder; afterwards, this object sees what others changed before."""
 
     def locked(self) -> AbstractContextManager[object]:
         """Return a ``with`` block that holds the lock of the finished run in the folder."""

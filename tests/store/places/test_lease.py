@@ -1,4 +1,4 @@
-"""The lock of a run folder in a storage: who gets it, who loses it, and where there can be none."""
+"""The lock of a run folder in a storage: who gets it, who loses it, and where it cannot work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST, SECOND = RUN / "lock/000001.json", RUN / "lock/000002.json"
 
 
 def expire():
-    """The owner of the first lock has not renewed it for a long time."""
+    """Make the first lock look as if its owner had not renewed it for a long time."""
     held = json.loads(storage.read_file(FIRST))
     storage.write_file(FIRST, json.dumps(held | {"expires": time.time() - 1}).encode())
 
@@ -210,14 +210,14 @@ def test_an_answer_that_was_lost_is_no_other_run(monkeypatch):
 
 
 class Careless(MemoryFileSystem):
-    """It takes the word that asks for a conditional write, and ignores it."""
+    """A filesystem that accepts the argument for a conditional write and ignores it."""
 
     def pipe_file(self, path, value, mode="overwrite", **kwargs):
         super().pipe_file(path, value)
 
 
 class Emulating(MemoryFileSystem):
-    """It looks whether there is a file, and then writes."""
+    """A filesystem that first checks whether the file exists, and then writes."""
 
     from fsspec import AbstractFileSystem
 

@@ -1,4 +1,4 @@
-"""A run folder in a storage: what is written, kept and refused there, and read from there."""
+"""A run folder in a storage: which files hookcli writes, keeps, refuses and reads there."""
 
 from __future__ import annotations
 

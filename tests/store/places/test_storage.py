@@ -1,4 +1,4 @@
-"""Storages: errors that pass are waited for, those that stay are told, and options are used."""
+"""Storages: hookcli retries after passing errors, reports lasting ones, and uses the options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def quick(monkeypatch):
 
 
 class PackageError(Exception):
-    """What a package of a storage raises."""
+    """An error that the package of a storage raises."""
 
 
 @pytest.mark.parametrize("error", [ConnectionError("reset"), TimeoutError(), PackageError("503")])
@@ -67,7 +67,7 @@ def test_a_permanent_error_is_reported_at_once(monkeypatch, error):
 
 
 class ClientError(Exception):
-    """What a request to S3 raises."""
+    """An error that a request to S3 raises."""
 
     def __init__(self, code):
         super().__init__(code)
@@ -75,7 +75,7 @@ class ClientError(Exception):
 
 
 def denied(code):
-    """As s3fs tells it."""
+    """Return the error with which s3fs reports a denied access."""
     error = PermissionError(code)
     error.__cause__ = ClientError(code)
     return error
