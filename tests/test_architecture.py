@@ -124,11 +124,11 @@ class Module(NamedTuple):
 # Storeys
 
 
-def test_every_folder_has_a_storey_and_every_storey_exists():
+def test_every_room_has_a_level_and_every_level_has_a_room():
     assert {module.room for module in modules()} - {""} == LEVEL.keys()
 
 
-def test_imports_go_down():
+def test_a_module_imports_only_from_rooms_below_its_own():
     assert [
         f"hookcli.{module.name} imports hookcli.{target}"
         for module in modules()

@@ -260,7 +260,7 @@ def test_timms_fused_attention_has_the_probabilities_of_the_one_that_is_not_fuse
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGER)
-def test_larger_models_of_timm_do_too(name):
+def test_timms_larger_fused_models_have_the_same_probabilities_too(name):
     assert difference_from_unfused(name, LARGER[name]) < 1e-5
 
 
@@ -428,7 +428,7 @@ def with_the_first_replaced(tokens):
 
 
 @pytest.mark.parametrize("write", [behind_a_blank, with_the_first_replaced])
-def test_tokens_that_are_written_into_a_tensor_stand_where_they_stood(write):
+def test_tokens_that_are_written_into_a_tensor_keep_their_places(write):
     places = places_after(write)
     assert places.queries.tolist() == places.keys.tolist() == [[NO_PLACE, *range(12)]]
 

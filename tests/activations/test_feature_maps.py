@@ -93,7 +93,7 @@ def test_each_channel_reaches_from_the_lowest_to_the_highest_level():
     assert levels(pairs([-7.0, 3.0], [0.25, 0.0])) == [[[0, 239]], [[239, 0]]]
 
 
-def test_levels_lie_evenly_between_lowest_and_highest():
+def test_levels_are_evenly_spaced_between_lowest_and_highest():
     four = torch.tensor([[[[0.0, 239.0], [1.0, 120.0]]]])
     assert levels(four, Layout("NCHW", 1, 2, 2)) == [[[0, 239], [1, 120]]]
 

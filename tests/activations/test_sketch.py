@@ -184,7 +184,7 @@ def test_a_sketch_has_268_bytes_little_endian_and_360_characters():
 
 
 @pytest.mark.parametrize("text", ["", "AAAA", "A" * 356, "A" * 359, "ä" * 360, "*" * 360])
-def test_what_is_no_sketch_is_refused(text):
+def test_text_that_is_not_a_sketch_is_refused(text):
     with pytest.raises(ValueError, match=r"sketch|ASCII"):
         sketches.from_text(text)
 
@@ -436,7 +436,7 @@ DIFFERENCES = {
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
-def test_estimates_lie_within_the_stated_precision(name):
+def test_estimates_are_within_the_stated_precision(name):
     """68 in 100 within one standard deviation and 95 within two are expected; 60 tries tell
     less.
     """

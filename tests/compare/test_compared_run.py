@@ -530,7 +530,7 @@ def test_a_call_without_one_of_its_parts(refused, key):
     )
 
 
-def test_calls_and_images_that_stand_there_twice(refused):
+def test_calls_and_images_that_appear_twice(refused):
     document = json.loads(Path("a.json").read_bytes())
     for key, noun in (("calls", "call of 'cat' 'conv'"), ("images", "image 'cat'")):
         write_json(Path("b.json"), document | {key: document[key] * 2})
@@ -540,7 +540,7 @@ def test_calls_and_images_that_stand_there_twice(refused):
         )
 
 
-def test_figures_whose_squares_are_no_numbers_are_no_bug(run):
+def test_figures_whose_squares_overflow_do_not_crash_the_comparison(run):
     """Any numbers may stand in a file."""
     huge = {"mean": 1e300, "std": 1e300, "min": -1e300, "max": 1e300}
     assert run("diff", "a.json", golden(**huge)).code == 7

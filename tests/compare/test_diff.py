@@ -314,7 +314,7 @@ def test_the_excess_over_what_is_tolerated_by_hand(metric, rtol, atol, excess):
     assert far([3, 4], [3, 4.5]).excess(metric, rtol, atol) == pytest.approx(excess)
 
 
-def test_what_is_equal_holds_where_nothing_is_tolerated():
+def test_equal_values_hold_at_a_tolerance_of_zero():
     (row,) = judged(pair_of("conv", [3, 4], [3, 4]), tolerance=Tolerance(rtol=0))
     assert (row.holds, row.tolerance) == (True, 0)
     assert far([3, 4], [3, 4]).excess("cosine", 0, 0) == 0
@@ -344,7 +344,7 @@ def test_two_tensors_of_zeros_have_the_same_direction_and_one_has_none(a, b, hol
 # Rows
 
 
-def test_rows_stand_with_the_worst_first_and_know_the_order_of_calls():
+def test_the_worst_row_comes_first_and_rows_know_the_order_of_calls():
     rows = judged(pair_of("one", [1], [1.1]), pair_of("two", [1], [1]), pair_of("three", [1], [3]))
     assert [(row.call_id, row.rank, row.order, row.holds) for row in rows] == [
         ("three", 1, 3, False),
@@ -757,7 +757,7 @@ def test_whole_numbers_must_be_equal_whatever_the_model_computes_in(dtype):
     assert (row.tolerance, row.holds) == (0, False)
 
 
-def test_whole_numbers_that_float64_does_not_tell_apart_are_distinguished():
+def test_whole_numbers_that_float64_would_round_to_one_value_differ():
     distance = measure_arrays(np.array([2**60]), np.array([2**60 + 1]))
     assert distance.difference.largest == 1
 

@@ -194,7 +194,7 @@ def test_a_mean_that_no_number_holds_is_null(run):
     assert [(call["mean"], call["min"]) for call in document["calls"]] == [(None, 1.7e308)]
 
 
-def test_a_fact_or_a_call_a_line_so_that_changes_read_well(run):
+def test_each_fact_and_each_call_is_on_a_line_of_its_own(run):
     run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
     text = run("golden", "out").out
     document = json.loads(text)

@@ -402,7 +402,7 @@ def test_another_model_is_compared_where_names_are_the_same(compare):
     assert ("model name", "nets.py:Net", "nets.py:Halved") in changed(document)
 
 
-def test_calls_of_one_model_alone_stand_where_they_complete(compare):
+def test_calls_of_only_one_model_are_listed_where_they_complete(compare):
     document = compare("Net", "--against", "model=nets.py:Deeper", code=7)
     assert by_call(document, "reason") == [
         ("conv", ""),
@@ -451,7 +451,7 @@ def test_as_many_threads_as_there_were_are_no_change(compare):
     assert changed(compare("Net", "--against", f"threads={torch.get_num_threads()}")) == []
 
 
-def test_pixels_and_weights_lie_channels_last_on_the_other_side_alone(run, cat, monkeypatch):
+def test_only_the_other_side_has_pixels_and_weights_channels_last(run, cat, monkeypatch):
     seen = []
 
     def look(self, x):
@@ -475,7 +475,7 @@ def test_a_device_is_another_where_it_is_there(compare, monkeypatch):
     assert document["equal"]
 
 
-def test_several_things_are_another_at_once(compare):
+def test_several_things_can_differ_at_once(compare):
     save_heavier()
     words = (
         "--against",
@@ -834,27 +834,27 @@ def test_what_cannot_be_met_is_said(run, nets, reason):
     assert len(errors) <= 2
 
 
-def test_no_such_layer_is_said(run, nets):
+def test_a_layer_that_does_not_exist_is_reported(run, nets):
     ended = run("compare", "nets.py:Net", "a.npy", "--layers", "cnov", "--against", "threads=1")
     assert ended.code == 2
     assert "error: no layer matches 'cnov'\nhint: did you mean conv?\n" in ended.err
 
 
-def test_no_such_layer_of_the_other_model_is_said(run, nets):
+def test_a_layer_that_the_other_model_lacks_is_reported(run, nets):
     words = ("--layers", "relu", "--against", "model=nets.py:Wide")
     ended = run("compare", "nets.py:Net", "a.npy", *words)
     assert ended.code == 2
     assert "error: no layer matches 'relu'" in ended.err
 
 
-def test_a_tolerance_for_no_call_is_said(run, nets):
+def test_a_tolerance_that_matches_no_call_is_reported(run, nets):
     words = ("--layer-tolerance", "bn*=0.1", "--against", "threads=1")
     ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, *words)
     assert ended.code == 2
     assert "error: no call matches 'bn*'" in ended.err
 
 
-def test_a_failed_forward_says_on_which_side(run, nets):
+def test_a_failed_forward_pass_is_reported_with_its_side(run, nets):
     words = ("--against", "dtype=bfloat16")
     ended = run("compare", "nets.py:Picky", "a.npy", *PLAIN, *words)
     assert ended.code == 4
@@ -903,7 +903,7 @@ def test_the_table_begins_with_the_verdict_and_ranks_the_calls(run, nets):
     ]
 
 
-def test_no_difference_is_said_with_the_farthest_call(run, nets):
+def test_a_table_without_a_difference_names_the_farthest_call(run, nets):
     ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, "--against", "channels-last")
     first = (
         "no difference: 4 calls of 1 image hold; the farthest is conv: relative L2 0, "
@@ -924,7 +924,7 @@ def test_markdown_begins_with_the_verdict(run, nets):
     assert "the worst 1 of 4 calls; all of them: --format csv" in lines
 
 
-def test_csv_holds_all_calls_and_the_verdict_is_talk(run, nets):
+def test_csv_has_all_calls_and_the_verdict_goes_to_stderr(run, nets):
     words = (*PLAIN, "--top", "1", "--format", "csv", "--against", "edit=fc:zero")
     ended = run("compare", "nets.py:Net", "a.npy", *words)
     assert len(list(csv.DictReader(io.StringIO(ended.out)))) == 4
@@ -967,7 +967,7 @@ def test_figures_of_two_folders_find_a_weight_that_was_changed_slightly(run, net
     assert run("diff", "a", "a").code == 0
 
 
-def test_no_row_of_an_image_is_kept_for_a_table(nets):
+def test_rows_of_single_images_are_not_kept_for_a_table(nets):
     a, b = make_sides()
     plain = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
     whole = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None, keeps_images=True)
@@ -999,7 +999,7 @@ def test_nothing_is_written(run, nets):
 # Models of other tasks
 
 
-def test_a_clip_cannot_lie_channels_last(run, cat):
+def test_a_clip_cannot_be_channels_last(run, cat):
     words = ("--weights", "random", "--size", "32", "--against", "channels-last")
     ended = run("compare", "r3d_18", cat, "--layers", "stem.0", *words)
     assert ended.code == 2

@@ -315,7 +315,7 @@ def test_gradients_have_the_colours_of_their_sign():
     assert not {DARKEST, LIGHTEST} & seen
 
 
-def test_bars_stand_on_zero_and_hang_from_it():
+def test_bars_start_at_zero_and_point_up_or_down():
     """B - A is 2, -2, 0: one bar up, one down, nothing."""
     image = drawn(compare_arrays(array([1, 1, 1]), array([3, -1, 1]), "NC"))
     pixels = np.array(image)

@@ -282,7 +282,7 @@ def test_they_load_again_and_give_the_same_figures(run, cat):
     assert one["images"][0]["predictions"] == other["images"][0]["predictions"]
 
 
-def test_weights_that_lie_for_channels_last_are_written_as_they_are_built(run, cat):
+def test_weights_in_channels_last_are_written_in_the_layout_they_were_built_in(run, cat):
     words = (*SMALL, "--prune", "conv=0.3", "--save-weights", FILE)
     assert (
         run("inspect", "shufflenet_v2_x0_5", cat, cat, *words).code == 0

@@ -472,7 +472,7 @@ def test_one_tensor_that_is_given_three_times_stays_one():
 # Where there is no gradient
 
 
-def test_the_reason_stands_where_a_gradient_does_not_exist():
+def test_a_gradient_that_does_not_exist_is_replaced_by_the_reason():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()

@@ -94,7 +94,7 @@ def test_an_activation_after_a_sum_has_the_layout_of_the_layer_before_it():
     }
 
 
-def test_parts_that_disagree_tell_nothing():
+def test_parts_with_different_layouts_give_the_block_no_layout():
     class Torn(nn.Module):
         def __init__(self):
             super().__init__()
@@ -106,7 +106,7 @@ def test_parts_that_disagree_tell_nothing():
     assert inferred_in(Torn(), tokens(5, 3)) == {}
 
 
-def test_calls_that_disagree_tell_nothing():
+def test_calls_with_different_layouts_give_the_module_no_layout():
     class Shared(nn.Module):
         def __init__(self):
             super().__init__()

@@ -377,7 +377,7 @@ def test_an_animation_is_its_first_frame():
 
 
 @pytest.mark.parametrize("name", ["photo.png", "photo.webp", "photo.tif"])
-def test_so_is_every_other_file_of_several_pictures(name):
+def test_a_file_of_several_pictures_is_its_first_one(name):
     lossless = {"lossless": True} if name.endswith("webp") else {}
     frames = [row("RGB", RED), row("RGB", BLUE)]
     several = picture(frames[0], name, save_all=True, append_images=frames[1:], **lossless)
@@ -609,7 +609,7 @@ def test_a_tiff_is_read_where_stderr_is_closed():
         os.close(kept)
 
 
-def test_good_and_bad_files_come_back_apart_and_in_order():
+def test_good_and_bad_files_are_returned_separately_and_in_order():
     row("RGB", RED).save("b.png")
     row("RGB", RED).save("a.png")
     sources, skipped = read_images(["b.png", "no.png", "a.png", "nor.png"])

@@ -340,7 +340,7 @@ def test_the_folder_of_a_run_is_left_out_with_all_that_is_in_it(name, content):
     assert found("photos/run/grids") == ["photos/run/grids/x/b.png"]
 
 
-def test_a_run_that_has_begun_beside_another_tools_manifest_is_a_run():
+def test_an_unfinished_run_beside_the_manifest_of_another_tool_is_a_run():
     make("photos/a.png", "photos/run/b.png", "photos/run/manifest.json")
     Path("photos/run/run.json").write_text(OURS)
     assert found("photos") == ["photos/a.png"]
@@ -472,7 +472,7 @@ def test_the_mark_that_windows_puts_before_a_list_is_no_part_of_a_name():
     assert found("@names.txt") == ["a.png", "b.png"]
 
 
-def test_a_list_may_stand_on_standard_input():
+def test_a_list_may_come_from_standard_input():
     assert found("a.png", "-", "d.png", stdin=io.BytesIO(b"b.png\nc.png\n")) == [
         *("a.png", "b.png", "c.png", "d.png"),
     ]

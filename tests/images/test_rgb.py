@@ -334,13 +334,13 @@ def test_a_file_in_bands_has_the_bits_of_the_whole_picture(make, orientation, th
 
 
 @pytest.mark.parametrize("kind", UPRIGHT)
-def test_a_file_that_is_upright_has_them_too(kind, thin_bands):
+def test_an_upright_file_in_bands_has_the_bits_of_the_whole_picture(kind, thin_bands):
     with Image.open(io.BytesIO(UPRIGHT[kind])) as image:
         assert frames(UPRIGHT[kind]) == [whole(image).tobytes()]
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF", "AVIF"])
-def test_each_frame_has_them_and_the_decoder_lasts_until_the_last(kind, thin_bands):
+def test_each_frame_in_bands_has_the_bits_of_the_whole_frame(kind, thin_bands):
     still = [bands_of("RGBA") for _ in range(4)]
     data = file_of(still[0], kind, save_all=True, append_images=still[1:])
     with Image.open(io.BytesIO(data)) as image:

@@ -596,7 +596,7 @@ def test_the_catalogue_states_the_facts_of_the_default_weights(name, params, gfl
     assert round(entry.file_mb, 1) == file_mb
 
 
-def test_the_default_weights_stand_first():
+def test_the_default_weights_come_first():
     assert list_catalog("resnet50")[0].weights == ("IMAGENET1K_V2", "IMAGENET1K_V1")
 
 

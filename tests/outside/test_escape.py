@@ -48,7 +48,7 @@ def test_a_word_pasted_into_bash_is_the_same_word(name):
     assert pasted(for_shell([reversible(NAMES[name])])) == [os.fsencode(NAMES[name])]
 
 
-def test_the_words_of_a_command_stay_apart():
+def test_the_shell_reads_each_word_of_a_command_separately():
     words = ["hookcli", "inspect", *NAMES.values()]
     assert pasted(for_shell([reversible(word) for word in words])) == [*map(os.fsencode, words)]
 
@@ -68,7 +68,7 @@ def test_what_was_made_reversible_gives_the_name_back(name):
     assert unquote(reversible(NAMES[name]), errors="surrogateescape") == NAMES[name]
 
 
-def test_a_surrogate_that_stands_for_no_byte_is_escaped_too():
+def test_a_surrogate_that_represents_no_byte_is_escaped_too():
     assert reversible("\ud800 \udcff%41") == "%ED%A0%80 %FF%2541"
     assert for_page(reversible("\ud800")) == "\\udced\\udca0\\udc80"
 

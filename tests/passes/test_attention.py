@@ -281,7 +281,7 @@ def test_a_model_without_products_of_tokens_has_no_attention(attend):
         (lambda pixels: pixels.flip(2), ROWS.flip(0)),
     ],
 )
-def test_tokens_of_a_part_of_the_image_stand_there(prepare, cells):
+def test_tokens_of_a_part_of_the_image_are_placed_in_that_part(prepare, cells):
     settings, _ = attention_of(Net(plain, prepare))
     ((call,),) = (found.calls for found in settings.found.values())
     assert call.places.unknown == ""
@@ -289,7 +289,7 @@ def test_tokens_of_a_part_of_the_image_stand_there(prepare, cells):
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_patches_that_are_turned_round_stand_where_they_were(times):
+def test_rotated_patches_keep_the_places_of_their_pixels(times):
     settings, _ = attention_of(Net(plain, arrange=lambda patches: patches.rot90(times, (2, 3))))
     ((call,),) = (found.calls for found in settings.found.values())
     assert call.places.queries.tolist() == [ROWS.rot90(times).flatten().tolist()]
@@ -338,7 +338,7 @@ def test_a_mix_of_all_tokens_has_no_place_on_the_image():
     assert "could not be followed" in call.places.unknown
 
 
-def test_queries_that_come_a_few_at_a_time_stand_on_the_grid_of_the_keys():
+def test_queries_computed_in_parts_are_placed_on_the_grid_of_the_keys():
     def in_parts(q, k, v):
         shares = [scores(part, k).softmax(-1) for part in q.split(4, 2)]
         return torch.cat(shares, 2), torch.cat([part @ v for part in shares], 2)

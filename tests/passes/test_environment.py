@@ -109,7 +109,7 @@ def test_what_is_no_text_is_no_version(monkeypatch):
     assert versions(module.Odd())["odd"] == "3"
 
 
-def test_several_images_lie_channels_last_and_one_does_not_and_the_manifest_says_so(run):
+def test_only_several_images_are_channels_last_and_the_manifest_records_it(run):
     plain = (
         "resnet18",
         "--weights",

@@ -148,7 +148,7 @@ def test_a_tensor_of_another_class_answers_for_itself(ask, answer):
     assert counter.total == 0
 
 
-def test_its_operations_are_counted():
+def test_operations_on_a_tensor_of_another_class_are_counted():
     with FlopCounter() as counter:
         out = torch.nn.functional.conv2d(Wrapped(torch.ones(1, 3, 4, 5)), torch.ones(2, 3, 1, 1))
     assert vars(out)["inner"].tolist() == [[[[3.0] * 5] * 4] * 2]

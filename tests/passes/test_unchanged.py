@@ -132,7 +132,7 @@ def everything(net):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changed_is_as_it_was(change):
+def test_everything_that_changed_is_restored(change):
     net = Restless().eval()
     before = everything(net)
     with unchanged(net):
@@ -164,7 +164,7 @@ def test_the_values_of_parameters_are_not_copied():
     assert net.weight.flatten().tolist() == [7.0] * 4
 
 
-def test_thrown_dice_give_another_permutation():
+def test_throw_dice_changes_the_next_permutation_of_numpy():
     """After this seed NumPy draws the same permutation again if one number is drawn before it."""
     with unchanged(nn.Identity()):
         np.random.seed(11585)
@@ -174,7 +174,7 @@ def test_thrown_dice_give_another_permutation():
         assert np.random.permutation(16).tolist() != first
 
 
-def test_thrown_dice_are_other_ones_of_every_generator():
+def test_throw_dice_changes_every_generator_and_unchanged_restores_it():
     def draw():
         return torch.rand(1).item(), random.random(), np.random.rand()
 

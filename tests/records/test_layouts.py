@@ -96,7 +96,7 @@ def nhwc(height, width):
         ((1, 64, 0, 7), "first", None, UNKNOWN),
     ],
 )
-def test_the_layout_of(shape, channels, pixels, layout):
+def test_a_layout_follows_from_shape_channels_and_pixels(shape, channels, pixels, layout):
     assert resolve_layout(shape, Channels(channels), pixels) == layout
 
 

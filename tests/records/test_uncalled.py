@@ -32,7 +32,7 @@ def blocks(*numbers):
     return attention(*(f"blocks.{number}.attn" for number in numbers))
 
 
-def test_few_layers_of_one_reason_stand_by_their_names():
+def test_a_few_uncalled_layers_with_one_reason_are_named():
     uncalled = [("b", "unused"), ("a", "unused"), ("c", "other"), ("d", "unused")]
     assert told(uncalled) == [("b, a, d", "unused"), ("c", "other")]
 
@@ -59,7 +59,7 @@ def test_many_uncalled_layers_are_counted_if_the_other_choices_are_unknown():
     assert group.layers == tuple(f"blocks.{number}.attn.out_proj" for number in range(5))
 
 
-def test_a_number_that_is_the_same_in_all_is_no_star():
+def test_a_number_that_all_names_share_is_not_replaced_by_a_star():
     uncalled = [(f"stage2.{block}.conv{n}", "unused") for block in (0, 1) for n in (1, 3)]
     assert told(uncalled, ["stage1.0.conv1"]) == [("stage2.*.conv*", "unused")]
 
@@ -85,7 +85,7 @@ def test_a_name_with_the_characters_of_a_glob_is_never_part_of_one():
     assert told(uncalled, ["x"]) == [("table.[0], table.[1], table.[2] and 2 more", "unused")]
 
 
-def test_nothing_is_no_group():
+def test_no_uncalled_layers_give_no_group():
     assert told([], ["x"]) == []
 
 
@@ -93,7 +93,7 @@ def test_nothing_is_no_group():
     ("name", "form", "count"),
     [("vit_b_16", "linear", 12), ("swin_t", "linear", 24), ("googlenet", "linear", 4)],
 )
-def test_the_globs_of_real_models_match_the_layers_that_they_stand_for(name, form, count):
+def test_the_globs_of_real_models_match_exactly_the_layers_they_replace(name, form, count):
     import torch
 
     with torch.device("meta"):
@@ -155,14 +155,14 @@ def noted(err):
     ],
     ids=lambda words: words[0],
 )
-def test_each_command_tells_them_together_and_lists_them_one_by_one_for_programs(own, run, words):
+def test_each_command_groups_uncalled_layers_and_its_json_lists_each_one(own, run, words):
     ended = run(words[0], *own, *words[1:], "--format", "json")
     assert noted(ended.err) == [f"not called, 6 layers: idle.*, last: {WHY}"]
     labels = [*(f"idle.{number}" for number in range(5)), "last"]
     assert json.loads(ended.out)["uncalled"] == [{"layer": each, "reason": WHY} for each in labels]
 
 
-def test_the_page_tells_them_together_and_can_show_each_name(own, run):
+def test_the_page_groups_uncalled_layers_and_can_show_each_name(own, run):
     run("inspect", *own, "-o", "run")
     manifest = json.loads(Path("run/manifest.json").read_text())
     assert len(manifest["uncalled"]) == 6

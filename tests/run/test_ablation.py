@@ -337,7 +337,7 @@ def test_only_the_channels_that_are_named_are_zeroed(ablate):
     assert len(ablate("Net", "--channels", "all")["channels"]) == 2
 
 
-def test_scores_that_are_not_finite_have_no_effect_and_stand_last(ablate):
+def test_scores_that_are_not_finite_have_no_effect_and_come_last(ablate):
     document = ablate("Broken", "--target", "1")
     assert figures(document) == [
         (1, "conv", 1, 16.0, 0.0, 16.0, 1),
@@ -353,7 +353,7 @@ def test_a_box_that_is_gone_has_the_score_0(ablate):
 
 
 @pytest.mark.parametrize("path", ["conv1", "layer2.0.conv1", "layer4.1.conv2"])
-def test_it_is_as_if_the_filter_had_no_weights(run, path):
+def test_zeroing_a_channel_equals_zeroing_the_weights_of_its_filter(run, path):
     """By hand: a copy of the model with the filter's weights at zero; no convolution has a bias."""
     torch.manual_seed(1)
     np.save("noise.npy", torch.rand(3, 64, 64).numpy())
@@ -503,7 +503,7 @@ def test_the_run_says_the_same_plan_and_makes_as_many_forwards(run, nets, monkey
     assert run(*words, "--dry-run").err.splitlines() == [plan]
 
 
-def test_a_long_one_says_how_long_it_will_take(run, nets, monkeypatch):
+def test_a_long_ablation_says_how_long_it_will_take(run, nets, monkeypatch):
     now = 0.0
 
     def later():

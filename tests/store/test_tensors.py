@@ -249,7 +249,7 @@ def test_integers_are_not_made_halves():
     assert kept.dtype == torch.int64
 
 
-def test_quantized_tensors_are_kept_as_the_numbers_they_stand_for():
+def test_quantized_tensors_are_kept_as_the_numbers_they_represent():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         quantized = torch.quantize_per_tensor(TWO_MAPS, 0.5, 10, torch.quint8)

@@ -90,7 +90,7 @@ def test_what_a_dead_layer_kills_is_counted_in_its_finding(found):
     ]
 
 
-def test_what_is_fed_by_others_too_is_not(found):
+def test_a_layer_that_others_feed_too_is_not_counted(found):
     assert found("beside") == [
         "4 of 4 channels of blocks.0.act are zero everywhere, and so in 1 layer after it"
     ]

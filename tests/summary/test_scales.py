@@ -120,7 +120,7 @@ def test_a_fall_that_one_layer_of_each_block_takes_is_one_finding():
     assert found(blocks(*spreads)) == [("vanishing", "blocks.2.conv", 100, "blocks.1.conv")]
 
 
-def test_a_layer_that_has_no_like_is_not_judged():
+def test_a_layer_without_a_counterpart_is_not_judged():
     assert found({"stem": 1.0, "body": 1000.0, "head.fc": 1e-6}) == []
     assert found({"features.0.0": 1.0, "body": 1.0, "features.9.0": 1e-6}, kind="Conv2d") == []
 

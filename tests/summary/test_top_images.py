@@ -171,7 +171,7 @@ def test_nothing_is_kept_without_images():
     assert (top.chunks, top.values, list(top.rows())) == (2, {}, [])
 
 
-def test_channels_are_chosen_by_how_far_the_best_stands_out():
+def test_channels_are_chosen_by_how_far_their_best_value_exceeds_the_others():
     # the best values have the mean 6.5: 1 of 15.5, 9 of 7.5, 1 of 9.5, and nothing
     top = top_of(2, [fires("a", 10.0, 10.0, 4.0, 2.0), fires("b", 9.0, 1.0, 3.0, 2.0)])
     assert top.strongest("conv", 3) == [1, 2, 0]
@@ -194,7 +194,7 @@ def test_a_channel_that_is_never_positive_or_never_finite_is_not_chosen():
 # Put away
 
 
-def test_what_is_put_away_comes_back():
+def test_top_images_are_read_back_from_their_bytes():
     parts = cut(noise(3, 12), np.random.default_rng(3))
     top = top_of(4, *parts[:2])
     back = read_top_images(top.to_bytes())
@@ -207,23 +207,23 @@ def test_what_is_put_away_comes_back():
     assert list(back.rows()) == by_hand(4, *parts)
 
 
-def test_nothing_put_away_comes_back_as_nothing():
+def test_an_empty_tally_is_read_back_as_an_empty_tally():
     assert read_top_images(TopTally(9).to_bytes()) == TopTally(9)
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"PK\x03\x04", bytes(500)])
-def test_what_was_never_put_away_is_none(data):
+def test_bytes_of_something_else_are_not_read_as_top_images(data):
     assert read_top_images(data) is None
 
 
-def test_what_was_cut_off_is_none():
+def test_bytes_that_were_cut_off_are_not_read_as_top_images():
     data = top_of(2, [fires("a", 1.0), fires("b", 2.0)]).to_bytes()
     assert [read_top_images(data[:end]) for end in range(0, len(data), 7)] == [None] * -(
         -len(data) // 7
     )
 
 
-def test_a_bit_that_fell_over_gives_nothing_else_than_what_was_put_away():
+def test_a_flipped_bit_never_gives_other_top_images():
     top = top_of(2, [fires("a", 1.0), fires("b", 2.0)])
     data, dice = top.to_bytes(), np.random.default_rng(0)
     for _ in range(3000):
@@ -233,7 +233,7 @@ def test_a_bit_that_fell_over_gives_nothing_else_than_what_was_put_away():
         assert back is None or list(back.rows()) == list(top.rows())
 
 
-def test_places_beyond_the_images_of_the_run_are_none():
+def test_top_images_beyond_the_images_of_the_run_are_not_read():
     data = top_of(2, [fires("a", 1.0), fires("b", 2.0)]).to_bytes()
     assert read_top_images(data, 2) is not None
     assert read_top_images(data, 1) is None

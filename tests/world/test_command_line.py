@@ -712,7 +712,7 @@ def test_a_list_of_layers_fits_80_columns_with_calls_and_figures_whole(run, narr
     assert {row["call_id"] for row in rows if len(row["call_id"]) <= 20} <= words
 
 
-def test_traps_for_which_there_is_no_room_stand_below_the_table(run, narrow):
+def test_traps_that_do_not_fit_in_the_table_are_below_it(run, narrow):
     lines = run("layers", "resnet18", "--layers", "layer1.0.*").out.splitlines()
     foot = lines[lines.index("traps:") :]
     assert foot[1:3] == [

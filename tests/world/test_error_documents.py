@@ -166,7 +166,7 @@ def test_an_interrupt_is_a_document_too(run, monkeypatch):
     assert (ended.code, json.loads(ended.out)["error"]) == (130, error)
 
 
-def test_a_document_that_was_begun_is_not_followed_by_another(run, monkeypatch):
+def test_an_unfinished_document_is_not_followed_by_another(run, monkeypatch):
     from hookcli.outside import json_text
 
     def fail_after_a_piece(_document):

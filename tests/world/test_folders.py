@@ -1412,7 +1412,7 @@ def test_a_batch_that_takes_too_much_memory_is_halved_and_that_is_said(run, monk
             assert two[name] == pytest.approx(one[name], rel=0, abs=near)
 
 
-def test_halves_stand_on_the_page_in_the_order_of_the_images(run, monkeypatch):
+def test_halved_batches_are_on_the_page_in_the_order_of_the_images(run, monkeypatch):
     Path("net.py").write_text(NARROW_NET)
     photos(9)
     monkeypatch.setenv("ROOM", "3")

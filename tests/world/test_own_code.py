@@ -135,7 +135,7 @@ def test_a_function_a_class_a_module_and_what_is_inside_a_class_all_will_do(net,
     assert load(f"net.py:{attribute}").module.conv.out_channels == width
 
 
-def test_a_file_may_lie_anywhere():
+def test_a_file_of_a_model_may_be_in_any_folder():
     write(NET, "some where/net.py")
     assert load("some where/net.py:make").module.conv.out_channels == 2
     assert load(f"{Path.cwd()}/some where/net.py:make").module.conv.out_channels == 2

@@ -134,7 +134,7 @@ def wait_for_picture(page, selector):
     pytest.fail(f"no picture in {selector}")
 
 
-def test_the_table_is_found_in_by_text_and_type(page):
+def test_the_table_can_be_filtered_by_text_and_type(page):
     page.fill("#filter", "layer4.1")
     assert calls(page) == ["layer4.1.conv1", "layer4.1.conv2"]
     assert page.inner_text("#count") == "2 of 21"

@@ -245,7 +245,7 @@ def test_what_golden_and_diff_print_is_as_the_schema_says(run, what):
     assert lines
 
 
-def test_gradients_that_are_absent_are_in_a_golden_file_as_the_schema_says(run):
+def test_a_golden_file_of_absent_gradients_follows_the_schema(run):
     run(*COMMANDS["gradients that are absent"], "--sketch", "-o", "out")
     golden = json.loads(run("golden", "out").out)
     assert any(call.get("reason") for call in golden["calls"])
@@ -427,7 +427,7 @@ def test_the_whole_schema_takes_every_document_and_no_others(documents):
 # --- the schema itself
 
 
-def test_the_schema_is_one():
+def test_the_schema_is_a_valid_json_schema():
     Draft202012Validator.check_schema(SCHEMA)
 
 
@@ -537,7 +537,7 @@ def python_types(hint):
     return {"object" if origin is dict or dataclasses.is_dataclass(hint) else PLAIN_TYPES[hint]}
 
 
-def test_no_dataclass_that_comes_out_was_forgotten():
+def test_the_schema_has_every_dataclass_that_is_written():
     ours = [
         *vars(rows).values(),
         *vars(golden).values(),
@@ -595,7 +595,7 @@ def test_a_schema_that_is_cut_out_is_alone_and_says_the_same(run, documents, nam
         assert expected == (other == name)
 
 
-def test_a_name_that_there_is_not_ends_with_2_and_all_that_there_are(run):
+def test_an_unknown_schema_ends_with_2_and_the_hint_lists_all_names(run):
     assert run("schema", "records") == (
         2,
         "",

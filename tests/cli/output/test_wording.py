@@ -37,6 +37,6 @@ def test_a_name_of_python_becomes_words_of_the_command_line(python, words):
 @pytest.mark.parametrize(
     "text", ["no model is called '`seed`'", "expected `int`", "`mode`", "a ` b", "--seed"]
 )
-def test_what_names_no_field_stays_as_it_is(text):
+def test_backticks_that_name_no_field_are_left_alone(text):
     """``mode`` alone could be that of the grids or that of the model."""
     assert to_words(text) == text

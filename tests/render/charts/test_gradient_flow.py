@@ -40,7 +40,7 @@ def test_layers_are_in_the_order_of_calls_with_their_parameters():
     ]
 
 
-def test_parameters_of_a_module_that_is_called_twice_stand_at_its_first_call():
+def test_parameters_of_a_module_that_is_called_twice_are_at_its_first_call():
     rows = [
         output("relu", 1, 1.0),
         output("relu", 3, 2.0, call="relu#1"),
@@ -97,7 +97,7 @@ def test_a_frozen_parameter_of_a_layer_with_a_gradient_is_no_mark():
     ("values", "decades"),
     [([0.02, 30.0], (-2, 2)), ([1e-3], (-4, -2)), ([5e-3], (-3, -2)), ([], (-1, 1))],
 )
-def test_whole_decades_lie_around_the_values(values, decades):
+def test_the_axis_spans_whole_decades_around_the_values(values, decades):
     assert find_decades(values) == decades
 
 
@@ -178,7 +178,7 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are():
 # The SVG
 
 
-def test_points_of_the_line_lie_where_their_logarithms_are():
+def test_points_of_the_line_are_at_their_logarithms():
     """Decades from -3 to 1 over 200 pixels from 40: 0.01, 0.1 and 1 are at 190, 140 and 90; 297.3
     apart."""
     rows = [output(f"l{i}", i, norm) for i, norm in enumerate((0.01, 0.1, 1.0))]
@@ -192,7 +192,7 @@ def test_the_line_is_broken_where_there_is_no_norm():
     assert [len(line.get("points").split()) for line in lines] == [2, 2]
 
 
-def test_ticks_stand_at_powers_of_ten():
+def test_ticks_are_at_powers_of_ten():
     rows = [output("a", 1, 0.02), output("b", 2, 30.0)]
     ticks = [text for text in find(tree(rows), "text", "tick") if text.text.startswith("10")]
     upper = [(text.text, float(text.get("y")) - 4) for text in ticks[:5]]
@@ -217,7 +217,7 @@ def test_every_layer_tells_its_numbers_and_leads_to_its_place():
     ]
 
 
-def test_marks_stand_at_the_edges_and_in_the_legend_where_there_are_any():
+def test_marks_are_at_the_edges_and_in_the_legend_if_there_are_any():
     faults = [{}, {"nan_count": 2}, {"norm": None, "reason": "cut"}, {"norm": 0.0}]
     rows = [output(f"l{i}", i, 1.0) | fault for i, fault in enumerate(faults)]
     svg = tree(rows)

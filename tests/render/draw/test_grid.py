@@ -591,7 +591,7 @@ def assert_golden(name: str, file: Path) -> None:
 # The channels of a grid at the resolution of their layer
 
 
-def test_channels_stand_side_by_side_as_in_the_grid_each_at_its_own_resolution(tmp_path):
+def test_channels_are_side_by_side_as_in_the_grid_at_their_own_resolution(tmp_path):
     """Five channels of 3 x 4 in a grid whose tiles are 2 x 2."""
     values = np.random.default_rng(0).integers(0, 255, (5, 3, 4)).astype(np.float32)
     values[:, 0, 0], values[:, 2, 3] = 0, 254

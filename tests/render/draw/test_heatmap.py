@@ -123,7 +123,7 @@ def test_the_lightest_colour_begins_at_the_99th_percentile():
     assert np.abs(right[3 * 49, 3 * 50].astype(int) - (135, 125, 94)).max() <= 1  # 4950
 
 
-def test_the_heading_says_what_the_lightest_colour_stands_for():
+def test_the_heading_says_what_the_lightest_colour_means():
     values = np.arange(10_000, dtype=np.float32).reshape(100, 100)
     assert_heading(
         draw_saliency(seen(100), values, ["title"]),

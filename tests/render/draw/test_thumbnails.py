@@ -38,7 +38,7 @@ def test_a_thumbnail_is_the_middle_of_a_long_picture(is_wide):
     assert abs(inside - GREEN).max() < 12
 
 
-def test_thumbnails_stand_side_by_side_in_rows_and_none_reaches_into_the_next():
+def test_thumbnails_are_side_by_side_in_rows_and_do_not_overlap():
     colors = [RED, GREEN, BLUE] * 3  # one more than a row
     pixels = read(draw_thumbnails([shrink(plain(color)) for color in colors]))
     assert pixels.shape == (2 * SIDE, COLUMNS * SIDE, 3)

@@ -31,7 +31,7 @@ def locks():
     return [*storage.list_files(RUN / "lock")]
 
 
-def test_a_second_run_is_refused_and_told_who_writes():
+def test_a_second_run_is_refused_and_the_error_says_who_writes():
     with open_run(), pytest.raises(OutputError, match="another run is writing") as caught:
         RemoteFolder(RUN).lock()
     assert f"process {os.getpid()} on " in caught.value.message
@@ -196,7 +196,7 @@ def test_one_of_two_simultaneous_runs_gets_the_lock(monkeypatch):
     others[0].close()
 
 
-def test_an_answer_that_was_lost_is_no_other_run(monkeypatch):
+def test_a_lost_answer_of_the_storage_is_not_taken_for_another_run(monkeypatch):
     """The file was created, but the connection broke, and fsspec tried again."""
     create = storage.create_file
 
