@@ -445,7 +445,7 @@ def test_figures_stay_in_their_order_on_the_way_to_the_host():
     assert [list(record.channels.low) for record in records] == [[float(n)] * 2 for n in range(4)]
 
 
-def test_one_row_is_every_images():
+def test_figures_in_one_row_apply_to_every_image():
     shared = Observation(CALL, Layout(), (1, 2), torch.float32, reduce_rows(torch.ones(1, 2), 1))
     assert [r.stats.mean for r in read_records([shared], ["cat", "dog"])] == [1.0, 1.0]
 

@@ -78,7 +78,7 @@ def norm_of(call):
 # What is in it
 
 
-def test_both_ways_give_the_same_bytes(run, own_temporary_folder):
+def test_golden_of_a_run_and_golden_of_a_model_give_the_same_bytes(run, own_temporary_folder):
     run(*PLAIN, CAT, COFFEE, "--layers", "conv,fc", "-o", "out")
     of_run = run("golden", "out")
     of_model = run("golden", "resnet18", CAT, COFFEE, *SMALL, "--layers", "conv,fc")
@@ -93,7 +93,7 @@ def test_both_ways_give_the_same_bytes(run, own_temporary_folder):
     assert list(own_temporary_folder.glob("hookcli-*")) == []
 
 
-def test_it_says_what_the_run_depended_on(run):
+def test_a_golden_file_says_what_the_run_depended_on(run):
     run(*PLAIN, CAT, "--layers", "conv1,layer1.0.relu", "--seed", "3", "-o", "out")
     document, manifest = golden(run, "out"), json.loads(Path("out/manifest.json").read_bytes())
     assert list(document) == [
@@ -272,7 +272,7 @@ def test_a_run_that_saved_whole_tensors_has_a_golden_file_without_sketches(run):
         ),
     ],
 )
-def test_without_sketches_and_whole_tensors_there_is_none(run, options, what):
+def test_a_run_without_sketches_and_whole_tensors_has_no_golden_file(run, options, what):
     run(
         "inspect",
         "resnet18",
@@ -488,7 +488,7 @@ def test_golden_of_a_run_imports_no_torch(run):
     assert done.stdout == "g.json\nFalse\n"
 
 
-def test_it_can_be_made_in_python(run):
+def test_a_golden_file_can_be_made_in_python(run):
     run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
     document = make_golden(hookcli.load_run("out"))
     assert render_golden(document) == run("golden", "out").out

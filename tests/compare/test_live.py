@@ -819,7 +819,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_what_cannot_be_met_is_said(run, nets, reason):
+def test_sides_that_cannot_be_compared_are_refused_with_the_reason(run, nets, reason):
     words, code, error, hint = REFUSED[reason]
     Path("more").mkdir()
     draw("more/c.npy", 1, 1)

@@ -594,7 +594,7 @@ def test_an_infinity_is_clipped_as_torchs_clip_grad_norm_does():
     np.testing.assert_array_equal(edited, [[math.nan, 0.0]])
 
 
-def test_it_works_under_inference_mode():
+def test_an_edit_works_under_inference_mode():
     with torch.inference_mode():
         assert apply_edit(edit("{1}:zero"), torch.ones(1, 2), 1).tolist() == [[1, 0]]
 

@@ -180,7 +180,7 @@ def test_the_run_shows_the_share_of_zeros_and_how_far_the_layers_moved(run, net)
     assert [seen[name]["sparsity"] for name in ("conv", "relu", "fc")] == ["0.5", "", ""]
 
 
-def test_the_run_shows_what_the_model_said_before(run, net):
+def test_the_run_shows_the_predictions_of_the_unpruned_model(run, net):
     words = ("--layers", "conv", "--prune", "conv=0.5", "--format", "json")
     document = json.loads(run("inspect", net, *OWN, *words).out)
     (image,) = document["images"]
@@ -190,7 +190,7 @@ def test_the_run_shows_what_the_model_said_before(run, net):
     assert image["unedited"][0]["value"] == pytest.approx(1 / (1 + math.exp(-12)))
 
 
-def test_the_table_has_columns_of_its_own_for_it(run, net):
+def test_the_table_has_columns_for_the_change_and_the_sparsity(run, net):
     ended = run("inspect", net, *OWN, "--layers", "conv", "--prune", "conv=0.5")
     head, _, row, *_ = ended.out.splitlines()
     assert head.split()[-2:] == ["change", "sparse"]
@@ -230,7 +230,7 @@ def test_what_cannot_be_read_is_refused(run, net, text, message, hint):
     assert not Path("out").exists()
 
 
-def test_a_form_with_an_equals_sign_is_read_to_its_last_one():
+def test_a_form_of_layers_may_hold_an_equals_sign():
     assert read_prune("re:a=b=0.25:ln").layers == "re:a=b"
 
 
@@ -268,7 +268,7 @@ def test_the_weights_have_the_names_of_a_model_that_was_never_pruned(run, net):
     assert all(tensor.is_contiguous() for tensor in state.values())
 
 
-def test_they_load_again_and_give_the_same_figures(run, cat):
+def test_saved_weights_load_again_and_give_the_same_figures(run, cat):
     words = (*SMALL, "--layers", "all", "--format", "json")
     pruned = run(
         "inspect", "shufflenet_v2_x0_5", cat, *words, "--prune", "conv=0.5", "--save-weights", FILE
@@ -299,7 +299,7 @@ def test_a_module_with_two_names_is_written_under_both(run, net):
     assert run("inspect", "net.py:Twice", *OWN, "--overwrite", "--weights", FILE).code == 0
 
 
-def test_gradients_write_them_too(run, net):
+def test_gradients_saves_pruned_weights_too(run, net):
     words = ("--layers", "conv", "--prune", "conv=0.5", "--save-weights", FILE)
     assert run("gradients", net, *OWN, *words).code == 0
     assert load_file(FILE)["conv.weight"].flatten().tolist() == [4, 0, 0, 0, -2, 3]
@@ -386,7 +386,7 @@ def test_weights_never_take_the_place_of_a_link(run, net):
     assert (Path("mine.safetensors").read_text(), Path(FILE).is_symlink()) == ("mine", True)
 
 
-def test_a_run_that_fails_writes_none(run, net):
+def test_a_run_that_fails_writes_no_weights(run, net):
     Path("net.py").write_text(
         f"{NET}\n\nclass Net(Net):\n    def forward(self, x):\n        1 / 0\n"
     )

@@ -81,7 +81,7 @@ FAMILIES: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_it_is_what_output_attentions_gives(family):
+def test_the_probabilities_equal_those_of_output_attentions(family):
     name, options, prefix, query_grid, key_grid = FAMILIES[family]
     pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     fused, eager = (build(name, options, way) for way in ("sdpa", "eager"))

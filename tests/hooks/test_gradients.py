@@ -184,7 +184,7 @@ def test_closed_forms_hold_from_one_gradient_to_the_next(name):
     assert checked > 20
 
 
-def test_finite_differences():
+def test_gradients_agree_with_finite_differences():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3)).double()
     pixels = torch.randn(1, 1, 3, 3, dtype=torch.float64)

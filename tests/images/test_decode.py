@@ -702,7 +702,7 @@ def test_an_animation_of_which_a_later_frame_is_too_large_has_no_frames(monkeypa
         frames_of(source, 2)
 
 
-def test_such_an_animation_is_skipped_by_a_model_that_wants_frames(monkeypatch):
+def test_a_model_of_clips_skips_an_animation_with_a_frame_that_is_too_large(monkeypatch):
     row("RGB", RED).save("photo.png")
     first, second = Image.new("L", (4, 4)), Image.new("L", (40, 40))
     first.save("a.tif", save_all=True, append_images=[second])

@@ -756,7 +756,7 @@ def test_a_side_that_would_fill_the_memory_is_refused(run, photo, words):
     assert "8192" in err.splitlines()[0]
 
 
-def test_the_library_refuses_such_a_side_too():
+def test_python_code_cannot_ask_for_a_side_that_would_fill_the_memory():
     for option in ("size", "resize"):
         model = ModelRequest("resnet18", **{option: 8193})  # type: ignore[arg-type]
         with pytest.raises(RequestError) as caught:

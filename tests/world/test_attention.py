@@ -70,7 +70,7 @@ def test_a_row_of_the_table_holds_the_figures_of_each_head(run):
     assert f"entropy {entropy:.2f} of {math.log(5):.2f}" in ended.out
 
 
-def test_the_model_returns_what_it_returns_without(run):
+def test_the_model_returns_the_same_with_and_without_attention(run):
     save_quarters()
     for folder, more in (("a", ()), ("b", ("--attention", "all", "--rollout"))):
         words = ("--layers", "all", "--save", "tensors", "-o", folder, *more)
@@ -148,7 +148,7 @@ def test_figures_of_many_images_are_their_means_also_after_a_resume(run, monkeyp
         (("--attention", "all", "--patch", "32,0"), "is not inside the image", ""),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_written(run, words, error, hint):
+def test_impossible_attention_options_are_refused_before_writing(run, words, error, hint):
     ended = run("inspect", MODEL, save_quarters(), "--device", "cpu", *words, "-o", "out")
     assert ended.code == 2
     assert error in ended.err

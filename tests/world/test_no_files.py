@@ -118,7 +118,7 @@ def test_an_image_that_is_no_file_is_skipped(run, no_file, name):
 
 
 @pytest.mark.parametrize("count", [1, 9], ids=["read at once", "read when their turn comes"])
-def test_in_a_folder_it_is_skipped_with_the_reason(run, no_file, count):
+def test_what_is_no_file_in_a_folder_is_skipped_with_the_reason(run, no_file, count):
     Path("photos").mkdir()
     for number in range(count):
         photo(f"photos/{number}.png")
@@ -153,7 +153,7 @@ def test_a_pair_that_is_no_file_cannot_be_used(run, no_file):
     assert f"error: the second image cannot be used: 'b.png' {NO_FILE}\n" in ended.err
 
 
-def test_it_is_no_frame_of_a_clip(no_file):
+def test_what_is_no_file_is_no_frame_of_a_clip(no_file):
     Path("clip").mkdir()
     photo("clip/a.png")
     no_file("clip/b.png")

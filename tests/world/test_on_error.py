@@ -243,7 +243,7 @@ def test_a_single_image_needs_no_name(run):
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, 11])
-def test_it_is_skipped_with_the_module_and_the_rest_is_as_it_would_be_without_it(run, number):
+def test_a_failing_image_is_skipped_and_the_others_are_as_without_it(run, number):
     unlucky(number)
     ended = run(*inspected(images(12), *SKIP))
     assert ended.code == 6, ended.err

@@ -146,7 +146,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_says_it_once_on_stderr_and_in_its_document(run, command):
+def test_a_command_reports_a_changed_dtype_once_on_stderr_and_in_json(run, command):
     words = ("net.py:make", "pixels.npy", "--device", "cpu", *COMMANDS[command])
     ended = run(command, *words, "--format", "json", "--quiet")
     assert ended.code == 0
@@ -155,13 +155,13 @@ def test_a_command_says_it_once_on_stderr_and_in_its_document(run, command):
     assert document.get("model", document)["notes"] == [HALVED]
 
 
-def test_a_golden_file_says_it(run):
+def test_a_golden_file_says_that_the_dtype_was_changed(run):
     ended = run("golden", "net.py:make", "pixels.npy", "--device", "cpu", "--layers", "0", "-q")
     assert (ended.code, ended.err.count(to_words(HALVED))) == (0, 1)
     assert json.loads(ended.out)["model"]["notes"] == [HALVED]
 
 
-def test_the_page_and_the_manifest_say_it(run):
+def test_the_page_and_the_manifest_say_that_the_input_is_rescaled(run):
     zeros_of("googlenet")
     words = ("googlenet", "pixels.npy", "--weights", "w.pth", "--device", "cpu")
     np.save("pixels.npy", np.ones((3, 32, 32), np.float32))

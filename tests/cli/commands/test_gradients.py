@@ -115,7 +115,7 @@ def test_every_figure_is_the_one_worked_out_by_hand(run, net):
         (("--score", "sum"), 72.0, 1.0),
     ],
 )
-def test_scores(run, net, words, value, slope):
+def test_each_score_has_the_value_and_the_slope_worked_out_by_hand(run, net, words, value, slope):
     assert run("gradients", net, *OWN, *words).code == 0
     (image,) = document()["images"]
     assert math.isclose(image["score"]["value"], value, rel_tol=1e-5)
@@ -165,7 +165,7 @@ def test_the_reason_is_shown_if_there_is_no_gradient(run, cat):
     assert {record["side"] for record in records} == {"grad_output", "grad_input", "param"}
 
 
-def test_a_model_without_a_way_back_is_refused(run, net):
+def test_a_model_that_no_gradient_can_pass_is_refused(run, net):
     code, _, err = run("gradients", "net.py:Still", *OWN)
     assert code == 4
     assert "error: no gradient leads back from the score: the model runs without gradients" in err
@@ -194,7 +194,7 @@ def test_a_model_without_a_way_back_is_refused(run, net):
         ("-1", "--target: there is no class -1", "classes are 0 to 999"),
     ],
 )
-def test_targets_that_do_not_exist(run, cat, target, message, hint):
+def test_targets_that_do_not_exist_are_refused(run, cat, target, message, hint):
     code, out, err = run("gradients", "resnet18", cat, *PLAIN, "--target", target)
     error, told = err.splitlines()
     assert (code, out, error) == (2, "", f"error: {message}")
@@ -202,7 +202,7 @@ def test_targets_that_do_not_exist(run, cat, target, message, hint):
     assert not Path("out").exists()
 
 
-def test_a_target_by_name_whatever_its_case(run, cat):
+def test_a_target_may_be_named_in_any_case(run, cat):
     assert (
         run("gradients", "resnet18", cat, *PLAIN, "--layers", "fc", "--target", "TABBY").code == 0
     )
@@ -414,7 +414,7 @@ def test_an_edit_shows_its_effect(run, net):
     assert "without changes: " in out
 
 
-def test_edits_in_the_order_given(run, net):
+def test_edits_are_made_in_the_order_given(run, net):
     for edits, expected in (
         (("conv:clamp=:1", "conv:scale=5"), 5),
         (("conv:scale=5", "conv:clamp=:1"), 1),
