@@ -169,8 +169,11 @@ def test_an_interrupt_is_a_document_too(run, monkeypatch):
 def test_an_unfinished_document_is_not_followed_by_another(run, monkeypatch):
     from hookcli.outside import json_text
 
+    whole = json_text.render_pieces
+
     def fail_after_a_piece(_document):
         yield "{"
+        monkeypatch.setattr(json_text, "render_pieces", whole)  # an error document can be written
         raise hookcli.errors.OutputError("the rest is missing")
 
     monkeypatch.setattr(json_text, "render_pieces", fail_after_a_piece)
