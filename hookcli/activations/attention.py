@@ -2,7 +2,7 @@
 
 The model's own computation is unchanged: a fused function never creates the probabilities, so
 hookcli recomputes them from the queries and keys, in float32, for one image at a time. For an image
-of 1,374 tokens and 16 heads they take 120 MB.
+of 1,374 tokens and 16 heads, the probabilities take 120 MB.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def call_probabilities(
         function: ``scaled_dot_product_attention``, ``multi_head_attention_forward`` or ``softmax``.
         args: the positional arguments of the call.
         kwargs: its keyword arguments.
-        output: its return value; only a softmax needs it.
+        output: its return value, which is read only if the call is a softmax.
 
     Returns:
         Probabilities (…, queries, keys) as float32. A softmax's probabilities may share the memory
@@ -88,9 +88,10 @@ def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
 def _of_modules(given: Mapping[str, Any]) -> Tensor:
     """Return the probabilities of ``multi_head_attention_forward``, (N, heads, queries, keys).
 
-    N is the number of sequences: the windows of an image, or 1. This projects only queries and
-    keys again, half of the function's own work. torch itself handles the rare forms with further
-    keys that are not computed from the image.
+    N is the number of sequences: the windows of an image, or 1. Only the queries and the keys are
+    projected a second time, which is half the work of torch's function. If the call adds keys that
+    are not computed from the image (``bias_k``, ``add_zero_attn``), torch's function itself is
+    called again.
     """
     if given["bias_k"] is not None or given.get("static_k") is not None or given["add_zero_attn"]:
         asked = {"need_weights": True, "average_attn_weights": False, "training": False}

@@ -25,7 +25,8 @@ def measure_attention(
 ) -> AttentionRow:
     """Return the row of an attention call with probabilities (windows, heads, queries, keys).
 
-    This takes memory for one more copy of the probabilities, or two if some are not finite.
+    Computing it needs the memory of one more copy of the probabilities, or of two copies if some
+    are not finite.
     """
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
@@ -75,15 +76,17 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
     """Return one query's attention to the image, for every head: (heads, rows, columns).
 
     The map leaves out a head's attention to keys that are not on the image. If several queries
-    share a cell, the map is their mean.
+    share the cell, the map is the mean over these queries.
 
-    The probabilities are (windows, heads, queries, keys); a rollout has one window and one head.
-    The cells of the grid of the queries are counted row by row; ``CLASS_TOKEN`` is the first query
-    that covers no part of the image.
+    Args:
+        probabilities: (windows, heads, queries, keys); a rollout has one window and one head.
+        places: the places of these queries and keys on the image.
+        cell: the query's cell in the grid of the queries, counted row by row; ``CLASS_TOKEN``
+            chooses the first query that covers no part of the image.
 
     Returns:
-        The map, or None if there is no such query or the keys have no places. For a clip it is
-        (heads, frames, rows, columns).
+        The map; for a clip, (heads, frames, rows, columns). None if no query has this cell, or if
+        the keys have no places.
     """
     if not places.key_grid:
         return None
@@ -101,9 +104,10 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the cell in the grid of the queries, or in its first frame, that holds a point.
+    """Return the cell of the queries' grid that contains a point; for a clip, in the first frame.
 
-    The point is given from the left and from the top, as shares of the network's input.
+    ``across`` and ``down`` are the point's distances from the left and top edges, as shares of the
+    width and height of the network's input.
     """
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
@@ -117,7 +121,7 @@ def _ratios(parts: Sequence[float], wholes: Sequence[float]) -> tuple[float | No
 
 
 def _distances(places: TokenPlaces) -> Tensor:
-    """Return the distance of each query to each key (windows, queries, keys), on the image."""
+    """Return the distance on the image from each query to each key, (windows, queries, keys)."""
     squares = torch.zeros(*places.queries.shape, places.keys.shape[1])
     queries, keys = places.queries.clamp(min=0), places.keys.clamp(min=0)
     for many, few in zip(reversed(places.query_grid), reversed(places.key_grid), strict=False):

@@ -57,11 +57,12 @@ def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
 def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit: int) -> int | None:
     """Return the side of the grid to which maps are reduced; None if they fit as they are.
 
-    The side is 14, or the largest one that fits if 14 does not.
+    The side is 14, or, if maps of that side do not fit, the largest side that fits.
 
     Args:
-        maps: for each call of each image its heads, its query grid and its key grid.
-        limit: the size of all maps in bytes; a map is one byte for each head, query and key.
+        maps: the number of heads, the query grid and the key grid of each call of each image.
+        limit: the maximum size of all maps together in bytes, with one byte per head, query and
+            key.
     """
     if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
         return None
@@ -91,7 +92,8 @@ def thin_map(values: Tensor, side: int | None) -> Tensor:
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
     """Return the cells of a grid (rows, columns) whose maps are kept.
 
-    This returns all cells; if there are more than ``side`` rows or columns, evenly spaced ones.
+    A grid with more than ``side`` rows or columns keeps evenly spaced cells; a smaller grid keeps
+    all its cells.
     """
     sizes = [(length, min(length, side or length)) for length in grid]
     rows, columns = (

@@ -1,4 +1,4 @@
-"""The observer of a run: figures, pictures and copies of each tensor, assigned to their images."""
+"""The observer of a run, which takes statistics, pictures and copies of each image's tensors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Heat:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """The result of one forward, or of a forward and its backward.
+    """The result of one forward pass, or of a forward and a backward pass.
 
     Attributes:
         records: one record per image and observed tensor.
@@ -56,7 +56,7 @@ class BatchResult:
         kept: the call id, the image and the (1, …) tensor, on the host, for each tensor to save.
         unedited: the output of the model without edits; None in a run without edits.
         score: the number from which the backward pass started; None without a backward pass.
-        attention: what the attention calls do with the image; None if it was not requested.
+        attention: the rows and maps of the attention calls; None if attention was not requested.
     """
 
     records: tuple[LayerRecord, ...] = ()
@@ -87,10 +87,10 @@ class Collector:
         save: which parts of the tensors to save; None saves none.
         unedited: the tensors of the same calls without edits, by call id; None in a run without
             edits.
-        drawn: the sides that get pictures.
+        drawn: the sides of a layer that get pictures.
         activations: the outputs that pictures multiply with gradients, by call id; None draws the
             gradients alone.
-        has_other_leading_axis: whether the leading axis of some tensor was not the batch.
+        has_other_leading_axis: whether at least one tensor had a leading axis other than the batch.
     """
 
     keys: tuple[str, ...]
@@ -147,7 +147,7 @@ class Collector:
     def _divide(
         self, call: Call, tensor: Tensor
     ) -> tuple[Tensor, Layout, tuple[int, ...], int | None]:
-        """Divide a tensor into one row per image, or a single row if its leading axis is no batch.
+        """Divide a tensor into one row per image, or one row if it has no batch axis.
 
         Returns:
             The rows, the layout of the tensor, the shape of one image's part (or of the whole
@@ -172,7 +172,7 @@ class Collector:
     def _observe(
         self, call: Call, rows: Tensor, layout: Layout, shape: tuple[int, ...], axis: int | None
     ) -> None:
-        """Reduce rows (rows, …) with channels along ``axis``, and add the observation."""
+        """Reduce rows (rows, …) with channels along ``axis``, and store the observation."""
         plain = None if self.unedited is None else self.unedited.get(call.id)
         with_sample = self.sample and rows.numel() and call.side != "param"
         self.seen.append(
@@ -200,15 +200,18 @@ class Collector:
 
 
 def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
-    """Copy a tensor into ``kept``, by its call id. With ``kept`` bound, this is an observer."""
+    """Store a copy of a tensor in ``kept`` under the id of its call.
+
+    ``functools.partial(keep_tensor, kept)`` is an observer.
+    """
     kept[call.id] = to_dense(tensor).clone()
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
     """Return, as (rows,), the L2 norm of the difference from ``plain`` over the norm of ``plain``.
 
-    It is 0 where both are the same, Inf where only ``plain`` is zero, and NaN where the two have
-    different numbers of values.
+    The result is 0 for equal tensors, Inf where only ``plain`` is all zero, and NaN if ``rows`` and
+    ``plain`` have different numbers of values.
     """
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)
@@ -219,7 +222,7 @@ def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
 
 
 def of_image(batched: Tensor, index: int) -> Tensor:
-    """Return one image's part (1, …) of a tensor whose leading axis is N, or 1 if shared."""
+    """Return one image's part (1, …) of a tensor; a leading axis of 1 is shared by all images."""
     row = index if batched.shape[0] > 1 else 0
     return batched[row : row + 1]
 

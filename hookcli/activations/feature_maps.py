@@ -31,14 +31,15 @@ class Tiles:
             NOT_FINITE; signed levels begin at 1 and have zero at MIDDLE.
         channels: the channel of each tile, (K,), counted from 0.
         shown: the height and width of a feature map before it was scaled down.
-        figures: the smallest value, the largest, the mean and the standard deviation of each tile's
-            channel, (4, K); the last two are NaN when the channel is not finite.
+        figures: the minimum, the maximum, the mean and the standard deviation of each tile's
+            channel, (4, K). The mean and the standard deviation of a channel that contains NaN or
+            Inf are NaN.
         scores: for each tile's channel, its mean inside the box of ``--focus`` minus its mean
             outside, in standard deviations, (K,); None without a box.
-        maps: the levels of the same channels at the resolution of the layer, (K, H, W) in uint8,
-            as ``records.pictures.ChannelMaps`` describes them; None if they are not written.
-        range: the smallest and largest value of the layer, (2,), if the levels cover this range;
-            None if each channel has its own range.
+        maps: the same channels at the layer's full resolution, as levels (K, H, W) in uint8, which
+            ``records.pictures.ChannelMaps`` describes; None if no channel maps are written.
+        range: the smallest and largest value of the layer, (2,), if all tiles share this range;
+            None if each channel's levels cover its own range.
     """
 
     levels: Tensor
@@ -53,7 +54,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """An activation without spatial form, drawn as bars.
+    """An activation without height and width, drawn as bars.
 
     Attributes:
         values: the value of each bar, (n,) in float32.
@@ -85,7 +86,7 @@ class Picture:
 
     @property
     def has_maps(self) -> bool:
-        """Whether this also has the channels at the resolution of the layer."""
+        """Whether the picture also has the channels at the layer's full resolution."""
         return isinstance(self.content, Tiles) and self.content.maps is not None
 
 
@@ -98,8 +99,8 @@ def take_tiles(
         activation: the activation of one image, with its leading axis: (1, …).
         layout: the meaning of its axes; without height and width, it becomes bars.
         style: the channels to show, their order, and the scale.
-        focus: the shares of each pixel inside and outside a box, (2, H, W) from 0 to 1. Channels
-            are then ranked by how much more they fire inside.
+        focus: how much of each pixel lies inside and outside a box, (2, H, W) from 0 to 1. If
+            given, channels are ranked by how much larger their values are inside than outside.
     """
     values = activation.detach()
     values = values.dequantize() if values.is_quantized else values
@@ -144,11 +145,11 @@ def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
-    """Return, as (C,), how much more each channel fires inside a box than outside.
+    """Return, as (C,), how much larger each channel's mean is inside a box than outside.
 
     The result is the difference of the two means in standard deviations of the channel, and 0 for a
-    constant channel. ``focus`` (2, H, W) holds the shares of each input pixel inside and outside
-    the box; it is averaged over the area of each position of a map (C, h, w).
+    constant channel. ``focus`` (2, H, W) says how much of each input pixel lies inside and
+    outside the box; it is averaged over the area that each position of a map (C, h, w) covers.
     """
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
@@ -174,7 +175,7 @@ def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
 
 
 def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> Tensor:
-    """Return the channels to show, (K,); any ranking begins with channels that have NaN or Inf."""
+    """Return the channels to show, (K,); every ranking puts channels with NaN or Inf first."""
     count = len(maps)
     if style.channels is not None:
         inside = [channel for channel in style.channels if channel < count]
@@ -187,7 +188,7 @@ def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> T
 
 
 def _rank_scores(maps: Tensor, rank: str) -> Tensor:
-    """Return the score that ranks each channel, (C,); not finite for channels that are not."""
+    """Return the score that ranks each channel, (C,); NaN or Inf if the channel contains them."""
     means = maps.mean((1, 2))
     if rank == "mean":
         return means
@@ -205,7 +206,7 @@ def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return the smallest and largest finite values over ``axes``, with their axes kept."""
+    """Return the smallest and largest finite values over ``axes``, which keep a length of 1."""
     finite = maps.isfinite()
     low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
     high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)
@@ -213,7 +214,7 @@ def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _shrink(maps: Tensor, tile: int) -> Tensor:
-    """Average squares, of the smallest integer side with which a map fits into ``tile``."""
+    """Average squares of pixels, with the smallest side that makes a map fit into ``tile``."""
     longest = max(maps.shape[1:])
     factor = -(-longest // tile)
     if factor == 1 or len(maps) == 0:
@@ -233,7 +234,7 @@ def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Return levels in uint8 for minus to plus the largest magnitude, evenly around zero.
+    """Return levels in uint8 that cover minus to plus the largest magnitude, symmetric about zero.
 
     Exact zero is ``count // 2``, the largest level is ``count - 1``, and values that are not finite
     have the level ``count``.

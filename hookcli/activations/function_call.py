@@ -52,7 +52,7 @@ class FunctionCall:
     Attributes:
         function: the function as torch's ``TorchFunctionMode`` names it.
         name: its name; for a property such as ``T``, the name of the property.
-        args: its positional arguments, including the first one if the caller passed it by name.
+        args: its positional arguments; the first argument is here even if it was passed by name.
         kwargs: its other arguments.
         output: its return value; None if it raised or returns nothing.
     """
@@ -75,21 +75,21 @@ class FunctionCall:
 
     @property
     def is_fused(self) -> bool:
-        """Whether it takes queries, keys and values, and weighs the values."""
+        """Whether the function computes a whole attention from queries, keys and values."""
         return self.name in _FUSED
 
     @property
     def moves(self) -> bool:
-        """Whether it only moves the values of its first argument."""
+        """Whether the function only moves the values of its first argument."""
         return self.name in _MOVING
 
     @property
     def samples(self) -> bool:
-        """Whether it computes each value from the neighbours of a position."""
+        """Whether the function computes each value from neighbouring positions."""
         return self.name.endswith(_SAMPLING)
 
     def loses_places(self, given: Sequence[Tensor]) -> bool:
-        """Return whether the call loses the positions of ``given``, its inputs with positions."""
+        """Return whether the positions of ``given``, the inputs that have positions, are lost."""
         name = self.name
         is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
         pairs = name in _PAIRING and len(given) > 1
@@ -100,7 +100,7 @@ class FunctionCall:
 def read_call(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: object
 ) -> FunctionCall:
-    """Return a call from the facts that a ``TorchFunctionMode`` has."""
+    """Return a call, made from what torch passes to a ``TorchFunctionMode``."""
     first = next((word for word in ("input", "tensors") if not args and word in kwargs), None)
     if first is not None:  # the caller passed it by name
         args, kwargs = (kwargs[first],), {k: part for k, part in kwargs.items() if k != first}

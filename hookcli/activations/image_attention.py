@@ -34,8 +34,8 @@ class QueryMaps:
         levels: the maps as one picture, (rows * heads * h, columns * w) in 256 levels. Each query
             has a block at its position on the image, with its heads' maps one below the other. A
             class token adds a row of blocks and is the first of them.
-        is_thinned: the model computed more maps than these.
-        has_class_token: the last row of blocks begins with the class token's block.
+        is_thinned: whether the maps were averaged down, or maps of some queries left out.
+        has_class_token: whether the last row of blocks begins with the class token's block.
     """
 
     levels: Tensor
@@ -67,8 +67,8 @@ class ImageAttention:
     """What the attention calls of a forward pass do with its image.
 
     Attributes:
-        calls: the calls with visible attention, in running order.
-        hidden: the rows of the calls without visible attention.
+        calls: the calls whose probabilities hookcli could recompute, in running order.
+        hidden: the rows of the other attention calls.
         rollout: a query's attention, rolled out over all calls; None if it was not requested.
     """
 

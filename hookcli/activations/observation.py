@@ -34,9 +34,10 @@ class Observation:
     Attributes:
         shape: the shape of one image's part, ``(1, …)``, or of the whole tensor if it cannot be
             divided into images.
-        reduced: its figures, one row per image; a single row holds for every image.
-        sample: some of its values, (rows, S); None when no sample was requested.
-        change: the distance of each row from the run without edits, (rows,); None without edits.
+        reduced: the tensor's statistics, one row per image; a single row is shared by all images.
+        sample: some of the tensor's values, (rows, S); None when no sample was requested.
+        change: the relative distance of each row from the same row without edits, (rows,); None
+            in a run without edits.
         sketch: the sketch of each row, (rows, 67); None when no sketches were requested.
     """
 
@@ -51,7 +52,7 @@ class Observation:
 
 
 def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[LayerRecord, ...]:
-    """Return the records, image by image; one transfer brings all figures to the host."""
+    """Return the records, image by image, with a single transfer from the device to the host."""
     figures = _to_host(seen)
     return tuple(
         _read_record(observed, image, index if len(rows) > 1 else 0, rows)

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    """Return a contiguous copy of the parts of a tensor (rows, …) to save, on the same device.
+    """Return what is saved of a tensor (rows, …), as a contiguous copy on the same device.
 
-    Pooling by ``mean`` and ``max`` returns (rows, C). It also pools the frames of a clip and the
-    tokens of an image, except tokens without a place on the image. Pooling to N returns
-    (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence (rows, C, N). Channels come
-    first in every layout, and a map smaller than N x N repeats its values. A tensor without height
-    and width is not pooled. A tensor without a channel axis keeps everything. Channels that do not
-    exist are left out.
+    Pooling by ``mean`` and ``max`` returns (rows, C). The mean or maximum also covers the frames of
+    a clip and the tokens of an image, except tokens without a place on the image. Pooling to N
+    returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence (rows, C, N).
+    Channels come first in every layout, and a map smaller than N x N repeats its values. A tensor
+    without height and width is not pooled. A tensor without a channel axis keeps everything.
+    Channels that do not exist are left out.
 
     Means are computed in float32 or wider. Without ``style.dtype``, a floating-point tensor keeps
     its dtype, and the mean of integers is float32. The dtype applies to real numbers: integers that
@@ -55,7 +55,7 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
 
 
 def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tuple[int, ...]:
-    """Return the shape of what ``take_activation`` returns for one image's tensor of ``shape``."""
+    """Return the shape that ``take_activation`` returns for one image's tensor of ``shape``."""
     axis = layout.channel_axis
     lengths = list(shape)
     if style.channels is not None and axis is not None:
@@ -86,7 +86,7 @@ def _is_pooled(layout: Layout, style: SaveStyle) -> bool:
 
 
 def _as_plain(activation: Tensor) -> Tensor:
-    """Return dense values, real or complex64, in the same order of memory."""
+    """Return dense values, real or complex64, in the memory order of ``activation``."""
     values = to_dense(activation)
     if values.is_quantized:
         return values.dequantize()
@@ -117,7 +117,7 @@ def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
 
 
 def _share_memory(one: Tensor, other: Tensor) -> bool:
-    """Return whether writing to one changes the other; only strided tensors can share memory."""
+    """Return whether writing to one tensor changes the other; only strided tensors share memory."""
     if other.layout != torch.strided:
         return False
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -21,10 +21,11 @@ def letters_of(
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
     """Return one letter for each axis of both factors and of the product, as in ``einsum``.
 
-    It is None for products of vectors.
+    The first two items are the factors, each with the letters of its axes; the third has the
+    letters of the product. Return None for products of vectors.
 
     Raises:
-        ValueError: there are not two factors.
+        ValueError: the number of factors is not two.
     """
     if name == "einsum":
         equation, *operands = args

@@ -21,15 +21,17 @@ _UNKNOWN = -1  # the result of a softmax that is an attention if it weighs value
 
 
 class Shares:
-    """Follows each attention's probabilities until they weigh the values; attentions count from 0.
+    """Follows each attention's probabilities until they weigh the values.
+
+    Attentions are numbered from 0 in the order of their calls.
 
     Attributes:
         added: the attentions whose probabilities are added to other probabilities on the way.
         projected: the attentions whose heads are mixed with each other on the way.
         changed: the attentions whose probabilities are changed in another way.
         over_queries: the attentions whose softmax runs over queries instead of keys.
-        weighs_unknown: in the last call, the result of a softmax weighed values, but hookcli does
-            not know whether the softmax was taken over a product.
+        weighs_unknown: whether, in the last call, values were weighed by a softmax of which
+            hookcli does not know whether it was taken over a product.
     """
 
     def __init__(self) -> None:
@@ -44,8 +46,9 @@ class Shares:
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
         """Begin to follow the probabilities of the next attention.
 
-        ``probabilities`` is empty if the attention's own function weighed the values. ``keys`` is
-        the part of their trail that the softmax runs over: 0 for own, 1 for columns.
+        ``probabilities`` is empty if the attention's own function weighed the values. ``keys``
+        names the part of the probabilities' trail over which the softmax runs: 0 for ``own``, 1 for
+        ``columns``.
         """
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
         self._keys.append(keys)
@@ -63,8 +66,8 @@ class Shares:
     ) -> None:
         """Follow the probabilities through a call that neither begins nor ends an attention.
 
-        ``summed`` are the parts of their trail that a product sums over; it is empty if the product
-        sums over heads.
+        ``summed`` names the parts of the probabilities' trail over which a product sums (0 for
+        ``own``, 1 for ``columns``); it is empty if the product sums over heads.
         """
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
         weighs = operation in FACTORS and bool(summed)

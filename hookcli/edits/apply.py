@@ -33,16 +33,18 @@ def apply_edit(
     An edit that names channels reads and changes only these: ``clip-norm`` limits their joint norm.
     ``mean`` replaces each channel by its mean, or all values by their mean if ``channel_axis`` is
     None. Means and norms are computed in float64 (float32 on MPS). NaN stays NaN, except where
-    ``zero`` and ``set`` write; one NaN makes its mean and its clipped row NaN, and an infinity
-    leaves NaN among zeros, as in ``torch.nn.utils.clip_grad_norm_``. A number beyond the dtype's
-    range becomes infinite.
+    ``zero`` and ``set`` write. With ``mean`` and ``clip-norm``, one NaN makes all values NaN that
+    share its mean or norm. With ``clip-norm``, an infinite value becomes NaN and the finite values
+    that share its norm become 0, as in ``torch.nn.utils.clip_grad_norm_``. A number beyond the
+    dtype's range becomes infinite.
 
     Args:
-        edit: the change to make; its side and layers are ignored.
+        edit: the change to make; this ignores the edit's side and layers.
         values: any tensor of floating-point numbers.
         channel_axis: the axis of the channels, from 0; None if unknown.
-        per_image: the leading axis counts the images, and each image has its own mean and norm.
-        where: the name of the place of the values, for errors.
+        per_image: whether the leading axis counts the images; if so, each image has its own mean
+            and norm.
+        where: what error messages call ``values``.
 
     Raises:
         RequestError: the values are not floating-point numbers, or the edit names channels that do
@@ -81,7 +83,10 @@ def _named(edit: Edit) -> str:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Return all of ``values`` changed; a norm is taken over the axes ``together``."""
+    """Return ``values`` with every value changed by ``edit``, whatever channels it names.
+
+    A norm is taken over the axes ``together``, a mean over these without ``channel_axis``.
+    """
     match edit.verb:
         case "zero" | "set":
             return values.clone().fill_(_round(edit.value, values))
@@ -98,12 +103,15 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
 
 
 def _round(number: float, values: Tensor) -> float:
-    """Return the number rounded to the dtype of ``values``; torch refuses to write larger ones."""
+    """Return ``number`` rounded to the dtype of ``values``; beyond its range, infinity.
+
+    torch refuses to write a number that the dtype cannot hold.
+    """
     return values.new_tensor(number, device="cpu").item()
 
 
 def _average(values: Tensor, axes: list[int]) -> Tensor:
-    """Return ``values`` replaced by their means over ``axes``; unchanged if there are no axes."""
+    """Return a copy of ``values`` with each value replaced by the mean over ``axes``, if any."""
     if not axes:
         return values.clone()
     return values.clone().copy_(_widen(values).mean(axes, keepdim=True))
@@ -117,5 +125,8 @@ def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
 
 
 def _widen(values: Tensor) -> Tensor:
-    """Return float64, in which squares of float32 neither vanish nor overflow; float32 on MPS."""
+    """Convert to float64, in which squares of float32 values neither vanish nor overflow.
+
+    MPS has no float64: tensors on MPS become float32.
+    """
     return values.float() if values.device.type == "mps" else values.double()

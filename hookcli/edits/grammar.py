@@ -55,9 +55,9 @@ class Edit:
         side: ``output``, ``input``, ``grad_output`` or ``grad_input`` of a call, or ``param``.
         layers: a form of the filter language; for ``param`` a glob on full parameter names.
         channels: the channels to change, counted from 0, each once; None for all.
-        value: the value of ``scale``, ``clip-norm`` and ``set``; 0 for ``zero``.
-        low: the lower end of ``clamp``; None for none.
-        high: the upper end of ``clamp``; None for none.
+        value: the value of ``scale``, ``clip-norm`` and ``set``; 0 for the other verbs.
+        low: the lower bound of ``clamp``; None if there is no lower bound.
+        high: the upper bound of ``clamp``; None if there is no upper bound.
         text: the edit as the user wrote it.
     """
 
@@ -74,7 +74,7 @@ class Edit:
 def read_edit(text: str, default_side: Side) -> Edit:
     """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``.
 
-    ``default_side`` is the side for a text without one.
+    ``default_side`` is the edit's side if ``text`` names none.
 
     Raises:
         EditSyntaxError: the text is not an edit.
@@ -98,7 +98,7 @@ def read_edit(text: str, default_side: Side) -> Edit:
 
 
 def _refuse_without_verb(text: str) -> NoReturn:
-    """Raise an error that names the word in place of the verb, if there is one."""
+    """Raise an error for an edit without a known verb; it names the word after the last colon."""
     words = list(_WORD_AFTER_COLON.finditer(text))
     if not words:
         what = "it does not say what to do" if text.strip() else "it is empty"
@@ -109,7 +109,7 @@ def _refuse_without_verb(text: str) -> NoReturn:
 
 
 def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None, float | None]:
-    """Return the value, the low end and the high end that follow a verb."""
+    """Return an edit's value and the lower and upper bounds of ``clamp``, read from ``start``."""
     usage = f"write {_USAGE[verb]}"
     rest = text[start:]
     if verb in ("zero", "mean"):
@@ -127,7 +127,7 @@ def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None
 
 
 def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
-    """Return the ends of ``clamp``, written as ``0:6``, ``0:`` or ``:6``."""
+    """Return the lower and upper bounds of ``clamp``, written as ``0:6``, ``0:`` or ``:6``."""
     usage = f"write {_USAGE['clamp']}; one of the two may be left out"
     colon = text.find(":", start)
     if colon < 0:
@@ -144,7 +144,7 @@ def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
 
 
 def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
-    """Return a finite number; for ``set`` any number, because NaN and infinities are allowed."""
+    """Return the number in ``text[start:end]``, which must be finite unless the verb is ``set``."""
     word = text[start:end]
     try:
         number = float(word)
@@ -160,7 +160,7 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
 
 
 def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tuple[int, ...] | None]:
-    """Return the form of the filter language and the channels in ``text[start:end]``."""
+    """Return the layers' form (of the filter language) and the channels in ``text[start:end]``."""
     form = text[start:end]
     if form.startswith("re:") and side != "param":
         if _CHANNELS_AFTER_REGEX.search(form):
@@ -191,7 +191,10 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
 
 
 def _check_form(text: str, start: int, layers: str, side: Side) -> None:
-    """Raise if a form is empty, or begins with a word and a colon, likely a misspelt side."""
+    """Raise if ``layers`` is empty or has a colon that a form of the filter language cannot have.
+
+    The word before the colon is probably a misspelt side, or ``text`` holds two edits.
+    """
     if not layers:
         raise EditSyntaxError(text, start, "no layers are named", "all convolutions: conv:zero")
     if side == "param":
@@ -240,7 +243,7 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """The layers to prune, and the method.
+    """One request to prune: which layers, how much, and by which method.
 
     Attributes:
         layers: a form of the filter language.

@@ -31,12 +31,12 @@ _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.Conv
 class Pruning:
     """The modules with pruned weights, and how to undo the pruning.
 
-    Its truth value says whether there are any.
+    A ``Pruning`` is true if it has modules.
 
     Attributes:
-        modules: the pruned modules by their paths.
-        parameters: the names of each pruned module's own parameters in their order, by the module's
-            ``id``.
+        modules: the pruned modules, keyed by path.
+        parameters: for each pruned module, the names of its own parameters in their original order,
+            keyed by the module's ``id``.
     """
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
@@ -47,14 +47,14 @@ class Pruning:
 
     @property
     def sparsities(self) -> dict[str, float]:
-        """The share of pruned values in the weight of each pruned module, by its path."""
+        """The share of pruned values in each pruned module's weight, keyed by module path."""
         return {
             path: 1 - float(_mask(module).double().mean()) for path, module in self.modules.items()
         }
 
     @contextmanager
     def without_pruning(self) -> Iterator[None]:
-        """Restore the model's unpruned weights while the block lasts."""
+        """Let the modules compute with their unpruned weights in the ``with`` block."""
         masks = [(module, _mask(module)) for module in self.modules.values()]
         try:
             for module, mask in masks:
@@ -67,7 +67,7 @@ class Pruning:
     def recompute_weights(self) -> None:
         """Compute the pruned weights from the masks again.
 
-        torch does this when a module is called, so the weight of a module that is never called
+        torch does this only when a module is called; the weight of a module that is never called
         would be out of date.
         """
         for module in self.modules.values():
@@ -75,7 +75,7 @@ class Pruning:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """Restore the modules' own weights if the block ends with an error."""
+        """Restore the modules' unpruned weights if the ``with`` block raises an exception."""
         is_done = False
         try:
             yield
@@ -112,12 +112,12 @@ class Pruning:
 
 
 def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Pruning:
-    """Prune the weights for each ``--prune``, at once and in order.
+    """Prune the weights as each ``--prune`` in ``texts`` requests, in order.
 
-    The model stays changed until ``Pruning.undo``. The method ``random`` needs ``seed``.
+    The model stays changed until ``Pruning.undo``. The method ``random`` uses ``seed``.
 
     Raises:
-        RequestError: a text is not a request, or matches no layer with a weight.
+        RequestError: a text is not a valid ``--prune``, or matches no layer with a weight.
     """
     pruning = Pruning()
     with pruning.undone_on_error():
@@ -130,7 +130,7 @@ def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
     """Check that each ``--prune`` names layers of the model, without reading the weights.
 
     Raises:
-        RequestError: a text is not a request, or matches no layer.
+        RequestError: a text is not a valid ``--prune``, or matches no layer.
     """
     for text in texts:
         select_layers(model, [read_prune(text).layers])

@@ -32,8 +32,9 @@ class ResolvedEdit:
     """An edit, and the layers or parameters of the model that it changes.
 
     Attributes:
-        layers: the layers whose tensors it changes; empty for an edit of parameters.
-        parameters: the full names of the parameters that it changes; empty for an edit of layers.
+        layers: the layers whose tensors the edit changes; empty for an edit of parameters.
+        parameters: the full names of the parameters that the edit changes; empty for an edit of
+            layers.
     """
 
     edit: Edit
@@ -43,7 +44,7 @@ class ResolvedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a run, in their order; their truth value says whether there are any."""
+    """The edits of a run, in the order in which they apply; true if there are any."""
 
     resolved: tuple[ResolvedEdit, ...] = ()
 
@@ -63,9 +64,10 @@ class Edits:
     ) -> tuple[Change, ...]:
         """Return the edits as changes for ``hooks.change.change``.
 
-        The changes add their effects to ``effects``. ``size``, the height and width of the layers'
-        input, helps to find the channel axis. ``images`` is the number of images in the batch; None
-        if the leading axis is always the batch.
+        When a change is made, it records its effect in ``effects``. ``size``, the height and width
+        of the layers' input, helps to find the channel axis. ``images`` is the number of images in
+        the batch: a leading axis of another length does not count images. If it is None, the
+        leading axis always does.
         """
         return tuple(
             Change(
@@ -78,10 +80,10 @@ class Edits:
         )
 
     def check_used(self, used: Collection[str]) -> None:
-        """Check that every edit has changed something; ``used`` has the texts of those that have.
+        """Check that every edit was applied; ``used`` has the texts of the applied edits.
 
         Raises:
-            RequestError: an edit has changed nothing: none of its layers ran or got a gradient.
+            RequestError: an edit was never applied: none of its layers ran or got a gradient.
         """
         for text in sorted({each.edit.text for each in self.resolved}.difference(used)):
             raise RequestError(
@@ -91,7 +93,7 @@ class Edits:
 
 
 def list_edited_forms(texts: Sequence[str]) -> list[str]:
-    """Return the form of the filter language in each edit.
+    """Return the form of the filter language in each edit, without edits of parameters.
 
     Raises:
         EditSyntaxError: a text is not an edit.
@@ -108,8 +110,8 @@ def resolve_edits(
 ) -> Edits:
     """Return the edits, with the layers and parameters of the model that they change.
 
-    This does not read the model's values. It needs the model's operations only if an edit changes
-    any.
+    This does not read the values of the model's parameters. ``operations`` (the model's functional
+    operations) is needed only if an edit changes one.
 
     Raises:
         RequestError: a text is not an edit, matches nothing, or names channels that do not exist.
@@ -156,7 +158,11 @@ def _apply(
     size: tuple[int, int] | None,
     images: int | None,
 ) -> Tensor:
-    """Return the values after the edit, and record its effect."""
+    """Return the values after the edit, and record in ``effects`` that the edit was applied.
+
+    ``effects`` also records the first edit that turned finite values into NaN or infinities.
+    ``call`` is None for a parameter.
+    """
     effects.used.add(edit.text)
     if call is None:
         changed = apply_edit(edit, values, None, per_image=False)

@@ -91,10 +91,10 @@ def check_golden(
 
 
 def _name(model: nn.Module | str | ModelRequest, patch: pytest.MonkeyPatch) -> ModelRequest:
-    """Return the request for a model; hookcli can load a module by a name until ``patch`` ends.
+    """Return a request for ``model``; a module gets a name until ``patch`` is undone.
 
-    hookcli copies the module, and runs the copy on the module's device and, if hookcli supports it,
-    in its dtype.
+    hookcli copies a module, and runs the copy on the module's device and, if hookcli supports it,
+    in the module's dtype.
     """
     if not isinstance(model, nn.Module):
         return ModelRequest(model, device="cpu") if isinstance(model, str) else model

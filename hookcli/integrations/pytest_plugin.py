@@ -30,7 +30,7 @@ class Activations:
 
     Attributes:
         folder: the folder of the test file; names of images and golden files are relative to it.
-        update: whether golden files are written instead of compared.
+        update: whether ``check`` writes golden files instead of comparing with them.
     """
 
     folder: Path
@@ -50,8 +50,8 @@ class Activations:
     ) -> None:
         """Fail the test if a layer differs from the golden file, and name the first such layer.
 
-        ``hookcli golden`` writes such files. hookcli runs a copy of a module in evaluation mode on
-        its own device; the module itself does not change.
+        ``hookcli golden`` writes golden files. If ``model`` is a module, hookcli runs a copy of it
+        in evaluation mode on the module's device; the module itself does not change.
 
         Example:
             >>> def test_the_network_gives_what_it_gave(activations):
@@ -59,15 +59,16 @@ class Activations:
 
         Args:
             model: a module; or the name of a model as on the command line, which runs on the CPU;
-                or a ``hookcli.ModelRequest``, for example to choose its weights.
+                or a ``hookcli.ModelRequest``, for example to choose the model's weights.
             image: the file of an image, which is prepared as on the command line; or pixels as the
                 network takes them, floats (C, H, W) or (N, C, H, W).
             golden: the golden file.
             layers: one or more forms of the filter language.
-            rtol: the tolerated difference of a call, relative to its golden size; None for the
-                default of its dtype.
-            atol: the tolerated difference beyond that, in the unit of the activations.
-            layer_rtol: a different ``rtol`` for calls that a glob matches; the last match applies.
+            rtol: the tolerated difference of a call, relative to the size of its golden values;
+                None for the default of the call's dtype.
+            atol: the absolute difference that is tolerated in addition, in the activations' unit.
+            layer_rtol: a different ``rtol`` for calls that a glob (the key) matches; if several
+                match, the last one applies.
             equal_nan: whether NaN in the same places counts as equal.
         """
         __tracebackhide__ = True
@@ -108,6 +109,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def activations(request: pytest.FixtureRequest) -> Activations:
-    """Compare a model's layers with a golden file: ``activations.check(...)``."""
+    """Provide ``activations.check(...)``, which compares a model's layers with a golden file."""
     update: bool = request.config.getoption(_UPDATE)
     return Activations(request.path.parent, update)

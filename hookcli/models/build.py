@@ -72,9 +72,9 @@ def _read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Return a ``with`` block that starts with ``torch.manual_seed(seed)``.
+    """Call ``torch.manual_seed(seed)`` for the ``with`` block.
 
-    The caller's random generator is left unchanged.
+    After the block, torch's random generator on the CPU has the state from before it.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -84,16 +84,16 @@ def seeded(seed: int) -> Iterator[None]:
 def build_random(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
     """Build the model with random weights: ``torch.manual_seed(seed)``, then the builder.
 
-    The caller's random generator is left unchanged.
+    Afterwards, torch's random generator on the CPU has the state from before the call.
     """
     with seeded(request.seed):
         return build_model(source, request, **arguments)
 
 
 def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
-    """Build the model for the names, shapes and dtypes of its state dict.
+    """Build a model that serves only to list the names, shapes and dtypes of its state dict.
 
-    If possible, its weights take no memory, whatever their size.
+    The weights have no meaningful values and, if the builder allows it, take no memory.
     """
     for nowhere in (torch.device("meta"), _EmptyOnMeta()):
         try:
@@ -105,9 +105,9 @@ def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
 
 
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
-    """Build the model without initializing it, for weights from a file.
+    """Build the model without initializing its weights, which the caller loads from a file.
 
-    Do not use it for the user's own code, which keeps its initialization.
+    Do not call this for a model from the user's own code: such code must initialize its model.
     """
     with SkipInitialisation():
         return build_model(source, request)
@@ -137,7 +137,8 @@ class SkipInitialisation(TorchFunctionMode):
 class _EmptyOnMeta(TorchFunctionMode):
     """Puts tensors made by ``torch.empty`` on the meta device, and no other tensors.
 
-    Regnets compute their widths with tensors, which need values.
+    Other tensors keep their values because some builders compute with them: regnets compute their
+    widths this way.
     """
 
     def __torch_function__(

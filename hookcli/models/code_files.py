@@ -27,12 +27,13 @@ _STANDARD = Path(os.__file__).parent
 
 
 def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> dict[str, str]:
-    """Return the sha256 of each of the user's source files that make up a model, by its name.
+    """Return the sha256 of each of the user's source files that make up a model, by file name.
 
-    These are the files in ``names``, the files of all modules' classes, and the files that these
-    import, without installed packages and ``libraries`` (the packages of model sources). A file's
-    name is its import name, so that it stays the same when the folder moves. Only names of the
-    forms ``FILE.py:FUNCTION`` and ``package.module:NAME`` count.
+    The model consists of the files in ``names``, the files of all modules' classes, and the files
+    that these import, without installed packages and ``libraries`` (the packages of model sources).
+    A file that hookcli finds by its import name is called ``package/module.py``, which stays the
+    same when the folder moves. Entries of ``names`` count only if they have the form
+    ``FILE.py:FUNCTION`` or ``package.module:NAME``.
     """
     wanted = [name.rpartition(":")[0] for name in names]
     seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # their import names
@@ -67,9 +68,10 @@ def list_definitions(file: Path) -> list[str]:
 
 
 def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
-    """Return the name, the path and the package of a source file; None if it is not the user's.
+    """Return the name, path and package of a source file; None if the file is not the user's.
 
-    The name is ``FILE.py`` or a module's name; a forward may import that module later.
+    ``name`` is ``FILE.py`` or the name of a module, which need not be imported yet: a forward pass
+    may import it later.
     """
     if name.endswith(".py"):
         return name, Path(name), ""
@@ -92,9 +94,9 @@ def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
 
 
 def _find_unloaded(name: str) -> tuple[Path, bool]:
-    """Return the file of a module that was not imported yet, and whether it is a package's.
+    """Return the file of a module that is not imported yet, and whether the module is a package.
 
-    The path is empty if there is no such file, or if the package around it was not imported either.
+    The path is empty if there is no such file, or if the module's parent package is not imported.
     """
     parent = name.rpartition(".")[0]
     places = ask(sys.modules.get(parent), "__path__") if parent else None
@@ -109,7 +111,7 @@ def _find_unloaded(name: str) -> tuple[Path, bool]:
 
 
 def _list_imports(source: bytes, package: str) -> Iterator[str]:
-    """Yield the names that a source file may import, and the names of the packages around them."""
+    """Yield the modules that a source file may import, by name, and their parent packages."""
     nodes: Iterable[ast.AST] = ()
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # changed since its import
         nodes = ast.walk(ast.parse(source))

@@ -28,7 +28,7 @@ _UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """A model as images and outputs need it, however it runs.
+    """What hookcli must know of a model to prepare images and to read its output.
 
     Attributes:
         info: the recorded facts about the model.
@@ -54,19 +54,19 @@ class ModelDescription:
         return self.prepare.channels is not None
 
     def pixels_to_try(self) -> Tensor:
-        """Return pixels (1, …) for trials before the run: the first image's pixels.
+        """Return pixels (1, …) for trial forward passes: those of the first usable image.
 
-        Without an image they are blank, and of the usual size.
+        If there is no such image, the pixels are zeros of the usual size.
         """
         pixels = self.first()
         return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
 
     def convert(self, pixels: Tensor) -> Tensor:
-        """Return pixels on the device and in the dtype of the model."""
+        """Return ``pixels`` on the model's device and in its dtype; unchanged without a module."""
         return pixels
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return the input of the layers for pixels (N, …)."""
+        """Return what the layers receive for pixels (N, …); ``pixels`` itself without a module."""
         return pixels
 
     def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -78,31 +78,31 @@ class ModelDescription:
         return read_predictions(output, self.categories)
 
     def hash_code(self, score: str) -> dict[str, str]:
-        """Return the sha256 of each file of the user's code in the model and the score, by name."""
+        """Return the sha256 of each file of the user's model and score code, by file name."""
         return {}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
-        """Return a ``with`` block for reading the model's output."""
+        """Return a context manager in which hookcli reads the model's output."""
         return contextlib.nullcontext()
 
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
     ) -> Tensor:
-        """Return masks (2, H, W), from 0 to 1, of the layers' input inside and outside a box.
+        """Return two masks (2, H, W) of the layers' input: one inside a box, one outside it.
 
-        A picture of a white box is prepared in the same way as the image, so that it is resized and
-        cropped in the same way. Pixels that are equal for a black and a white picture, such as
-        padding, are neither inside nor outside.
+        The values are from 0 to 1. hookcli prepares a picture of a white box in the same way as the
+        image, so that it is resized and cropped alike. Pixels that have the same value for an
+        all-black and an all-white picture, such as padding, are 0 in both masks.
 
         Args:
             size: the width and height of the image.
             box: left, top, width and height of the box in pixels of the image.
-            as_pixels: the image is a tensor file, whose values are used unchanged.
+            as_pixels: whether the image is a tensor file, whose values are used unchanged.
         """
         left, top, width, height = box
 
         def see_box(colour: str, inside: str) -> Tensor:
-            """Return the layers' input for one picture, which is then released: it may be large."""
+            """Return the layers' input for one picture, without keeping the (large) picture."""
             picture = Image.new("RGB", size, colour)
             picture.paste(inside, (left, top, left + width, top + height))
             if as_pixels:

@@ -45,9 +45,9 @@ _HUBS = (
 
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
-    """Return what to type if ``name`` is a file, or a model that has another name in hookcli.
+    """Return an error that says how to name a file, or another library's model, in hookcli.
 
-    It is None for names that hookcli may know.
+    Return None for names that hookcli may know.
     """
     place, _, function = name.partition(":")
     if name == place and name.endswith(".py"):
@@ -72,7 +72,10 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
 
 
 def _explain_form(name: str, *forms: tuple[str, str, str]) -> RequestError | None:
-    """Return the Python code that makes the model, for the first form that ``name`` has."""
+    """Return an error with code that makes the model; None if ``name`` has none of ``forms``.
+
+    A form is a pattern, a description of the names that match it, and a template of the code.
+    """
     for form, what, code in forms:
         if found := re.fullmatch(form, name):
             return _explain_code(f"{name!r} {what}", code.format(*found.groups()))
@@ -84,14 +87,14 @@ def _is_file(name: str) -> bool:
 
 
 def _may_be_file(name: str) -> bool:
-    """Return whether the user meant a name as a file: by its suffix, or by its folder."""
+    """Return whether a name looks like a path: it has a model file's suffix, or a real folder."""
     folder = os.path.dirname(name)  # noqa: PTH120
     is_in_folder = folder != "" and os.path.isdir(folder)  # noqa: PTH112  pathlib's may raise
     return name.lower().endswith(_FILES) or is_in_folder
 
 
 def _explain_file(name: str) -> RequestError:
-    """Return why a file is not the name of a model, and what to type."""
+    """Return an error that says why a file cannot serve as a model, and what to type instead."""
     file = Path(name)
     kind = find_kind(file)
     if kind == UNKNOWN:
@@ -118,6 +121,6 @@ def _explain_file(name: str) -> RequestError:
 
 
 def _explain_code(message: str, code: str) -> RequestError:
-    """Return an error with the line of Python that makes the model."""
+    """Return an error whose hint saves ``code``, which makes the model, in a Python file."""
     line = f"echo {shlex.quote(code)} > net.py; the model is then net.py:make"
     return RequestError(message, line)

@@ -45,13 +45,14 @@ DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """The content of a file.
+    """What a file holds, and the Python code that loads it.
 
     Attributes:
         what: the content in words that follow "holds"; empty if it is unknown.
-        model: the Python expression that loads an ``nn.Module`` from it; empty if there is none.
-        state: the Python expression that makes a state dict from it; empty if there is none, or if
-            the content is already a state dict.
+        model: the Python expression that loads an ``nn.Module`` from the file; empty if the file
+            has no module.
+        state: the Python expression that makes a state dict from the file; empty if none can, or
+            if the content is already a state dict.
     """
 
     what: str = ""
@@ -84,10 +85,10 @@ def find_kind(file: Path) -> FileKind:
 
 
 def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
-    """Return the kind of an archive of torch.
+    """Return the kind of a zip archive that torch wrote.
 
     ``name`` is the file's name as a Python string in double quotes, and ``load`` the Python
-    expression that loads its pickle. The members are in one folder, except in some old files.
+    expression that loads the file. The members are in one folder, except in some old files.
     """
     members = {member.partition("/")[2] or member: member for member in archive.namelist()}
     if "constants.pkl" in members:
@@ -102,9 +103,9 @@ def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
 
 
 def _find_pickle(load: str, data: BinaryIO) -> FileKind:
-    """Return the kind of a pickle, from the first class in it that no state dict has.
+    """Return the kind of a pickle, judged by the first class in it that no state dict contains.
 
-    ``load`` is the Python expression that loads it.
+    ``load`` is the Python expression that loads the file.
     """
     names = _list_names(data)
     texts = {name for kind, name in names if kind == "text"}
@@ -124,12 +125,15 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
 
 
 def _is_foreign(name: str) -> bool:
-    """Return whether no state dict has a class of this name."""
+    """Return whether a state dict never contains objects of the class ``name``."""
     return name.startswith(_MODULES) or not name.startswith(_OURS)
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """Return the classes and functions that a pickle names, and the strings in it, in order."""
+    """Return what a pickle names, in order: ``("class", name)`` or ``("text", string)``.
+
+    Functions count as classes.
+    """
     names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short
         for code, argument, _ in pickletools.genops(data):
@@ -141,15 +145,15 @@ def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
 
 
 def save_line(file: Path, state: str) -> str:
-    """Return a command that writes the weights in a file to a new file beside it.
+    """Return a command that writes the weights in ``file`` to a new file in the same folder.
 
-    ``state`` is the Python expression that makes a state dict from the file, as in ``FileKind``;
-    the expression may run code in the file.
+    ``state`` is the Python expression that makes a state dict from ``file``, as in ``FileKind``;
+    the expression may run code in ``file``.
     """
     name = json.dumps(weights_name(file), ensure_ascii=False)
     return f"python -c {shlex.quote(f'import torch; torch.save({state}, {name})')}"
 
 
 def weights_name(file: Path) -> str:
-    """Return the name of the file that the command writes."""
+    """Return the path of the new file that the command of ``save_line`` writes."""
     return str(file.with_name(f"{file.stem}-weights.pt"))

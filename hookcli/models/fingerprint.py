@@ -21,7 +21,7 @@ def hash_weights(module: nn.Module) -> str:
     """Return the sha256, in hexadecimal, of names, dtypes, shapes and bytes of the state dict.
 
     The hash is the same on every device. Quantized and sparse tensors count by the values that they
-    represent. It is empty if some entry has no bytes, for example a parameter without a shape.
+    represent. The hash is empty if an entry has no bytes, for example a parameter without a shape.
     """
     digest = hashlib.sha256()
     try:
@@ -34,7 +34,7 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def _list_bytes(value: object) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of each value in a state dict, after a description of its type."""
+    """Yield the bytes to hash of each value in a state dict, its dtype and shape included."""
     if isinstance(value, dict):
         yield f"dict {len(value)}\n".encode()
         for name, each in value.items():

@@ -42,9 +42,11 @@ _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 
 
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Return the model with weights from a file; its classifier gets the file's number of classes.
+    """Return the model with weights from a file.
 
-    The model is built with values only after hookcli knows that the file fits.
+    If the user did not set ``num_classes``, the model gets as many classes as the file has. hookcli
+    checks that the file fits before it builds the model with values, unless the model comes from
+    the user's own code.
 
     Raises:
         WeightsError: there is no such file, or it does not fit the model.
@@ -81,7 +83,7 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
-    """Check that the file exists."""
+    """Check that the weights file exists; the error lists the weights that the model has."""
     if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
         names = (*source.members, "auto", "pretrained", "random", "FILE")
         raise WeightsError(
@@ -93,7 +95,10 @@ def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
 def _check_keys(
     file: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, object]
 ) -> list[str]:
-    """Return the keys of the classifier if the file lacks these and no others; otherwise none."""
+    """Check that the file fits the model, and return the classifier's keys if the file lacks them.
+
+    A file may lack the classifier, and the batch counters of norms, but no other keys.
+    """
     counters = _absent_counters(tensors, expected)
     missing = [key for key in expected if key not in tensors and key not in counters]
     head = missing if _are_head(missing, expected, tensors) else []
@@ -116,9 +121,10 @@ def _size_like(
     expected: Mapping[str, object],
     tensors: Mapping[str, Tensor],
 ) -> tuple[ModelRequest, Mapping[str, object]]:
-    """Return the request for a model with as many classes as ``tensors`` have, and its state dict.
+    """Return the request and the state dict of a model with as many classes as ``tensors``.
 
-    The state dict has no values. ``expected`` is the state dict of the model from ``request``.
+    The state dict has no values. ``expected`` is the state dict of the model from ``request``; both
+    are returned unchanged if the user set ``num_classes`` or no other number of classes fits.
     """
     if "num_classes" in dict(request.arguments):
         return request, expected
@@ -145,17 +151,17 @@ def _state_of(request: ModelRequest, module: nn.Module) -> Mapping[str, object]:
 
 
 def _tensors_of(state: Mapping[str, object]) -> dict[str, Tensor]:
-    """Return the tensors of a state dict, without any other values that a module keeps in it."""
+    """Return the tensors of a state dict, without the other values that modules may add to it."""
     return {key: value for key, value in state.items() if isinstance(value, Tensor)}
 
 
 def _with_versions(
     state: Mapping[str, object], module: nn.Module, versions: Mapping[str, int]
 ) -> OrderedDict[str, object]:
-    """Return ``state`` as ``module.state_dict()`` would: with the version of each module.
+    """Return ``state`` with each module's version attached, as ``module.state_dict()`` does.
 
-    Some modules load nothing without a version. If ``versions`` has none, the module's own version
-    is used.
+    Some modules load nothing without a version. A module that is not in ``versions`` gets the
+    version of its class.
     """
     versioned = OrderedDict(state)
     vars(versioned)["_metadata"] = {  # the attribute in which torch keeps versions
@@ -166,7 +172,7 @@ def _with_versions(
 
 
 def _absent_counters(tensors: Mapping[str, Tensor], expected: Mapping[str, object]) -> list[str]:
-    """Return the keys of batch counters that a file lacks, for norms whose other tensors it has.
+    """Return the batch counters that a file lacks although it has the norm's running mean.
 
     Older files have no counters, and nothing needs them.
     """
@@ -184,7 +190,8 @@ def _are_head(
 ) -> bool:
     """Return whether every key that a file lacks belongs to a classifier.
 
-    A classifier is the model's last top-level module, or one that has the name of a classifier.
+    A classifier is the model's last top-level module, or one with a classifier's usual name. The
+    result is False if the file has none of the model's keys.
     """
     if not tensors.keys() & expected.keys():
         return False
@@ -194,7 +201,7 @@ def _are_head(
 
 
 def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
-    """Return the tensors under the prefix that the file adds to the model's names.
+    """Return the tensors under the prefix that the file adds to the model's names, without it.
 
     Wrappers add a prefix: ``module.`` of a parallel model, ``_orig_mod.`` of a compiled one, or the
     attribute in which a training class keeps the model. Tensors without the prefix belong to other
@@ -220,7 +227,10 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
 
 
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
-    """Return the prefix of most of the model's names, if at least half of the names have it."""
+    """Return the prefix that most of the model's names have in the file.
+
+    The prefix is empty if fewer than half of the names have a prefix in common.
+    """
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
     most = max(found.values(), default=0)
@@ -236,7 +246,7 @@ def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) ->
 
 
 def _list_prefixes(key: str, expected: Collection[str]) -> Iterator[str]:
-    """Yield the part of a file's key that precedes an expected name."""
+    """Yield each prefix of a file's key that is followed by one of the expected names."""
     parts = key.split(".", _MOST_PARTS)
     for start in range(len(parts)):
         if _new_name(".".join(parts[start:]), expected) in expected:
@@ -296,15 +306,18 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
 
 
 def _new_name(key: str, expected: Collection[str]) -> str:
-    """Return the name that torchvision has used since 0.3 for a key of an old DenseNet."""
+    """Return the name that torchvision uses since 0.3 for a key of an old DenseNet file.
+
+    Other keys are returned unchanged.
+    """
     renamed = _OLD_DENSENET.sub(r"\1\2.", key)
     return renamed if renamed in expected and key not in expected else key
 
 
 def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether values can be converted to ``dtype``.
+    """Return whether ``saved`` can be converted to ``dtype`` and keep its kind of values.
 
-    Floats may be rounded; integers must not change.
+    Floats may be rounded but must not overflow; integers, except batch counters, must not change.
     """
     if saved.is_complex() or dtype.is_complex:
         return saved.is_complex() and dtype.is_complex

@@ -31,10 +31,10 @@ class ModelInputs:
     """How the pixels (N, …) of images are passed to a model.
 
     Attributes:
-        arguments_of: returns the arguments of the model's forward, given pixels.
-        size_of: returns the height and width of the layers' input, given pixels.
+        arguments_of: returns the arguments of the model's ``forward`` for given pixels.
+        size_of: returns the height and width of the layers' input for given pixels.
         alone: True if images must go through the model one at a time, because the leading axis of
-            its tensors never counts images, or because the images of a batch affect each other.
+            the layers' tensors never counts images, or because images in a batch affect each other.
         seed: the seed of the random numbers that a forward pass in training mode draws.
     """
 
@@ -50,8 +50,8 @@ PLAIN = ModelInputs()
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
     """Return pixels (C, H, W) as a JPEG file.
 
-    If the pixels are not colours, the file shows the first channel. Each colour was normalized:
-    ``mean`` was subtracted from it, and then it was divided by ``std``.
+    Unless there are 3 or 4 channels, the file shows only the first one. ``mean`` and ``std`` are
+    those of the normalization that ``pixels`` went through: minus ``mean``, divided by ``std``.
     """
     colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
     shown = _to_unit_range(colours, mean, std)
@@ -64,9 +64,10 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return pixels (C, H, W) scaled to the range from 0 to 1.
 
-    This undoes the normalization of three colours, or of grey. If the result is not in that range,
-    the pixels were not normalized that way. Such pixels, and one channel of several, are scaled
-    from their smallest to their largest value.
+    If there are as many channels as values in ``mean``, this undoes the normalization. If the
+    result is far outside the range, the pixels were not normalized with ``mean`` and ``std``. In
+    that case, and if the numbers of channels differ, this maps the smallest value to 0 and the
+    largest to 1.
     """
     if len(pixels) == len(mean):
         shown = pixels * _per_colour(std) + _per_colour(mean)
@@ -83,9 +84,9 @@ def _per_colour(values: Sequence[float]) -> Tensor:
 
 
 def _finite_of(values: Tensor) -> Tensor:
-    """Return the finite values, as (n,).
+    """Return the finite values, flattened to (n,).
 
-    Usually all values are finite, and then no mask is applied.
+    If all values are finite, as usual, this applies no mask.
     """
     where = values.isfinite()
     return values.flatten() if where.all() else values[where]

@@ -48,7 +48,7 @@ class LoadedModel(ModelDescription):
     Attributes:
         module: the model itself.
         source: the source that it comes from.
-        seed: the seed of the random numbers that it draws in training mode.
+        seed: the seed of the random numbers that the model draws in training mode.
     """
 
     module: nn.Module
@@ -99,7 +99,8 @@ class LoadedModel(ModelDescription):
     ) -> Callable[..., ScoreTensor]:
         """Return a function that computes the score of the model's output for one image.
 
-        The score belongs to the target of ``style``, or to the class index given as ``target=``.
+        The score is for the target in ``style``; the caller of the returned function can override
+        it with ``target=``, a class index.
 
         Raises:
             RequestError: there is no such target or score, or no parameter can have a gradient.
@@ -136,10 +137,10 @@ class LoadedModel(ModelDescription):
         return score
 
     def _lacks_classifier(self, output: object) -> bool:
-        """Return whether an output that could be logits or features is known to be features.
+        """Return whether an output that could be logits or features is certainly features.
 
-        It is known if the output has the form of transformers' models without a head, if the model
-        says that it has no classes, as timm's models do, or if the user's own model ends in a norm.
+        It is features if it has the form that transformers' models without a head return, if the
+        model's ``num_classes`` is 0 (as in timm), or if the user's own model ends in a norm.
         """
         if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
             return True
@@ -171,7 +172,7 @@ class LoadedModel(ModelDescription):
         ends in a classifier or in a norm; a norm means that the output is features.
 
         Raises:
-            ModelError: the output of a model of the user's own cannot be read.
+            ModelError: reading the output of the user's own model raised an exception.
         """
         with self.guard():
             features = find_features(output)
@@ -189,7 +190,10 @@ class LoadedModel(ModelDescription):
 
 
 def _ends_in_classifier(module: nn.Module, output: object) -> bool:
-    """Return whether rows of ``output`` are as wide as the last linear layer or convolution."""
+    """Return whether the last module with parameters has as many outputs as a row of ``output``.
+
+    Only linear layers and convolutions say how many outputs they have.
+    """
     last = _last_with_parameters(module)
     width = ask(last, "out_features", ask(last, "out_channels"))
     return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
@@ -250,9 +254,9 @@ def load_model(request: ModelRequest) -> LoadedModel:
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
-    """Return a note if the model has floats of a dtype in which it will not run.
+    """Return a note if hookcli converts some of the model's floats to the default dtype.
 
-    The note is empty if it has no such floats, or if the user has chosen the dtype.
+    The note is empty if all floats have that dtype already, or if the user chose another dtype.
     """
     values = itertools.chain(module.parameters(), module.buffers())
     floats = {str(value.dtype) for value in values if value.is_floating_point()}
@@ -279,7 +283,7 @@ def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
 
 
 def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
-    """Return the model in its mode, on its device and in its dtype."""
+    """Return the model in the requested mode and dtype, on ``device``."""
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",
@@ -294,7 +298,7 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
 
 
 def _require_module(name: str, module: object) -> nn.Module:
-    """Return ``module`` if it is a module: it comes from a method that the user may override."""
+    """Return ``module`` if it is one: the model's own ``eval``, ``train`` or ``to`` returned it."""
     if not isinstance(module, nn.Module):
         raise ModelError(
             f"{name}: its own eval, train or to returned a {type(module).__name__}, not the model",
@@ -304,11 +308,11 @@ def _require_module(name: str, module: object) -> nn.Module:
 
 
 def build_skeleton(request: ModelRequest) -> LoadedModel:
-    """Build the model without weights, to look at its structure.
+    """Build the model without trained weights, to look at its structure.
 
-    The model is built on the meta device, where nothing is computed. If the builder needs real
-    tensors (regnets), it is built on the CPU with unset values. If shapes depend on values
-    (detection), or the code is the user's own, its values are random.
+    hookcli builds the model on the meta device, where nothing is computed. If the builder needs
+    real tensors (regnets), hookcli builds it on the CPU, with uninitialized weights. If shapes
+    depend on values (detection), or the code is the user's own, the weights are random.
     """
     source = find_model(request.name, request.seed)
     with source.guard():

@@ -25,7 +25,10 @@ _MOST_NAMED = 3
 
 
 def set_mode(module: nn.Module, mode: Mode) -> object:
-    """Put a model into a mode, and return the result of its own ``eval`` or ``train``."""
+    """Put a model into ``mode``, and return what its own ``eval`` or ``train`` returns.
+
+    ``as-made`` changes nothing and returns ``module``.
+    """
     if mode == "as-made":
         return module
     return module.train() if mode == "train" else module.eval()
@@ -51,7 +54,7 @@ def note_switched(module: nn.Module) -> str:
 
 
 def _trains(module: nn.Module) -> bool:
-    """Return whether a layer is in training mode and therefore computes something else."""
+    """Return whether a layer computes something else in training mode and is in that mode."""
     if not module.training:
         return False
     if isinstance(module, _NORMS):
@@ -62,7 +65,7 @@ def _trains(module: nn.Module) -> bool:
 
 
 def _share_dropped(module: nn.Module) -> str:
-    """Return the attribute with the share that a layer drops; empty if it drops nothing."""
+    """Return the name of a layer's attribute for its dropout rate; empty if it has no dropout."""
     if isinstance(module, _DROPOUTS):
         return "p"
     if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):

@@ -45,18 +45,18 @@ class OwnCode(Source):
         return cls(name, _find_builder(name, seed))
 
     def guard(self) -> ForeignCode:
-        """Return a ``with`` block in which any exception becomes a ModelError."""
+        """Return a context manager in which any exception becomes a ModelError."""
         return ForeignCode(self.name)
 
     def guard_output(self) -> ForeignCode:
-        """Return a ``with`` block for reading an output, which may be any object and raise."""
+        """Return a context manager for reading an output, which may be any object and raise."""
         return ForeignCode(
             f"reading the output of {self.name}",
             hint="let the model return tensors, or lists and dicts of tensors",
         )
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights:
-        """Return the model as the code made it."""
+        """Return the model with the weights that the user's code gave it."""
         module = build_random(self, request)
         return ModelWithWeights(
             module,
@@ -85,7 +85,7 @@ def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
 def _make_own(
     name: str, target: object, surroundings: Surroundings, /, **arguments: object
 ) -> nn.Module:
-    """Return the module ``target`` itself, or the module that ``target`` returns as a factory."""
+    """Return ``target`` if it is a module; otherwise call it, and return the module it makes."""
     with ForeignCode(name, surroundings):
         made = _call_factory(name, target, arguments)
         check_structure(name, made)

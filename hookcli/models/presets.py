@@ -33,7 +33,7 @@ class Preset(Protocol):
     resize_size: list[int]
 
     def __call__(self, *pictures: object) -> Any:
-        """Return the pixels of pictures."""
+        """Convert pictures to pixels."""
 
 
 def make_imagenet(**changes: object) -> Preset:
@@ -44,7 +44,7 @@ def make_imagenet(**changes: object) -> Preset:
 
 
 def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Preset:
-    """Return a preset that resizes and crops, with the changes of ``request``."""
+    """Make a preset that resizes and crops, with the changes that the user requested."""
     own_side = ask(module, "image_size")
     sides = _side_changes(make_preset(), request, own_side if isinstance(own_side, int) else None)
     return make_preset(**colour_changes(request), **sides)
@@ -61,10 +61,11 @@ def colour_changes(request: ModelRequest) -> Mapping[str, object]:
 def _side_changes(
     own: Preset, request: ModelRequest, own_side: int | None
 ) -> Mapping[str, int | list[int]]:
-    """Return the arguments for the requested sides of a preset that resizes and crops.
+    """Return the arguments that make a preset resize and crop to the requested sides.
 
-    Without ``resize``, the ratio of the resized to the cropped side is the preset's own.
-    ``own_side`` is the side of the pictures that the network was made for, if it specifies one.
+    If the user requests no ``resize``, the resized side keeps its ratio to the cropped side in
+    ``own``. ``own_side`` is the side of the pictures that the network is built for; None if the
+    network does not specify one.
     """
     side = request.size or own_side or own.crop_size[0]
     if side == own.crop_size[0] and request.resize is None:
@@ -104,7 +105,7 @@ def _describe_resize(step: Any) -> str:
 
 
 def _resize_text(size: int | Iterable[int], how: Any) -> str:
-    """Return the words of resizing to ``size``: the short side, or height and width."""
+    """Describe the step ``how``, which resizes the short side, or height and width, to ``size``."""
     sides = [size] if isinstance(size, int) else list(size)
     one = f"{sides[0]} pixels on the short side"
     smooth = "" if getattr(how, "antialias", True) else ", without antialiasing"

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTensor:
-    """A score: a scalar at which a backward pass can start, its number, and its meaning."""
+    """A score of one image's output.
+
+    Attributes:
+        value: the scalar at which a backward pass can start.
+        score: the recorded facts about the score, with its value as a number.
+    """
 
     value: Tensor
     score: Score
@@ -35,7 +40,7 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
     """Return the index of the class that ``--target`` names; None for the predicted class.
 
     ``text`` is ``predicted``, an index from 0, or a category's name in upper or lower case.
-    ``categories`` is empty when they are not known.
+    ``categories`` holds the names by index; it is empty if they are not known.
 
     Raises:
         RequestError: there is no such class, or several have this name.
@@ -79,11 +84,12 @@ def score_output(
     *,
     needs_gradient: bool = True,
 ) -> ScoreTensor:
-    """Return the score of the model's output for one image, by the first task that knows its form.
+    """Return the score of the model's output for one image.
 
-    ``sum`` adds up all floating-point numbers of any output. ``FILE.py:FUNCTION`` is called with
-    the output and the target, and returns a scalar. ``target`` is None for the predicted class.
-    Classes appear as numbers if the names do not fit.
+    The score ``sum`` adds up all floating-point numbers of any output. The user's function
+    ``FILE.py:FUNCTION`` gets the output and the target, and returns a scalar. Other scores are
+    computed by the first task that recognizes the output. ``target`` is None for the predicted
+    class. A class that has no name in ``categories`` appears as its number.
 
     Raises:
         RequestError: the output has no score of this kind, or the target does not exist.
@@ -116,7 +122,7 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
 
 
 def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
-    """Return the score, its class, and its name."""
+    """Return the score, the index of the scored class if there is one, and the score's name."""
     for task in TASKS:
         found = task.find(output)
         if found is not None and len(found) == 1:
@@ -128,7 +134,7 @@ def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tenso
 
 
 def _add_up(value: object) -> Tensor | None:
-    """Return the sum of all floating-point numbers, wherever they are in the output."""
+    """Return the sum of all floating-point numbers in nested outputs; None if there are none."""
     if isinstance(value, Tensor):
         return value.sum() if value.is_floating_point() else None
     if not isinstance(value, (dict, list, tuple)):
@@ -140,7 +146,9 @@ def _add_up(value: object) -> Tensor | None:
 
 @functools.cache
 def load_score(text: str) -> Callable[[object, int | None], object]:
-    """Return the user's function, imported once; an exception in it becomes a ModelError.
+    """Return the user's score function, wrapped so that its exceptions become a ModelError.
+
+    hookcli imports the user's code only once.
 
     Raises:
         RequestError: there is no function of this name.

@@ -33,9 +33,9 @@ class ModelWithWeights:
     """A model with its weights, and what hookcli reports about them.
 
     Attributes:
-        name: the name of the weights: where they come from.
+        name: the name of the weights, or the file or code that they come from.
         preset: makes torchvision's preprocessing for the weights.
-        categories: the class names by index.
+        categories: the class names by index; empty if they are not known.
         trained: False if any of the weights are known to be random.
         warning: a warning about the weights for the user.
         sha256: the hash of the weights' file or, for the user's own models without a file, of the
@@ -55,19 +55,20 @@ class ModelWithWeights:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model that can be built. Each subclass is a source of models.
+    """A model that can be built. Each subclass stands for a source of models, such as timm.
 
     Attributes:
         name: the name as the user wrote it.
         builder: builds the module, untrained, from keyword arguments.
-        prefix: the beginning of all names of this source, such as ``timm:``; empty if models of
-            other libraries may have the same names.
-        label: the task of its models in manifests; empty if their tasks are known.
+        prefix: the beginning of all names of this source, such as ``timm:``; empty if there is
+            none, so that a name may be meant for another library.
+        label: what manifests give as the task of this source's models if hookcli does not know
+            their tasks; otherwise empty.
         library: the package that the models come from; empty for the user's own code.
         listing: the command that lists the names, if ``hookcli models`` does not.
-        is_known: hookcli knows the inputs and outputs of this source's models. Other models may
-            return an output of any form and raise any exception, and hookcli uses them as they were
-            made.
+        is_known: whether hookcli knows the inputs and outputs of this source's models. Other models
+            may return an output of any form and raise any exception, and by default hookcli keeps
+            the weights that their code gives them.
         reserved: the arguments of the builder that hookcli sets itself.
     """
 
@@ -101,7 +102,7 @@ class Source:
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return what to type if ``name`` is another name for a model of this source."""
+        """Return an error with the right name if ``name`` is a wrong name for one of the models."""
         return None
 
     # The model
@@ -142,15 +143,15 @@ class Source:
         return find_versions([self.library, *(type(each).__module__ for each in module.modules())])
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
-        """Return a ``with`` block for using the model in any way."""
+        """Return a context manager for any use of the model."""
         return contextlib.nullcontext()
 
     def guard_output(self) -> contextlib.AbstractContextManager[None]:
-        """Return a ``with`` block for reading the model's output."""
+        """Return a context manager for reading the model's output."""
         return contextlib.nullcontext()
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
-        """Return the builder's arguments for a network of the requested size."""
+        """Return the arguments that make the builder build a network for the requested size."""
         return {}
 
     # Its weights
@@ -161,7 +162,7 @@ class Source:
         return ()
 
     def has_weights(self, name: str) -> bool:
-        """Return whether ``name`` is a name of trained weights; otherwise it is a file name."""
+        """Return whether ``name`` names trained weights and not a file."""
         return name == "pretrained"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
@@ -189,22 +190,25 @@ class Source:
         return ()
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
-        """Change the model for weights of this source, and return a note on the change."""
+        """Change the model as this source's weights require, and return a note; empty if unchanged.
+
+        hookcli calls this for weights from a file.
+        """
         return ""
 
     def pin(self, loaded: str) -> str:
-        """Return the name by which another process loads the same trained weights."""
+        """Return a name with which another process loads the trained weights called ``loaded``."""
         return "auto"
 
     def find_url(self, weights: str) -> str:
-        """Return the URL of pinned weights that are in torch's cache; empty if there is none."""
+        """Return the URL of the weights that ``pin`` named; empty if torch does not cache them."""
         return ""
 
     # Its preprocessing
 
     @property
     def preset(self) -> MakePreset:
-        """The preset of the default weights, or ImageNet's preset if theirs is unknown."""
+        """The default weights' preset; ImageNet's if the weights have no known preset."""
         return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
@@ -214,7 +218,7 @@ class Source:
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
-        """Return the preprocessing that comes with the weights, with the changes of a request."""
+        """Return the preprocessing that comes with the weights, with the user's changes to it."""
         return self.task.prepare(request, module, preset)
 
     def prepare(
@@ -242,7 +246,10 @@ class Source:
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the modules' packages, sorted, for packages that have a version."""
+    """Return the versions of the packages that the modules ``names`` belong to, by package.
+
+    Packages without a version are left out.
+    """
     packages = sorted({name.partition(".")[0] for name in names})
     found = ((package, ask(sys.modules.get(package), "__version__")) for package in packages)
     return {package: version for package, version in found if version and isinstance(version, str)}

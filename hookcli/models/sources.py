@@ -16,18 +16,19 @@ if TYPE_CHECKING:
     from hookcli.records.rows import CatalogEntry
 
 SOURCES: tuple[type[Source], ...] = (Timm, OwnCode, Torchvision)
-"""The first source that takes a name is chosen."""
+"""In order: ``choose_source`` returns the first source that takes a name."""
 LIBRARIES = frozenset(source.library for source in SOURCES if source.library)
 
 
 def choose_source(name: str) -> type[Source]:
-    """Return the source of the model called ``name``, whether or not it has such a model."""
+    """Return the source whose names have the form of ``name``; the model itself may not exist."""
     return next(source for source in SOURCES if source.takes(name))
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model called ``name``, as ``Source.find`` does, or say where such a name belongs.
+    """Return the model called ``name``, as ``Source.find`` does.
 
+    If ``name`` is a file or belongs to another library, the error says what to type instead.
     ``name`` is a torchvision name, ``timm:NAME``, ``package.module:factory`` or
     ``file.py:factory``. The last two forms import, and thereby run, the named code.
     """
@@ -46,7 +47,8 @@ def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
     """Return every listed model whose name matches the glob ``pattern``, sorted by name.
 
     Raises:
-        RequestError: ``pattern`` is the start of a name, or of names that are not listed here.
+        RequestError: ``pattern`` is the beginning of a listed name, or of the names of a library
+            whose models are not listed here.
         UnknownModelError: no name matches.
     """
     names = list_names()

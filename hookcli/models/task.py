@@ -40,7 +40,7 @@ class Task:
 
     Attributes:
         word: the task's name in manifests and ``hookcli models``.
-        nominal: the height and width of a usual image, where the transform does not crop.
+        nominal: the height and width of a usual image, for transforms that do not crop.
         frames: the number of frames in one input.
         takes_pair: one input consists of two pictures.
         stacked: the axis of an input's pixels that counts its pictures, and their number; None for
@@ -70,8 +70,8 @@ class Task:
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         """Return the preprocessing of a model, with the changes of ``request``.
 
-        A ViT specifies its size. This changes a detection model itself, because such a model
-        resizes its pictures.
+        A model that has its own size, such as a ViT, determines the size of its pictures. For a
+        detection model, this changes ``module`` itself, because it resizes the pictures.
 
         Raises:
             RequestError: the request has a change that does not apply to this task.
@@ -97,7 +97,7 @@ class Task:
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
         """Describe in words what the task does to ``count`` pictures before the transform.
 
-        The text is empty if the task leaves them unchanged. ``pictures`` may be a part of them.
+        The text is empty if the task leaves them unchanged. ``pictures`` holds all or some of them.
         """
         return ""
 
@@ -115,13 +115,16 @@ class Task:
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return one image's part of that input as a picture (C, H, W)."""
+        """Return the picture (C, H, W) that represents one image's part of the layers' input."""
         return seen
 
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return each colour's mean, which the model subtracts, and its standard deviation."""
+        """Return each colour's mean and standard deviation in the normalization of the pixels.
+
+        Without a normalization, they are 0 and 1.
+        """
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
                 return [float(v) for v in step.mean], [float(v) for v in step.std]
@@ -156,7 +159,7 @@ class Task:
 class FixedSize:
     """The only size of pixels that a network accepts.
 
-    It was determined by running all of torchvision's networks on the meta device.
+    Runs of all of torchvision's networks on the meta device showed which networks have such a size.
 
     Attributes:
         step: the network's convolutions round each side up to a multiple of this many pixels, so
@@ -168,7 +171,7 @@ class FixedSize:
     step: int = 1
 
     def takes(self, height: int, width: int) -> bool:
-        """Return whether the network accepts pixels of this size."""
+        """Return whether the network accepts pixels of this height and width."""
         rounded = (-(-side // self.step) * self.step for side in (height, width))
         return tuple(rounded) == (self.height, self.width)
 
@@ -176,7 +179,7 @@ class FixedSize:
 def find_fixed_size(module: nn.Module) -> FixedSize | None:
     """Return the only size that a network accepts.
 
-    It is None if the network accepts several sizes, or if its size is unknown.
+    Return None if the network accepts several sizes, or if hookcli does not know its size.
     """
     if isinstance(module, torchvision.models.VisionTransformer):
         return FixedSize(module.image_size, module.image_size)
@@ -204,8 +207,9 @@ class Preprocessing:
         size: the requested side, if the network accepts pictures of any size.
         channels: the number of channels that the network accepts; None if it is unknown, as for
             models of the user's own.
-        fixed: the only size that the network accepts; None if it accepts several.
-        grey: the network takes pictures of one channel, the brightness.
+        fixed: the only size that the network accepts; None if it accepts several, or if its size
+            is unknown.
+        grey: whether the network takes grey pictures, of one channel.
     """
 
     task: Task
@@ -224,7 +228,7 @@ class Preprocessing:
 
     @property
     def nominal_shape(self) -> tuple[int, ...]:
-        """The shape of the pixels of an image of usual size, with the leading axis 1."""
+        """The shape (1, …) of the pixels of one image of usual size."""
         sides = self.task.nominal if self.size is None else (self.size, self.size)
         shape = [1 if self.grey else self.channels or COLOURS, *(self.crop or sides)]
         if self.task.stacked:
@@ -240,7 +244,7 @@ class Preprocessing:
     def refuse_pixels(self, shape: Sequence[int]) -> str:
         """Return why the pixels of a tensor file do not fit this network; empty if they do.
 
-        The shape is (C, H, W); the pixels are used unchanged.
+        ``shape`` is (C, H, W). hookcli does not resize or crop such pixels.
         """
         height, width = shape[-2:]
         if self.fixed is not None and not self.fixed.takes(height, width):
@@ -254,11 +258,11 @@ class Preprocessing:
     def to_pixels(self, pictures: Pictures) -> Tensor:
         """Return the pixels of one image.
 
-        They are (3, H, W), or (1, H, W) for a network that takes grey pictures; for video a clip
-        (3, T, H, W); for optical flow a pair (2, 3, H, W).
+        The shape is (3, H, W), or (1, H, W) for a network that takes grey pictures; for video, a
+        clip (3, T, H, W); for optical flow, a pair (2, 3, H, W).
 
         Args:
-            pictures: upright RGB pictures: one picture, the frames of a clip, or the two of a pair.
+            pictures: upright RGB pictures: one picture, the frames of a clip, or a pair.
         """
         pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
         if self.grey:
@@ -269,9 +273,9 @@ class Preprocessing:
         """Return how the image was changed before the transform; empty if it was not.
 
         Args:
-            pictures: the pictures that ``to_pixels`` takes; none for pixels that are used
-                unchanged.
-            count: how many pictures the image has; ``pictures`` may be some of them.
+            pictures: all or some of the pictures that ``to_pixels`` gets; empty for a tensor file,
+                whose pixels are used unchanged.
+            count: how many pictures the image has.
         """
         if made := self.task.describe(pictures, count, self.size):
             return made

@@ -43,10 +43,10 @@ class Classification(Task):
     is_faster_channels_last = True
 
     def find(self, output: object) -> Tensor | None:
-        """Return the logits (N, classes).
+        """Return the logits (N, classes); None if the output has none.
 
-        They are the output itself, or a field of that name in a tuple, as from Inception in
-        training mode.
+        The logits are the output itself, or the field ``logits`` of a named tuple, as from
+        Inception in training mode.
         """
         if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
             output = getattr(output, "logits", None)
@@ -103,7 +103,7 @@ class Video(Classification):
 
 
 class Segmentation(Task):
-    """Models that name the class of each pixel; they return logits for every pixel."""
+    """Models that classify each pixel; they return logits for every pixel."""
 
     word = "segmentation"
     nominal = (520, 520)
@@ -111,12 +111,12 @@ class Segmentation(Task):
     is_faster_channels_last = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preset, which resizes the short side and keeps the whole picture."""
+        """Return preprocessing that resizes the short side and keeps the whole picture."""
         side = request.size or request.resize or make().resize_size[0]
         return Preprocessing(self, make(resize_size=side, **colour_changes(request)), size=side)
 
     def find(self, output: object) -> Tensor | None:
-        """Return the logits (N, classes, H, W) under ``out``."""
+        """Return the logits (N, classes, H, W) under the key ``out``; None if there are none."""
         logits = output.get("out") if isinstance(output, dict) else None
         return logits if is_floats(logits, 4) else None
 
@@ -138,9 +138,9 @@ class Segmentation(Task):
         return predictions
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the mean of the target's score over all pixels.
+        """Return the mean, over all pixels, of the logit or other score of the target's class.
 
-        The predicted target is the class that covers most pixels.
+        If ``target`` is None, the class is the one that covers most pixels.
         """
         index = int(_find_shares(found[0]).argmax()) if target is None else target
         return _score_logits(found[0].flatten(1).T, kind, index), index, f"mean {kind}"
@@ -170,7 +170,7 @@ class _Resizer(Protocol):
     max_size: int
 
     def __call__(self, images: list[Tensor], /) -> tuple[Any, object]:
-        """Return an ``ImageList``, the batch for the network, and its targets."""
+        """Return an ``ImageList`` (the batch for the network) and the training targets."""
 
 
 class Detection(Task):
@@ -184,7 +184,7 @@ class Detection(Task):
     needs_values = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preset, and change the model's own transform, which does the resizing."""
+        """Return the preprocessing, and change the transform in ``module``, which resizes."""
         inside = _resizer_of(module)
         if request.resize is not None or request.interpolation is not None:
             raise RequestError(
@@ -211,9 +211,9 @@ class Detection(Task):
             )
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the batch that the model makes: normalized, resized and padded.
+        """Return the batch that the model's own transform makes: normalized, resized and padded.
 
-        A picture of this batch shows the padding, so that feature maps align with it.
+        It includes the padding, so that feature maps align with a picture of it.
         """
         device = next(module.parameters()).device
         with torch.inference_mode():
@@ -293,7 +293,7 @@ def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
 
 
 class OpticalFlow(Task):
-    """Models that follow motion from one picture to the next; they return a flow per step."""
+    """Models that follow motion between two pictures; they return a flow per refinement step."""
 
     word = "optical_flow"
     nominal = (368, 496)
@@ -303,7 +303,7 @@ class OpticalFlow(Task):
     shares_forward = False
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preset; only the size can be changed."""
+        """Return the preprocessing; the user can change only its size."""
         for name in ("resize", "mean", "std", "interpolation"):
             if getattr(request, name) is not None:
                 raise RequestError(
@@ -334,18 +334,18 @@ class OpticalFlow(Task):
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the preset's normalization; the preset has no attributes for it."""
+        """Return mean 0.5 and standard deviation 0.5: the preset uses them without naming them."""
         return [0.5] * 3, [0.5] * 3
 
     def find(self, output: object) -> Tensor | None:
-        """Return the last flow (N, 2, H, W), the most refined one."""
+        """Return the last and most refined flow (N, 2, H, W); None if the output has no flows."""
         if isinstance(output, list) and output and all(map(_is_flow, output)):
             last: Tensor = output[-1]
             return last
         return None
 
     def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
-        """Return how far the pixels move."""
+        """Return the mean and greatest distance that pixels move, for each image."""
         lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
         return [
             (
@@ -365,9 +365,10 @@ class OpticalFlow(Task):
 
 
 def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
-    """Return width and height for an optical flow model: multiples of 8, and at least 128.
+    """Return the width and height to which a picture is resized for an optical flow model.
 
-    No side exceeds 960 unless ``short``, the requested length of the short side, demands it.
+    Both are multiples of 8, at least 128, and at most 960 unless the user requests ``short``, the
+    length of the short side.
     """
     scale = short / min(picture.size) if short else min(1.0, _MOST / max(picture.size))
     width, height = (
@@ -399,7 +400,7 @@ def find_task(package: str) -> Task:
 def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
     """Return the predictions for each image of a batch; [] for an output of unknown form.
 
-    Classes appear as numbers if ``categories``, their names by index, do not fit.
+    Classes appear as numbers if ``categories`` (the class names by index) does not fit the output.
     """
     for task in TASKS:
         if (found := task.find(output)) is not None:
@@ -408,7 +409,7 @@ def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Pr
 
 
 def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
-    """Return a prediction for each image which says that the model returned features."""
+    """Return, in place of predictions, a row for each image saying that it has only features."""
     count = features.shape[2 if features.dim() == 3 else 1]
     return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
 
@@ -416,8 +417,8 @@ def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
 def find_features(output: object) -> Tensor | None:
     """Return the part of an output that may be the features of a model without a classifier.
 
-    They are (N, F), and from a model of transformers also (N, tokens, F) or (N, F, H, W). None if
-    the output has a different form.
+    The shape is (N, F); models of the library transformers may also return (N, tokens, F) or
+    (N, F, H, W). Return None if the output has a different form.
     """
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None
@@ -434,8 +435,9 @@ def find_features(output: object) -> Tensor | None:
 
 
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
-    """Return whether ``value`` is a dense tensor of floats with values and this many axes.
+    """Return whether ``value`` is a dense floating-point tensor with ``axes`` axes and with values.
 
+    Tensors on the meta device have no values.
     No task reads sparse, quantized or complex tensors.
     """
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
@@ -444,7 +446,7 @@ def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
 
 
 def name_class(index: int, categories: Sequence[str]) -> str:
-    """Return the class's name, or for example ``class 7`` if it has none."""
+    """Return the name of the class ``index``, or for example ``class 7`` if it has no name."""
     return categories[index] if 0 <= index < len(categories) else f"class {index}"
 
 
@@ -455,9 +457,9 @@ def _name_classes(
     indices: Sequence[int],
     categories: Sequence[str],
 ) -> tuple[Prediction, ...]:
-    """Return classes with their values, computed from the logits (classes, …).
+    """Return a prediction for each class in ``indices``, with its value in ``values``.
 
-    If any value is not finite, there is no prediction.
+    ``logits`` is (classes, …). If any logit is not finite, one prediction says so.
     """
     if not logits.isfinite().all():
         return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
@@ -469,13 +471,13 @@ def _name_classes(
 
 
 def _find_top(values: Tensor) -> list[int]:
-    """Return the indices of the largest values in descending order; in a tie, the first index."""
+    """Return the indices of the largest values, the largest first; ties keep their order."""
     order: list[int] = values.argsort(descending=True, stable=True)[:_TOP].tolist()
     return order
 
 
 def _score_logits(rows: Tensor, kind: str, index: int) -> Tensor:
-    """Return the mean score of a class over rows of logits (n, K)."""
+    """Return the score ``kind`` of the class ``index``, averaged over rows of logits (n, K)."""
     if index >= rows.shape[1]:
         known = f"classes are 0 to {rows.shape[1] - 1}"
         raise RequestError(f"`target`: there is no class {index}", known)

@@ -40,7 +40,7 @@ class Timm(Source):
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return what to type if the user wrote a model's hub name, or left out ``timm:``."""
+        """Return an error with the right name if ``name`` is a hub name or lacks ``timm:``."""
         if on_hub := _ON_HUB.fullmatch(name):
             return RequestError(f"no model is called {name!r}", f"timm:{on_hub[1]}")
         if "/" in name or ":" in name or not _is_timm_name(name):
@@ -57,7 +57,7 @@ class Timm(Source):
         return "" if has_weights else f"timm has no trained weights for {request.name}"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load the weights with timm, from its cache or the network."""
+        """Load the weights with timm, from timm's cache or the network."""
         _fail_fast_offline()
         try:
             module = build_random(self, request, pretrained=True)
@@ -85,7 +85,7 @@ class Timm(Source):
         return tuple(names.index_to_description(index) for index in range(names.num_classes()))
 
     def pin(self, loaded: str) -> str:
-        """Return the full name of timm's weights."""
+        """Return ``pretrained``: the model's name already chooses one set of timm's weights."""
         return "pretrained"
 
     def count_channels(self, request: ModelRequest) -> int | None:
@@ -112,7 +112,7 @@ class Timm(Source):
 
 
 def _find_builder(name: str) -> Callable[..., nn.Module]:
-    """Return timm's builder of a model; it loads weights if called with ``pretrained=True``."""
+    """Return timm's builder of a model; the builder loads weights if given ``pretrained=True``."""
     try:
         timm = _import_timm()
     except ImportError as error:
@@ -128,7 +128,7 @@ def _find_builder(name: str) -> Callable[..., nn.Module]:
 
 
 def _is_timm_name(name: str) -> bool:
-    """Return whether timm is installed and has a model of this name, without ``timm:``."""
+    """Return whether timm is installed and has a model called ``name`` (without ``timm:``)."""
     try:
         return bool(_import_timm().is_model(name))
     except ImportError:
@@ -140,9 +140,10 @@ def _import_timm() -> Any:
 
 
 def _fail_fast_offline() -> None:
-    """Make timm use only its cache if its hub cannot be reached.
+    """Make timm use only its cache if the Hugging Face hub cannot be reached.
 
-    Otherwise timm would keep trying to connect for most of a minute.
+    Otherwise, timm would keep trying to connect for most of a minute. With a proxy, hookcli does
+    not check the connection.
     """
     from huggingface_hub import constants
 

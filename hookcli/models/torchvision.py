@@ -71,7 +71,7 @@ class Torchvision(Source):
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
-        """Return the facts in the metadata of the weights."""
+        """Return the facts in the metadata of the model's weights."""
         weights = find_weights(name)
         default = weights.DEFAULT
         members = [default, *(member for member in weights if member is not default)]
@@ -88,7 +88,7 @@ class Torchvision(Source):
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return what to type if the user named a builder by its path in torchvision."""
+        """Return an error with the right name if ``name`` begins with ``torchvision.models.``."""
         package, _, short = name.rpartition(".")
         if package != "torchvision.models" or short not in cls.list_names():
             return None
@@ -100,11 +100,11 @@ class Torchvision(Source):
 
     @property
     def task(self) -> Task:
-        """The task of the builder's package."""
+        """The task of the models in the same torchvision package."""
         return find_task(find_builder(self.name).__module__)
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
-        """Return the size of a network that is built for one size."""
+        """Return the size argument for the builder of a ViT or MaxVit; empty for other models."""
         package = find_builder(self.name).__module__
         if request.size is None:
             return {}
@@ -121,7 +121,7 @@ class Torchvision(Source):
         return name == "pretrained" or name in find_weights(self.name).__members__
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load a member as torchvision does: some models rename keys or drop auxiliary heads."""
+        """Load the weights with torchvision's builder, which may rename keys or drop heads."""
         member = find_weights(self.name)["DEFAULT" if name == "pretrained" else name]
         file = cache_weights(str(member), member.url, progress=request.progress)
         arguments: dict[str, object] = {"weights": member}
@@ -141,7 +141,7 @@ class Torchvision(Source):
         )
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        """Return that the weights have a different number of classes from the request."""
+        """Return a reason if the request has a different number of classes from the weights."""
         classes = len(self.list_categories())
         if not classes or dict(request.arguments).get("num_classes", str(classes)) == str(classes):
             return ""
@@ -151,7 +151,7 @@ class Torchvision(Source):
         return tuple(find_weights(self.name).DEFAULT.meta.get("categories", ()))
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
-        """Make an Inception rescale its inputs, as torchvision's own weights require."""
+        """Make an Inception or GoogLeNet rescale its inputs, as torchvision's weights require."""
         if not hasattr(module, "transform_input") or "transform_input" in dict(request.arguments):
             return ""
         cast("_Inception", module).transform_input = True
@@ -194,7 +194,7 @@ def find_builder(name: str) -> Callable[..., nn.Module]:
 
 
 def find_weights(name: str) -> WeightsEnum:
-    """Return the weights' enum of a model."""
+    """Return the enum that lists all trained weights of a model."""
     weights: WeightsEnum = torchvision.models.get_model_weights(name)
     return weights
 
@@ -209,7 +209,8 @@ def cache_weights(name: str, url: str, *, progress: bool) -> Path:
 
     Raises:
         WeightsError: the downloaded file does not have the expected hash.
-        OSError: the network or the cache folder is not accessible; ``UNREACHABLE`` has all types.
+        OSError: the network or the cache folder is not accessible; ``UNREACHABLE`` lists all
+            exception types that the caller must expect.
     """
     file = cache_file(url)
     if file.is_file():
@@ -235,7 +236,7 @@ def cache_weights(name: str, url: str, *, progress: bool) -> Path:
 
 @contextmanager
 def _connection_timeout() -> Iterator[None]:
-    """Set a timeout for connections, since torch.hub sets none and could hang."""
+    """Set a timeout for connections in the ``with`` block, because torch.hub sets none."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)
     try:

@@ -41,10 +41,10 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return a request that makes another process load the same weights.
+    """Return a request with which another process loads the weights that this process loaded.
 
-    There, ``auto`` and ``pretrained`` may mean different weights. ``loaded`` is the name of the
-    loaded weights, as in ``ModelWithWeights.name``.
+    In the other process, ``auto`` and ``pretrained`` may mean different weights. ``loaded`` is the
+    name of this process's weights, as in ``ModelWithWeights.name``.
     """
     if request.weights not in ("auto", "pretrained"):
         return request
@@ -55,7 +55,7 @@ def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequ
 def _trained_or_random(source: Source, request: ModelRequest) -> ModelWithWeights:
     """Return the model with its trained weights, or with random ones.
 
-    They are random if the trained weights are unavailable or do not fit the request.
+    The weights are random if the trained weights are unavailable or do not fit the request.
     """
     why = source.explain_untrained(request)
     if not why:

@@ -65,8 +65,8 @@ class WeightsFile:
     Attributes:
         tensors: the tensors by key: dense, on the CPU, and none larger than the memory behind it.
         versions: the versions of the saved modules, by module path; empty if the file has none.
-        note: names the chosen set of weights, or what was left out of the file; empty if these are
-            all of the file's weights.
+        note: a note on which set of weights was chosen, or which tensors were left out; empty if
+            ``tensors`` holds all of the file's weights.
     """
 
     tensors: dict[str, Tensor]
@@ -79,7 +79,7 @@ def read_weights_file(file: Path) -> WeightsFile:
 
     Raises:
         WeightsError: the file cannot be read, has no tensors, has tensors that no model has, or
-            would have to be unpickled.
+            cannot be loaded without running code in it.
     """
     try:
         with open_regular(file) as stream, warnings.catch_warnings():
@@ -100,9 +100,9 @@ def read_weights_file(file: Path) -> WeightsFile:
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
-    """Load the content that torch or safetensors saved, from the open file.
+    """Load what torch or safetensors saved from ``stream``, the open file.
 
-    The file's name is not used, since it may refer to a different file by now.
+    This does not open ``file`` again, since its name may refer to a different file by now.
     """
     if file.suffix == ".safetensors":
         return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
@@ -119,9 +119,10 @@ def _load(file: Path, stream: BufferedReader) -> object:
 
 
 def _load_archive(file: Path, stream: BufferedReader) -> object:
-    """Load an archive in which every storage has a member of its own size.
+    """Load a zip archive that torch saved, if each tensor storage has a member of the same size.
 
-    If bytes are missing, some versions of torch (at least 2.6 to 2.9) read the memory behind them.
+    If a member is too short, some versions of torch (at least 2.6 to 2.9) read past its end in
+    memory.
     """
     members = _list_members(file, stream)
     storages: Counter[int] = Counter()
@@ -139,10 +140,11 @@ def _load_archive(file: Path, stream: BufferedReader) -> object:
 
 
 def _list_members(file: Path, stream: BufferedReader) -> Counter[int]:
-    """Return how many members of an archive have each size, in bytes.
+    """Return how many members of a zip archive there are of each size in bytes.
 
     Raises:
-        WeightsError: the members are larger than the archive: compressed, or one member for many.
+        WeightsError: the members are much larger than the archive, because they are compressed or
+            share the same bytes.
     """
     with zipfile.ZipFile(stream) as archive:
         members = [member.file_size for member in archive.infolist()]
@@ -185,10 +187,10 @@ def _save_hint(file: Path, kind: FileKind) -> str:
 
 
 def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
-    """Return the state dict in the saved content, and a note which one it is if there are several.
+    """Return the state dict in the saved content, and a note that names it if there are several.
 
-    This calls the methods of ``dict`` itself, since an ordered dict from a file may have attributes
-    that hide its methods.
+    This calls methods as ``dict.get(content, …)``, since an ordered dict from a file may have
+    attributes that hide its methods.
     """
     note = ""
     for wrapper in WRAPPERS:
@@ -208,7 +210,11 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
 
 def _unwrap_other(file: Path, content: object) -> object:
-    """Return the only state dict in a dict without tensors, whatever its key is."""
+    """Return the only state dict inside ``content``, whatever its key is.
+
+    Return ``content`` itself if it is no dict, contains no state dict, or has at least as many
+    tensors of its own as there are in the largest state dict inside it.
+    """
     if not isinstance(content, dict):
         return content
     inner = {key: each for key, each in dict.items(content) if isinstance(each, dict)}
@@ -226,7 +232,10 @@ def _unwrap_other(file: Path, content: object) -> object:
 def _list_others(
     content: dict[object, object], chosen: str, inner: dict[object, object]
 ) -> list[str]:
-    """Return the names of other weights of the same network in a checkpoint, such as an EMA."""
+    """Return the names of a checkpoint's other weights for the same network, such as an EMA.
+
+    ``chosen`` is the name of the weights in use, and ``inner`` their state dict.
+    """
     keys = _bare_names(inner)
     return [
         repr(name)
@@ -239,7 +248,7 @@ def _list_others(
 
 
 def _bare_names(state: dict[object, object]) -> set[str]:
-    """Return the keys of the tensors, without the prefix of a parallel model."""
+    """Return the keys of the tensors, without the prefix ``module.`` of a parallel model."""
     return {
         key.removeprefix("module.")
         for key, value in dict.items(state)
@@ -248,7 +257,11 @@ def _bare_names(state: dict[object, object]) -> set[str]:
 
 
 def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
-    """Return the tensors of a state dict, without any attributes that the file added to them."""
+    """Return a state dict's tensors, without attributes that the file gives them.
+
+    Raises:
+        WeightsError: there is no tensor, a key is not a string, or ``_refuse_odd`` refuses one.
+    """
     tensors: dict[str, Tensor] = {}
     for key, value in dict.items(state):
         if not isinstance(value, Tensor):
@@ -266,7 +279,7 @@ def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
 
 
 def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
-    """Refuse a tensor that is not an array of values within its own memory."""
+    """Raise a WeightsError if a tensor is not dense, has no values, or exceeds its storage."""
     layout = "" if type(tensor) in (Tensor, nn.Parameter) else type(tensor).__name__
     if not layout and tensor.is_quantized:
         raise WeightsError(
@@ -292,7 +305,7 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
 
 
 def _list_versions(state: dict[object, object]) -> dict[str, int]:
-    """Return the versions in the ``_metadata`` attribute of an ordered dict.
+    """Return the modules' versions, by path, from the ``_metadata`` attribute of a state dict.
 
     Invalid entries are left out.
     """
@@ -315,6 +328,6 @@ def _clip(text: str) -> str:
 
 
 def name_some(texts: list[str], most: int = 3) -> str:
-    """Return the first few of some names, and how many more there are."""
+    """Join the first ``most`` names, and say how many more there are."""
     rest = len(texts) - most
     return ", ".join(map(_clip, texts[:most])) + and_more(rest)

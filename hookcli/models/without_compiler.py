@@ -13,9 +13,9 @@ seconds. Four steps of hookcli would load a part of this without compiling anyth
 * ``import torch.utils.flop_counter``: as of torch 2.15 it imports the class of triton's kernels,
   because these may have formulas, too.
 
-During these steps, ``sys.modules`` has a stand-in for the module, with the only name that the step
-needs. If code asks for any other name, the real module is imported, takes the stand-in's place, and
-provides the name. Afterwards the stand-in is gone.
+During each step, ``sys.modules`` has a stand-in for the module, which defines the only name that
+the step needs. If code asks for any other name, the real module is imported, replaces the stand-in,
+and provides the name. After the step, the stand-in is gone.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ _KERNELS = "triton.runtime.jit"
 
 
 def importing_torchvision() -> AbstractContextManager[None]:
-    """Return a ``with`` block in which torchvision is imported without the compiler."""
+    """Return a context manager in which importing torchvision does not load the compiler."""
     return _stand_in(_UTILITIES, is_compile_supported=_is_compile_supported)
 
 
 def importing_flop_counter() -> AbstractContextManager[None]:
-    """Return a ``with`` block in which ``torch.utils.flop_counter`` is imported without triton."""
+    """Return a context manager in which importing ``torch.utils.flop_counter`` loads no triton."""
     return _stand_in(_KERNELS, JITFunction=_Kernel)
 
 
 def call_without_compiler(function: Callable[[], T]) -> T:
-    """Call a function that may declare others not compilable, and return its result.
+    """Call ``function`` without loading torch's compiler, and return its result.
 
-    These declarations have no effect: a compiler that is loaded later may compile the functions.
-    If ``function`` imports a module inside ``torch._dynamo``, it is called again with the compiler.
+    If ``function`` declares other functions not compilable, this has no effect: a compiler that is
+    loaded later may compile them. If ``function`` imports a module inside ``torch._dynamo``, it is
+    called again, and may then load the compiler.
     """
     try:
         with _declaring_not_compilable():
@@ -65,7 +66,7 @@ def call_without_compiler(function: Callable[[], T]) -> T:
 
 @contextmanager
 def _declaring_not_compilable() -> Iterator[None]:
-    """Return a ``with`` block in which ``torch._dynamo.disable`` returns its argument."""
+    """Make ``torch._dynamo.disable`` return its argument unchanged in the ``with`` block."""
     wrapped: list[Callable[..., object]] = []
 
     def disable(function: _Function, *_how: object, **_options: object) -> _Function:
@@ -81,7 +82,7 @@ def _declaring_not_compilable() -> Iterator[None]:
 
 
 def _is_compile_supported(device_type: object) -> object:
-    """Call the real function, which loads the compiler."""
+    """Import torch's ``is_compile_supported``, which loads the compiler, and call it."""
     answer: object = import_module(_UTILITIES).is_compile_supported(device_type)
     return answer
 
@@ -94,14 +95,17 @@ class _KernelType(type):
 
 
 class _Kernel(metaclass=_KernelType):
-    """Replaces the class of triton's kernels; once triton is loaded, it has the same instances."""
+    """Stands in for triton's ``JITFunction``.
+
+    Once triton is loaded, ``isinstance`` gives the same answers as with the real class.
+    """
 
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """Return a ``with`` block in which a module with the names ``offered`` replaces ``module``.
+    """Replace ``module`` in the ``with`` block by a stand-in that defines the names ``offered``.
 
-    If the module's package is loaded already, nothing changes.
+    If the module's package is loaded already, this changes nothing.
     """
     if _package_of(module) in sys.modules:
         yield
@@ -119,7 +123,7 @@ def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """Replaces a module until code asks for a name that it does not have."""
+    """Stands in for a module until code asks for a name that the stand-in does not define."""
 
     def leave(self) -> None:
         """Remove the stand-in from ``sys.modules`` if it is still there."""
@@ -127,7 +131,7 @@ class _StandIn(ModuleType):
             del sys.modules[self.__name__]
 
     def __getattr__(self, name: str) -> object:
-        """Return an attribute of the real module, which takes the stand-in's place."""
+        """Replace the stand-in with the real module, and return that module's attribute."""
         if name.startswith("__"):  # the import system does not need these
             raise AttributeError(name)
         self.leave()
@@ -136,7 +140,7 @@ class _StandIn(ModuleType):
 
 
 class _StandInRemover:
-    """A module finder that only removes the stand-in when the real package is loaded."""
+    """A module finder that finds nothing, but removes the stand-in when its package is imported."""
 
     def __init__(self, stand_in: _StandIn) -> None:
         self._stand_in = stand_in

@@ -27,12 +27,12 @@ def choose_attention(
 ) -> AttentionSettings | None:
     """Return which attention to compute, or None if the user asked for none.
 
-    A worker of a cluster passes one of the images. Without weights, the model cannot be run to find
-    attention, so the result is None.
+    ``sources`` are the run's images; a worker of a cluster passes only one of them. Without
+    weights, hookcli cannot run the model to find attention, so the result is None.
 
     Raises:
-        RequestError: the layers hold no attention, or the network does not see the pixel of
-            ``--patch``.
+        RequestError: no attention runs inside the layers, its rollout cannot be computed, or the
+            network does not see the pixel of ``--patch``.
         ForwardError: the model raised an exception.
     """
     request = scope.config.attention
@@ -69,10 +69,12 @@ def choose_attention(
 def choose_attention_layers(
     request: AttentionRequest, loaded: LoadedModel
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers whose attention the user asked for; the model needs no weights.
+    """Return the layers whose attention the user asked for.
+
+    ``loaded`` may be a model without its weights.
 
     Raises:
-        RequestError: a form matches nothing.
+        RequestError: a form of the filter language matches nothing.
     """
     operations = find_named_operations(loaded, request.layers)
     try:
@@ -84,7 +86,9 @@ def choose_attention_layers(
 def find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Return where the network sees the pixel of ``--patch``, as shares of width and height.
+    """Return the position of the pixel of ``--patch`` in the layers' input; None without a pixel.
+
+    The position is a share of the input's width and a share of its height.
 
     Raises:
         RequestError: there are several images, the pixel is outside the image, or the preprocessing
@@ -114,6 +118,9 @@ def find_patch(
 
 
 def _mean_place(weights: Sequence[float]) -> float:
-    """Return the mean position of weights along a side of the picture, as a share of the side."""
+    """Return the weighted mean position along a side, from 0 (its start) to 1 (its end).
+
+    ``weights`` has a weight for each pixel of the side.
+    """
     total = sum(weight * (place + 0.5) for place, weight in enumerate(weights))
     return total / sum(weights) / len(weights)

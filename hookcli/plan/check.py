@@ -37,10 +37,10 @@ _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", "
 def check_request(
     request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
 ) -> None:
-    """Check the options of every command that runs a model, after ``check_values``.
+    """Check the options that all commands that run a model share.
 
-    An edit that names no side changes ``edited_side``. Only in a run with gradients may an edit
-    change gradients.
+    The caller has called ``check_values``. An edit that names no side changes ``edited_side``. Only
+    in a run with gradients may an edit change gradients.
 
     Raises:
         RequestError: an option has a value that it cannot have.
@@ -64,7 +64,7 @@ def check_request(
 
 
 def _check_words(request: RunRequest) -> None:
-    """Check that the model precedes the images, and that a list of layers is a single word."""
+    """Check that the user did not swap model and images, or separate layers by a space."""
     name, images = request.model.name, request.images.names
     if images and Path(name).suffix.lower() in _PICTURES:
         raise RequestError(
@@ -147,10 +147,10 @@ def _check_cluster(cluster: ClusterRequest, device: str) -> None:
 
 
 def check_values(request: object) -> None:
-    """Check every value of a request against its flag.
+    """Check every value of a request against the range and the choices that its option declares.
 
     Raises:
-        RequestError: a number is out of its range, or a word is not a choice of its option.
+        RequestError: a number is out of range, or a word is not among the choices.
     """
     for field, flag, value in list_values(request):
         if value is None:
@@ -168,7 +168,7 @@ def check_score(score: ScoreRequest) -> None:
     """Check the score that a backward pass starts from, or that an ablation measures.
 
     Raises:
-        RequestError: the score does not exist.
+        RequestError: the score does not exist, or takes no target.
     """
     if ":" not in score.score and score.score not in SCORES:
         raise RequestError(
@@ -206,7 +206,8 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
 
     Raises:
         RequestError: nothing is pruned, or the name does not end in .safetensors.
-        OutputError: the file exists, or its folder does not.
+        OutputError: the file exists already, is a link or part of a run folder, holds the weights
+            to be pruned, or cannot be written.
     """
     if not request.prunes:
         raise RequestError("`save_weights` writes the pruned weights, and needs `prunes`")

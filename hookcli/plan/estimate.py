@@ -25,8 +25,8 @@ class Plan:
         layers: how many layers are observed.
         images: how many images go through the model.
         files: about how many files will be written, if each layer is called once.
-        megabytes: about how large the files can become together, in 1e6 bytes.
-        grids: ``layers``, ``sheet`` or ``none``.
+        megabytes: about how large all files together can become, in units of 1e6 bytes.
+        grids: how feature maps are drawn: ``layers``, ``sheet`` or ``none``.
         operations: how many of the layers are functional operations.
     """
 

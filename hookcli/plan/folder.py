@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
-    """Return the run folder: the requested one, or ``hookcli-runs/MODEL-IMAGE``."""
+    """Return the run folder: the requested folder, or by default ``hookcli-runs/MODEL-IMAGE``."""
     name, given = sources[0].key, config.run.images.names
     if len(sources) > 1 or len(given) > 1:
         first = to_local(given[0])
@@ -35,7 +35,10 @@ def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
 
 
 def choose_style(config: RunConfig, sources: Sequence[ImageSource]) -> GridStyle:
-    """Return how to draw feature maps, with ``auto`` resolved; gradients get signed colours."""
+    """Return how to draw feature maps, with the mode ``auto`` replaced by the mode it stands for.
+
+    In a run with gradients, the colours are signed.
+    """
     grids = replace(config.grids, signed=config.backward is not None)
     if grids.mode != "auto":
         return grids
@@ -61,9 +64,10 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> PlannedName
 
 
 def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
-    """Check that the run may be written; with ``--resume``, finish a complete run.
+    """Check that hookcli may write the run into its folder.
 
-    With ``cleans_up``, the chunks that a complete run left behind are deleted.
+    With ``--resume``, this raises a CompleteError if the run is already complete. In that case,
+    ``cleans_up`` says whether to delete the chunks that the run left behind.
 
     Raises:
         CompleteError: the run to resume is already complete.

@@ -40,10 +40,10 @@ def find_images(
     leave_out: Place | None = None,
     storage: tuple[tuple[str, str], ...] = (),
 ) -> FoundImages:
-    """Find the images: read a few at once, but only list the files of many.
+    """Find the images: read them if they are few or a clip, otherwise only list their files.
 
-    Files in the folder ``leave_out`` are not used as images. From here on, this process opens URLs
-    with the options ``storage``.
+    Files in the folder ``leave_out`` are not used as images. From this call on, the process opens
+    URLs with the options ``storage``.
 
     Raises:
         RequestError: a list of names cannot be read.

@@ -76,7 +76,7 @@ def _find_run(config: RunConfig, *, cleans_up: bool) -> FoundImages:
 
 
 def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> PreparedAblation:
-    """Make an ablation ready; without weights, it can only be planned.
+    """Make an ablation ready; without weights, the result serves only to plan the ablation.
 
     Raises:
         RequestError: an option has a value that it cannot have, or no layer matched.
@@ -127,12 +127,12 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
 
 
 def _refuse_shared(a: Side, b: Side) -> None:
-    """Check that A and B share no module that one of them changes.
+    """Check that A and B share no module, if their models or options make one side change it.
 
     A user's factory may return the same module at every call.
 
     Raises:
-        RequestError: they share such a module.
+        RequestError: A and B share such a module.
     """
     one, two = a.request.run, b.request.run
     is_changed = b.request.channels_last or one.prunes or two.prunes

@@ -62,11 +62,11 @@ class PreparedModel:
     """A model that is ready to run, and the images for it.
 
     Attributes:
-        loaded: the loaded model or the description of it.
-        sources: the images in order; a long run reads each when it is needed.
+        loaded: the loaded model, or only its description if PyTorch does not run it.
+        sources: the images in order; a run over many images reads each image when it needs it.
         skipped: the named images that cannot be used.
         fitter: prepares images for the model.
-        first: the first image that can be used; hookcli tries the model with it before the run.
+        first: returns the pixels of the first usable image, for trials of the model before the run.
     """
 
     request: RunRequest
@@ -87,7 +87,7 @@ class EagerModel(PreparedModel):
 
 
 def require_eager(model: PreparedModel, what: str) -> EagerModel:
-    """Return the model if it has modules, which ``what`` needs.
+    """Return ``model`` if it has modules, which the option or command ``what`` needs.
 
     Raises:
         RequestError: the model has no modules, because PyTorch does not run it.
@@ -101,7 +101,10 @@ def require_eager(model: PreparedModel, what: str) -> EagerModel:
 
 
 def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> None:
-    """Check that the user wants neither edits nor any of ``asked`` if the model has no modules."""
+    """Check that a model without modules gets no edits, no pruning and no option in ``asked``.
+
+    ``asked`` maps the names of options to their values.
+    """
     request = model.request
     for option, value in {"`edits`": request.edits, "`prunes`": request.prunes, **asked}.items():
         if value:
@@ -110,14 +113,14 @@ def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> N
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(Scope):
-    """What the user asked of a run and how hookcli will do it; can be sent to another process.
+    """What the user asked of a run, and how hookcli will do it. The settings can be pickled.
 
     Attributes:
         plan: what the run will do.
-        limits: the threshold of every rule.
+        limits: the thresholds of all rules, keyed by rule.
         threads: how many threads torch uses.
-        channels_last: pixels and weights are laid out channels last, which is faster for
-            convolutions.
+        channels_last: whether pixels and weights have the channels-last memory format, which is
+            faster for convolutions.
     """
 
     plan: Plan
@@ -132,10 +135,10 @@ class RunSettings(Scope):
 
     @property
     def merge_key(self) -> str:
-        """The settings that must agree before two chunks may be merged.
+        """The settings that must agree before two chunks may be merged, as text.
 
-        They follow from the number of images and from how this version saves chunks. The user's own
-        settings are in the command and not here.
+        These settings depend on the number of images and on how this version saves chunks. The
+        user's own options are not included: the recorded command has them.
         """
         shows_all = self.images <= MOST_IMAGES
         key = f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, "
@@ -151,8 +154,8 @@ class PreparedRun:
     Attributes:
         scorer: computes the score of an output; None for a run without a backward pass.
         cams: the layers that get a Grad-CAM.
-        focus: masks (2, H, W) of the inside and the outside of the box of ``--focus``; None without
-            a box.
+        focus: masks (2, H, W) for the inside and the outside of the box of ``--focus``; None
+            without ``--focus``.
         workers: how many processes prepare images.
         seconds: how long each stage has taken.
     """
@@ -168,7 +171,7 @@ class PreparedRun:
 
 @dataclass(frozen=True, slots=True)
 class PreparedAblation:
-    """An ablation that is ready; ``channels_last`` is as in ``RunSettings``."""
+    """An ablation that is ready; ``channels_last`` means the same as in ``RunSettings``."""
 
     model: EagerModel
     config: AblationConfig
@@ -184,11 +187,11 @@ def prepare_model(
     *,
     has_weights: bool = True,
 ) -> PreparedModel:
-    """Load the model, fit the images to it, and make its runner.
+    """Load the model, find the images that fit it, and make the runner that will run it.
 
-    This function chooses the way of running the model. The caller has checked the values of the
-    request. An edit that names no side changes ``edited_side``. Without weights, the model is good
-    only for a plan, and is not pruned.
+    The caller has checked the values of the request. An edit that names no side changes
+    ``edited_side``. Without weights, the result serves only to plan a run, and the model is not
+    pruned.
 
     Raises:
         RequestError: no layer matched, or an edit names something that the model does not have.
@@ -208,7 +211,10 @@ def prepare_model(
 def _make_eager(
     loaded: LoadedModel, request: RunRequest, at: At, edited_side: EditedSide, *, has_weights: bool
 ) -> EagerRunner:
-    """Choose the layers, and prune the model; the arguments are as in ``prepare_model``."""
+    """Choose the layers, prune the model, and return the runner for them.
+
+    The arguments mean the same as in ``prepare_model``.
+    """
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited)
     choose = partial(select_layers, module, request.layers, request.exclude)
@@ -296,8 +302,8 @@ def add_score(
     """Return a prepared run of the model with its score, Grad-CAM layers and attention.
 
     Raises:
-        RequestError: the score, target or layer does not exist, or the model has no modules, which
-            these need.
+        RequestError: the score, target or layer does not exist, or the user asks for something that
+            needs modules and the model has none.
     """
     config = settings.config
     if not isinstance(model, EagerModel):
@@ -344,10 +350,10 @@ def _try_with(
     fitter: Fitter,
     sources: Sequence[ImageSource],
 ) -> tuple[M, FirstImage]:
-    """Try the model with the first image that can be used, and return both.
+    """Return ``loaded`` with a function that finds the first usable image, and that function.
 
-    With ``--on-error skip``, this is the first image on which the model does not fail. If all
-    images are given as pixels, which nothing prepares, the facts of the returned model say so.
+    With ``--on-error skip``, an image is usable only if the model does not fail on it. If all
+    images are tensor files, the facts of the returned model say that nothing prepares them.
     """
     first = FirstImage(fitter, sources)
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):
