@@ -1,6 +1,6 @@
 """hookcli: see what a PyTorch vision model computed.
 
-Importing this package is light; torch is imported when a name that needs it is first used.
+Importing this package is fast: hookcli imports torch when you first use a name that needs torch.
 """
 
 from __future__ import annotations

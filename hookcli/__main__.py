@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-# Typer has its own copy of click; this is how to reach its base class of errors.
+# Typer has its own copy of click; this is the base class of the errors of that copy.
 _ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
 
 # The commands by subject, and their lines in --help. A command's module has the same name, and is
@@ -65,7 +65,7 @@ All commands: hookcli --help
 
 @functools.cache
 def build_command(name: str) -> Any:
-    """Import the module of a command, and return the command."""
+    """Import the module of the command ``name``, and return the command as a click command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
     settings = {"max_content_width": WIDTH}
@@ -79,11 +79,14 @@ class _Group(TyperGroup):
     """The top-level command, which lists all commands without importing any."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Return the names; Typer's own method would import every command."""
+        """Return the names of all commands; Typer's own method would import every command."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Import a command; an ImportError inside it does not mean that the command is unknown."""
+        """Import a command and return it; None if there is no such command.
+
+        An ImportError in the command's module is raised: it does not mean an unknown command.
+        """
         return build_command(cmd_name) if cmd_name in _COMMANDS else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -127,13 +130,13 @@ def _common(
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line, and end the process with the exit code."""
     memory.collect_rarely()
     # Pillow usually allocates blocks of 16 MB, which glibc may keep when a large picture is freed.
-    # It maps blocks of over 32 MB on their own, and returns them to the system (mallopt(3)).
+    # glibc maps each block of over 32 MB on its own, and returns it to the system (mallopt(3)).
     os.environ.setdefault("PILLOW_BLOCK_SIZE", "64m")
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # it was closed before hookcli started
+        if getattr(sys, name) is None:  # the stream was closed before hookcli started
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     console.keep_stdout()
     if not sys.warnoptions:
@@ -145,7 +148,7 @@ def main() -> None:
     try:
         try:
             code = _run()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C no longer changes the code
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C no longer changes the exit code
         except KeyboardInterrupt:  # a late Ctrl-C, or a second one while the first was reported
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             code = _report_interrupt()
@@ -154,7 +157,7 @@ def main() -> None:
         if not ended:
             sys.excepthook = _report_bug  # only now, because Typer installs its own hook
     console.close_stdout()
-    # sys.exit would end by SIGINT if an interrupt came inside exec() of a text
+    # after a Ctrl-C inside exec() of a text, sys.exit would end the process by SIGINT
     memory.end_process(code)
 
 
@@ -166,9 +169,10 @@ def _report_bug(
 
 
 def _report_error(code: int, message: str, hint: str = "") -> int:
-    """Report what ends the command, and return its exit code.
+    """Print on stderr the error that ends the command, and return ``code``, the exit code.
 
-    With ``--format json`` or ``jsonl`` it is also a document on stdout.
+    With ``--format json`` or ``jsonl``, also print the error on stdout as a document, unless stdout
+    has other output already.
     """
     message, hint = to_words(message), to_words(hint)
     console.print_error(message, hint)
@@ -182,7 +186,7 @@ def _report_error(code: int, message: str, hint: str = "") -> int:
 
 
 def _find_format(words: Sequence[str]) -> str:
-    """Return what ``--format`` says last; empty if the words do not have it."""
+    """Return the value of the last ``--format`` in the words of a command; empty without one."""
     given = [
         word.partition("=")[2] or following
         for word, following in zip(words, (*words[1:], ""), strict=True)
@@ -223,7 +227,10 @@ def _run() -> int:
 
 
 def _explain(error: Any, message: str) -> tuple[str, str]:
-    """Return the message about invalid words, and a hint that says what to type."""
+    """Return the message for an invalid command line, and a hint that says what to type.
+
+    ``error`` is Typer's error, and ``message`` is the text of the error in one line.
+    """
     from hookcli.cli import guesses
 
     kind, words = type(error).__name__, sys.argv[1:]

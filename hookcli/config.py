@@ -1,4 +1,4 @@
-"""What the user asks for: a frozen config for each command, with all options and defaults.
+"""The requests of the user: a frozen config for each command, with all options and defaults.
 
 A config is made of requests, and each request is about one subject: the model, the images, the run
 folder, the findings. A function that needs one subject takes that request, not the whole config.
@@ -127,14 +127,16 @@ class GridStyle:
         >>> GridStyle("sheet", top=16, rank="max")
 
     Attributes:
-        mode: ``auto`` is ``layers`` for up to eight images and for images named one by one,
-            ``sheet`` for up to 200 images from folders or globs, and ``none`` for more.
+        mode: ``auto`` means ``none`` for more than 200 images. For up to 200 images, ``auto`` means
+            ``layers`` if there are at most eight images or if each image is named, and ``sheet`` if
+            images come from folders or globs.
         top: None draws all channels.
-        channels: These are drawn, whatever their rank; None draws the first ``top`` by rank.
-        rank: ``spread`` is the standard deviation.
-        tile: Pictures of attention heads are 2.6 times as large.
-        signed: zero is in the middle of the range and of the colours (``tide``, or the named map);
-            hookcli sets it for gradients, and it has no option.
+        channels: hookcli draws these channels whatever their rank; None draws the first ``top``
+            channels by rank.
+        rank: ``spread`` ranks channels by their standard deviation.
+        tile: A picture of an attention head is 2.6 times as large as ``tile``.
+        signed: whether zero is in the middle of the range of values and of the colormap. hookcli
+            sets this for gradients; no option does.
     """
 
     mode: Annotated[
@@ -187,16 +189,15 @@ class GridStyle:
 
 @dataclass(frozen=True, slots=True)
 class SaveStyle:
-    """Tensors: which part of each to save, and in what form.
+    """Tensors: which part of each tensor to save, and in which form.
 
     Example:
         >>> SaveStyle("mean", dtype="float16")
 
     Attributes:
-        pool: a number N in digits saves means on an N x N grid.
+        pool: A number such as ``"7"`` saves the means on a grid of 7 x 7.
         dtype: None keeps the dtype of the tensor.
-        channels: The numbers count from 0, and the channels are saved in this order; None saves
-            all.
+        channels: Channels are counted from 0 and saved in the given order; None saves all channels.
     """
 
     UNASKED: ClassVar[tuple[str, str]] = (
@@ -222,7 +223,7 @@ class SaveStyle:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Score: the number that a backward pass starts from, or whose change ranks the channels."""
+    """Score: the number from which a backward pass starts, or by which channels are ranked."""
 
     target: Annotated[
         str, Flag("--target CLASS", "The class: predicted, an index or a name.", in_diff=True)
@@ -239,7 +240,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackwardStyle(ScoreRequest):
-    """Gradients: the score that a backward pass starts from, and what to record and draw.
+    """Gradients: the score from which a backward pass starts, and what to record and draw.
 
     Example:
         >>> BackwardStyle(target="tabby", saliency=True)
@@ -267,7 +268,7 @@ class BackwardStyle(ScoreRequest):
 
 @dataclass(frozen=True, slots=True)
 class AblationStyle:
-    """Channels: which to zero, and how many at once."""
+    """Channels: which channels to zero, and how many in one forward pass."""
 
     channels: Annotated[
         tuple[int, ...] | None,
@@ -290,16 +291,18 @@ class ModelRequest:
         >>> ModelRequest("resnet34", weights="IMAGENET1K_V1", device="cpu")
 
     Attributes:
-        seed: It also seeds the random numbers that a model draws in a comparison or in training
-            mode.
+        seed: The seed also applies to random numbers that a model draws in a comparison or in
+            training mode.
         dtype: The dtype of the parameters and of the pixels.
-        size: None for the size that the weights were published with.
-        resize: None keeps the proportion to ``size`` that the weights were published with.
-        mean: None for the mean of the weights' preprocessing.
-        std: It has as many numbers as ``mean``.
-        interpolation: None for the interpolation of the weights' preprocessing.
-        arguments: The values are as the user wrote them.
-        progress: show torch's download bar on stderr.
+        size: None uses the size in the preprocessing of the weights.
+        resize: None scales the short side in proportion to ``size``, as in the preprocessing of the
+            weights.
+        mean: None uses the mean in the preprocessing of the weights.
+        std: Give as many numbers as for ``mean``; None uses the standard deviation in the
+            preprocessing of the weights.
+        interpolation: None uses the interpolation in the preprocessing of the weights.
+        arguments: Each argument is a pair of its name and the text that the user wrote.
+        progress: whether to show torch's download bar on stderr.
     """
 
     name: ModelName
@@ -353,7 +356,7 @@ class ImageRequest:
         >>> ImageRequest(("photos/", "cat.jpg"), recursive=False)
 
     Attributes:
-        names: Tensor files are images, too.
+        names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
         clip: The files of a folder, sorted by name, are the frames of a clip.
     """
 
@@ -385,7 +388,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The requests that all commands share if they run images through a model.
+    """The request shared by all commands that run images through a model.
 
     Example:
         >>> RunRequest(
@@ -395,7 +398,8 @@ class RunRequest:
     Attributes:
         model: which model to run.
         images: which images to run it on.
-        layers: A layer is chosen if one of these forms of the filter language matches it.
+        layers: hookcli observes a layer if one of these forms, such as ``conv`` or ``layer1.*``,
+            matches the layer, and no form in ``exclude`` does.
         on_error: ``stop`` ends the run, ``skip`` continues without the image.
     """
 
@@ -470,7 +474,7 @@ class FolderRequest:
 
 @dataclass(frozen=True, slots=True)
 class TensorRequest:
-    """Tensors: which to keep, in addition to their figures.
+    """Tensors: which tensors to save, in addition to their statistics.
 
     Example:
         >>> TensorRequest(SaveStyle("mean"), max_disk=2.0)
@@ -478,8 +482,8 @@ class TensorRequest:
     Attributes:
         save: The part of each tensor to save; None saves no tensors.
         max_disk: The limit in 1e9 bytes, for all tensors together.
-        attention: Save the attention probabilities of all heads, queries and keys in the chosen
-            layers.
+        attention: Whether to save the attention probabilities of all heads, queries and keys in the
+            chosen layers.
     """
 
     save: Annotated[
@@ -503,7 +507,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Findings: what to report as worth a look, and what makes the command fail.
+    """Findings: the thresholds of the rules, and the rules whose findings make the command fail.
 
     Example:
         >>> FindingRequest(rules=(("dead", 0.5),), fail_on=("nan",))
@@ -531,11 +535,11 @@ class FindingRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRequest:
-    """Machine: the Ray cluster, and each worker's share of it.
+    """Machine: the Ray cluster, and the cores and GPUs of each worker.
 
     Attributes:
         address: ``auto`` starts a cluster with the cores and GPUs of this machine.
-        cpus: Cores per worker, and also the number of torch's threads there.
+        cpus: The number of cores is also the number of torch's threads in each worker.
         gpus: None gives each worker one GPU if the model runs on a GPU.
     """
 
@@ -610,9 +614,10 @@ class AttentionRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The base of ``InspectConfig`` and ``GradientsConfig``, the runs that write a run folder.
+    """The base class of ``InspectConfig`` and ``GradientsConfig``, whose runs write a run folder.
 
-    Fields that the constructor does not take hold the values for runs whose own config lacks them.
+    A field that the constructor does not accept has a fixed value, unless the subclass declares the
+    field again.
     """
 
     command: ClassVar[str]
@@ -648,7 +653,7 @@ class RunConfig:
 
     @property
     def edited_side(self) -> EditedSide:
-        """The side of a call that an edit changes if it names none."""
+        """The side of a call that an edit changes if the edit does not name a side."""
         return "output" if self.backward is None else "grad_output"
 
 
@@ -662,9 +667,9 @@ class InspectConfig(RunConfig):
 
     Attributes:
         focus: Left, top, width and height of a box, in pixels of the original image. Channels that
-            fire more inside the box than outside come first. None for no box.
+            fire more inside the box than outside come first. None sets no box.
         attention: None computes no attention.
-        top_images: 0 lists none.
+        top_images: 0 lists no images.
     """
 
     command: ClassVar[str] = "inspect"
@@ -706,7 +711,7 @@ class GradientsConfig(RunConfig):
         ... )
 
     Attributes:
-        backward: the score that the backward pass starts from, and what to record and draw.
+        backward: the score from which the backward pass starts, and what to record and draw.
     """
 
     command: ClassVar[str] = "gradients"
@@ -728,9 +733,10 @@ class VariantRequest:
     """The second variant of a model that ``hookcli compare`` runs.
 
     Attributes:
-        name: the name of the variant, in the words of the user.
-        run: the request of the first variant with the changes applied.
-        threads: None for the same number as in the first variant.
+        name: the name of the variant in the output, made from the user's words.
+        run: the request for the first variant, with the changes applied.
+        channels_last: whether pixels and weights have the channels-last memory format.
+        threads: how many threads torch uses; None uses as many as for the first variant.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Every way a run can end that is not a bug, with the exit code it ends with.
+"""All errors that end a command and are not bugs, with the exit code of the command.
 
 HookcliError
 ├── RequestError              2   the request cannot be met as it was made
@@ -15,12 +15,12 @@ HookcliError
 │   ├── EnvironmentMismatchError
 │   └── ForwardError
 ├── CompleteError             0   nothing is left to resume
-├── OutputError               5   a file could not be written, or the folder is protected or in use
+├── OutputError               5   a file could not be written, or the folder must not be changed
 └── InterruptError          130   Ctrl-C ended a command that can be resumed
 
-The message is one line that names the thing; the hint says what to do or to type. Both use the
-words of Python, with fields of requests and functions in backticks, which ``cli/output/wording``
-translates into options and commands. Nothing here prints.
+The message of an error is one line that names the cause; the hint says what to do or to type. Both
+name fields of requests and functions of the Python API in backticks, and ``cli/output/wording``
+translates these names into options and commands. This module prints nothing.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class HookcliError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let processes send the error to each other, whatever arguments its ``__init__`` takes."""
+        """Make every error picklable, whatever arguments the ``__init__`` of its class takes."""
         return _make_again, (type(self), self.message, self.hint)
 
     def name_image(self, file: str) -> None:
-        """Name the image that the error is about, and add a hint on how to leave it out."""
+        """Add the image's file name to the message, and a hint on how to leave out the image."""
         self.message = f"{file!r}: {self.message}"
         self.hint = "; ".join(filter(None, (self.hint, "`on_error='skip'` leaves it out")))
 
@@ -94,13 +94,16 @@ class ModelError(HookcliError):
 
 
 class CompleteError(HookcliError):
-    """There is nothing left to resume."""
+    """The run to resume is already complete."""
 
     exit_code = 0
 
 
 class OutputError(HookcliError):
-    """A file could not be written, or the run folder is protected or in use."""
+    """A file could not be written, or hookcli must not write into the folder.
+
+    hookcli does not write into a folder that another run is using, or over files that no run wrote.
+    """
 
     exit_code = 5
 
@@ -112,11 +115,17 @@ class InterruptError(HookcliError):
 
 
 class Termination(SystemExit):
-    """A signal ends the process; foreign code that calls ``sys.exit()`` raises no such error."""
+    """A signal ends the process.
+
+    By this class, hookcli distinguishes a signal from user code that calls ``sys.exit()``.
+    """
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint with up to three names similar to ``wanted``, or else ``otherwise``."""
+    """Return a hint with up to three names in ``known`` that are similar to ``wanted``.
+
+    If no name is similar, return the hint ``otherwise``.
+    """
     close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else otherwise
 

@@ -1,8 +1,9 @@
-"""Sketches taken inside a hook: ``hookcli.distance.sketch`` in torch, on the tensor's own device.
+"""Sketches (``hookcli.distance.sketch``), computed by torch inside a hook.
 
-On the CPU, this reads a tensor once, in the order of its memory, in pieces that stay in the cache,
-and allocates nothing of the tensor's size. On other devices it sums everything exactly and reads no
-value on the host, so that nothing waits for the device.
+On the CPU, hookcli normally reads a tensor once, in memory order, in pieces that fit into the
+cache, and allocates nothing of the tensor's size. On a GPU, hookcli sums in float64 and copies no
+value to the host, so the host does not wait for the device. MPS has no float64, so hookcli copies
+tensors on MPS to the CPU first.
 """
 
 from __future__ import annotations
@@ -17,24 +18,25 @@ from torch import Tensor
 from hookcli.distance.sketch import PERIOD, ROWS, make_own_signs, make_row_signs
 from hookcli.records.golden import BUCKETS
 
-_PIECE = 1 << 17  # values that are multiplied at a time: half a MB, which a core's cache holds
-_SCRATCH = 2 * PERIOD  # values of scratch memory: 1 MB
-_MOST_TURNED = 1 << 22  # largest number of values for which signs are kept in the order of memory
-_TURNED = 8  # number of shapes for which signs are kept in the order of memory
+_PIECE = 1 << 17  # values multiplied at a time: half a MB in float32, which fits into the cache
+_SCRATCH = 2 * PERIOD  # values of scratch memory: 1 MB in float32
+_MOST_TURNED = 1 << 22  # maximum number of values in a row whose signs are cached in memory order
+_TURNED = 8  # number of shapes whose signs are cached in memory order
 # The dtypes that are multiplied with signs without conversion.
 _MULTIPLIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-_KEPT = 24  # blocks of signs in the cache, 3 MB: enough for 64 maps of 224 x 224
+_KEPT = 24  # blocks of PERIOD values whose signs are cached, 3 MB: enough for 64 maps of 224 x 224
 
 
 def take_sketches(rows: Tensor) -> Tensor:
-    """Return one sketch per row, (rows, 67) in float32 on the device; zeros if rows have no values.
+    """Return one sketch per row, (rows, 67) in float32; all zeros if the rows have no values.
 
-    It runs between the layers of a model, where every call of torch finds the caches cold: the
-    number of calls matters as much as the number of values.
+    The sketches are on the device of ``rows``, or on the CPU for a tensor on MPS. This function
+    runs between the layers of a model, when the CPU's caches are cold, so the number of torch calls
+    matters as much as the number of values.
 
     Args:
-        rows: a tensor (rows, …), dense and detached, with one image per row, of any dtype that
-            ``sketch_values`` accepts.
+        rows: (rows, …), with one image per row. The tensor must be dense and detached. All dtypes
+            are allowed, including complex and quantized dtypes.
     """
     values = _as_real(rows)
     if values.numel() == 0:
@@ -46,7 +48,11 @@ def take_sketches(rows: Tensor) -> Tensor:
 
 
 def _as_real(rows: Tensor) -> Tensor:
-    """Return real values with at least two axes: integers in float64, float8 in float32."""
+    """Return ``rows`` as real values with at least two axes.
+
+    Complex values become pairs of real values. Integers and booleans become float64, float8 becomes
+    float32, and values on MPS are copied to the CPU.
+    """
     values = rows.dequantize() if rows.is_quantized else rows
     values = values.to(torch.complex64) if values.dtype == torch.complex32 else values
     values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
@@ -59,7 +65,10 @@ def _as_real(rows: Tensor) -> Tensor:
 
 
 def _sketch_exactly(values: Tensor) -> Tensor:
-    """Return the sketches, summed in float64, without the values that are not finite."""
+    """Return the sketches (rows, 67), summed in float64; NaN and Inf count as 0.
+
+    A sum that is too large for float32 is clipped to the largest float32 number.
+    """
     flat = values.flatten(1)
     own = _own_signs(torch.float64, values.device)
     lines = _row_signs(flat.shape[1], torch.float64, values.device)
@@ -76,9 +85,9 @@ def _sketch_exactly(values: Tensor) -> Tensor:
 
 
 def _sketch_fast(values: Tensor) -> Tensor:
-    """Return the sketches, summed in float32, or in float64 for float64 values.
+    """Return the sketches (rows, 67), summed in float32, or in float64 for float64 values.
 
-    A sketch is not finite if one of its values is not, or if a sum is too large.
+    A sketch contains NaN or Inf if its row does, or if a sum is too large for float32.
     """
     kind = torch.float64 if values.dtype == torch.float64 else torch.float32
     turned = _find_turn(values)
@@ -91,7 +100,7 @@ def _sketch_fast(values: Tensor) -> Tensor:
 
 
 def _add_in_order(row: Tensor, sketch: Tensor) -> None:
-    """Add the values (n,) of a row, in their order, to the buckets (67,) of its sketch."""
+    """Multiply the values of ``row``, (n,), by their signs, and add them to ``sketch``, (67,)."""
     for block, start in enumerate(range(0, len(row), PERIOD)):
         part = row[start : start + PERIOD] if len(row) > PERIOD else row
         signs = (_block_signs if block < _KEPT else _block_signs.__wrapped__)(block, len(part))
@@ -103,9 +112,9 @@ def _add_in_order(row: Tensor, sketch: Tensor) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _block_signs(block: int, count: int) -> Tensor:
-    """Return the signs of the first ``count`` values of a block, (rows, 67) in int8.
+    """Return the signs of the first ``count`` values of a block, (n, 67) in int8.
 
-    Zeros fill the rest of the last row.
+    A block has 136,613 values, and blocks are counted from 0. Zeros fill up the last row.
     """
     lines = -(-count // BUCKETS)
     with torch.inference_mode(mode=False):
@@ -115,9 +124,10 @@ def _block_signs(block: int, count: int) -> Tensor:
 
 
 def _find_turn(values: Tensor) -> tuple[int, int] | None:
-    """Return (a, b) if each row is (a, b) by its axes and (b, a) in memory, like channels last.
+    """Return the sizes (a, b) if each row is (a, b) by its axes, but (b, a) in memory.
 
-    Return None otherwise, or if the tensor is too large to keep its signs in that order.
+    For example, channels-last maps (rows, C, H, W) have the sizes (C, H * W). Return None for other
+    memory orders, and for rows of more than ``_MOST_TURNED`` values, whose signs are not cached.
     """
     if values.is_contiguous() or values[0].numel() > _MOST_TURNED:
         return None
@@ -129,11 +139,11 @@ def _find_turn(values: Tensor) -> tuple[int, int] | None:
 
 
 def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) -> Tensor:
-    """Return the sketches (rows, 67) of values that are stored with (a, b) at (b, a).
+    """Return the sketches (rows, 67) of (outer, inner) rows that memory holds as (inner, outer).
 
-    a has ``outer`` values and b has ``inner``. The bucket of (a, b) is (a * inner + b) mod 67. This
-    first adds up all values with the same b mod 67, then those sums with the same a mod 67, and
-    finally adds the 67 x 67 sums to their buckets.
+    The value at the indices (a, b) belongs to bucket (a * inner + b) mod 67. The function first
+    adds up all values with equal b mod 67, then adds up all these sums with equal a mod 67, and
+    finally adds the 67 x 67 sums to their buckets. ``kind`` is the dtype of the sums.
     """
     memory = values.as_strided((len(values), inner, outer), (values.stride(0), outer, 1))
     tables = _fold_signed(memory, _turned_signs(outer, inner), kind)
@@ -146,16 +156,25 @@ def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) ->
 
 @functools.cache
 def _places(step: int) -> Tensor:
-    """Return a (67, 67) table: the b mod 67 for each bucket (row) and each a mod 67 (column)."""
+    """Return b mod 67 for each bucket (rows) and each a mod 67 (columns), as (67, 67).
+
+    Here b solves ``(a * step + b) % 67 == bucket``.
+    """
     with torch.inference_mode(mode=False):
         a, bucket = torch.arange(BUCKETS), torch.arange(BUCKETS).unsqueeze(1)
         return (bucket - a * step) % BUCKETS
 
 
 def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
-    """Multiply (rows, inner, outer) by its signs, and add up indices of ``inner`` equal mod 67.
+    """Multiply values by their signs, and add up the products whose inner indices are equal mod 67.
 
-    The sums are (rows, at most 67, outer).
+    Args:
+        memory: the values, (rows, inner, outer).
+        signs: the signs of one row, (inner, outer).
+        kind: the dtype of the sums.
+
+    Returns:
+        The sums, (rows, min(inner, 67), outer).
     """
     count, inner, outer = memory.shape
     tables = torch.zeros(count, min(inner, BUCKETS), outer, dtype=kind)
@@ -174,7 +193,7 @@ def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
 def _fold(values: Tensor) -> Tensor:
     """Add up values (rows, length, width) whose indices along ``length`` are equal mod 67.
 
-    The sums are (rows, at most 67, width).
+    The sums are (rows, min(length, 67), width).
     """
     count, length, width = values.shape
     whole = length // BUCKETS
@@ -187,7 +206,7 @@ def _fold(values: Tensor) -> Tensor:
 
 
 def _make_signs(first: int, end: int) -> Tensor:
-    """Return the signs of the blocks ``first`` to ``end - 1`` in int8, one after the other."""
+    """Return the signs of the blocks ``first`` to ``end - 1``, (blocks * 136,613,) in int8."""
     kind, cpu = torch.int8, torch.device("cpu")
     lines = _row_signs(end * PERIOD, kind, cpu).view(-1, ROWS, 1)[first:end]
     with torch.inference_mode(mode=False):
@@ -196,13 +215,16 @@ def _make_signs(first: int, end: int) -> Tensor:
 
 @functools.cache
 def _own_signs(kind: torch.dtype, device: torch.device) -> Tensor:
-    """Return one period of the signs, (136,613,)."""
+    """Return one period of the signs ``own`` of ``distance.sketch``, (136,613,)."""
     with torch.inference_mode(mode=False):
         return torch.from_numpy(make_own_signs().reshape(-1)).to(device, kind)
 
 
 def _row_signs(count: int, kind: torch.dtype, device: torch.device) -> Tensor:
-    """Return the signs of enough rows of 67 for ``count`` values."""
+    """Return the signs ``row`` of ``distance.sketch``, one per 67 values, for ``count`` values.
+
+    The tensor (n,) may have more signs than ``count`` values need.
+    """
     blocks = max(1, -(-count // PERIOD))
     return _rows_of_blocks(1 << (blocks - 1).bit_length(), kind, device)
 
@@ -215,7 +237,7 @@ def _rows_of_blocks(blocks: int, kind: torch.dtype, device: torch.device) -> Ten
 
 @functools.lru_cache(maxsize=_TURNED)
 def _turned_signs(outer: int, inner: int) -> Tensor:
-    """Return the signs of (outer, inner) values in the order of channels last, (inner, outer)."""
+    """Return the signs of a row of (outer, inner) values, transposed to (inner, outer), in int8."""
     count = outer * inner
     signs = _make_signs(0, -(-count // PERIOD))[:count]
     with torch.inference_mode(mode=False):
@@ -223,9 +245,9 @@ def _turned_signs(outer: int, inner: int) -> Tensor:
 
 
 class _Scratch(threading.local):
-    """Reusable scratch memory, since allocating new pages would cost more than the sums.
+    """Reusable scratch memory, because allocating new pages would cost more than the sums.
 
-    Each thread has its own, since a model may run its branches in threads.
+    Each thread has its own scratch memory, because a model may run its branches in threads.
     """
 
     def __init__(self) -> None:
@@ -233,8 +255,8 @@ class _Scratch(threading.local):
         self.lay = functools.lru_cache(maxsize=64)(self._lay)
 
     def take(self, count: int, kind: torch.dtype) -> Tensor:
-        """Return uninitialized memory for ``count`` values."""
-        with torch.inference_mode(mode=False):  # backward passes write to it too
+        """Return uninitialized memory for ``count`` values, valid until the next call."""
+        with torch.inference_mode(mode=False):  # a backward pass must be able to reuse the memory
             if count > _SCRATCH:
                 return torch.empty(count, dtype=kind)
             if kind not in self._whole:
@@ -242,7 +264,7 @@ class _Scratch(threading.local):
             return self._whole[kind][:count]
 
     def _lay(self, count: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return memory for ``count`` values in two views: rows of 67, and the values alone."""
+        """Return scratch memory in two views: rows of 67 values, and the first ``count`` values."""
         lines = -(-count // BUCKETS)
         with torch.inference_mode(mode=False):
             table = self.take(lines * BUCKETS, kind)

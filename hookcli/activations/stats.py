@@ -1,9 +1,11 @@
-"""Reductions of one activation, computed on its device and finished before the hook returns.
+"""Statistics of one activation, computed inside a hook on the activation's own device.
 
-Two algorithms compute the same figures. On the CPU, a fast one reads the tensor five times in
-place, checks that float32 sums were precise enough, and otherwise falls back to the exact one. On
-other devices the exact one runs at once: it reads no value on the host, so nothing waits for the
-device, and one transfer brings all figures to the host when the forward pass has ended.
+Two algorithms compute the same statistics. On the CPU, a fast algorithm reads the tensor five
+times and sums in the tensor's own dtype. If a value is not finite, or too large or small for sums
+in float32, an exact algorithm in float64 runs instead. On a GPU, only the exact algorithm runs: it
+copies no value to the host, so the host does not wait for the device. After the forward pass, one
+transfer brings all statistics to the host. MPS has no float64, so hookcli copies tensors on MPS to
+the CPU first.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from hookcli.records.statistics import STATISTICS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The longest run that is summed in one float32 accumulator per lane, with an error of 5e-7; runs
-# of 1e6 values would have an error of 1e-5.
+# The maximum number of values that are summed in one float32 accumulator per lane, with an error
+# of 5e-7; with 1e6 values, the error would be 1e-5.
 _RUN = 1 << 14
 # Magnitudes whose squares can be summed in float32 without underflow or overflow.
 _SAFE = (1e-15, 1e15)
@@ -30,14 +32,15 @@ _SAFE = (1e-15, 1e15)
 
 @dataclass(frozen=True, slots=True)
 class RowStats:
-    """The figures of one tensor.
+    """The statistics of one tensor, row by row.
 
     Attributes:
-        table: for each row the statistics in the order of ``STATISTICS``. Statistics of finite
-            values mean nothing if no value is finite. A tensor is still on the device, as
-            (rows, statistics) in float64.
-        low: the smallest value of each channel, (rows, C); None without a channel axis.
-        high: the largest value of each channel, (rows, C); None without a channel axis.
+        table: the statistics of each row, in the order of ``STATISTICS``, either on the host or as
+            a tensor (rows, statistics) in float64 on the device. If a row has no finite value, its
+            mean, standard deviation, minimum and maximum are meaningless.
+        low: the smallest value of each channel, (rows, C), or NaN if the channel contains NaN; None
+            without a channel axis or without values.
+        high: the largest value of each channel, in the same form as ``low``.
     """
 
     table: Sequence[Sequence[float]] | Tensor
@@ -46,12 +49,13 @@ class RowStats:
 
 
 def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
-    """Reduce each row of ``rows`` to its figures.
+    """Return the statistics of each row of ``rows``.
 
     Args:
-        rows: a tensor (rows, …) with one image per row. Half precision is reduced in float32,
-            quantized tensors are dequantized, and complex values count by their magnitudes.
-        channel_axis: the axis that holds channels, 1 or more; None for no channels.
+        rows: (rows, …), with one image per row. Half precision is converted to float32 and integers
+            to float64, quantized values are dequantized, and complex values are replaced by their
+            magnitudes.
+        channel_axis: the axis of the channels, 1 or more; None if ``rows`` has no channel axis.
     """
     values = _as_float(rows)
     if values.device.type == "mps":
@@ -93,12 +97,12 @@ def magnitudes(values: Tensor) -> Tensor:
 
 
 def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest values of the channels, each (rows, C).
+    """Return each channel's smallest and largest value, as two tensors (rows, C).
 
-    C is 1 without a channel axis. Both are NaN for a channel that holds NaN.
+    Without a channel axis, C is 1. If a channel contains NaN, both of its values are NaN.
     """
     if channel_axis is None and len(values) == 1:
-        low, high = values.aminmax()  # over a whole tensor, both in one pass
+        low, high = values.aminmax()  # one pass over the tensor instead of two
         return low.view(1, 1), high.view(1, 1)
     axes = [axis for axis in range(1, values.dim()) if axis != channel_axis]
     if not axes:
@@ -110,9 +114,15 @@ def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Te
 def _reduce_fast(
     values: Tensor, lows: list[float], highs: list[float]
 ) -> dict[str, list[float]] | None:
-    """Return every statistic of all rows by name, in any order.
+    """Return each statistic by name, as a list with one number per row.
 
-    Return None if float32 sums cannot hold the statistics, so that they need the exact algorithm.
+    Return None if a value is not finite, or if a row's largest magnitude is outside ``_SAFE``: the
+    row then needs the exact algorithm.
+
+    Args:
+        values: (rows, …) in float32 or float64, on the CPU.
+        lows: the smallest value of each row.
+        highs: the largest value of each row.
     """
     for low, high in zip(lows, highs, strict=True):
         largest = max(-low, high)
@@ -134,10 +144,11 @@ def _reduce_fast(
 
 
 def _moments(values: Tensor) -> tuple[list[float], list[float]]:
-    """Return the mean and the population variance of each row, from float32 sums.
+    """Return the mean and the population variance of each row.
 
     The mean of the squares minus the square of the mean loses digits when the mean is large
-    compared with the standard deviation. In that case this subtracts the means and sums again.
+    compared with the standard deviation. In that case, the function subtracts the means from the
+    values and sums a second time.
     """
     numel = values.shape[1:].numel()
     axes = list(range(1, values.dim()))
@@ -155,10 +166,11 @@ def _moments(values: Tensor) -> tuple[list[float], list[float]]:
 
 
 def _norms(values: Tensor) -> Tensor:
-    """Return the Euclidean norms, (rows,), computed from the norms of short runs.
+    """Return the Euclidean norm of each row, (rows,), computed from the norms of short runs.
 
-    ``vector_norm`` uses one float32 accumulator per lane, with an error of 1 % over 1e8 values.
-    Runs follow the order in memory, so that channels-last tensors are read sequentially.
+    For a whole row, ``vector_norm`` would use one float32 accumulator per lane, with an error of
+    1 % over 1e8 values. Runs follow the memory order, so channels-last tensors are read
+    sequentially.
     """
     axes = _run_axes(values.shape, values.stride())
     nearest = axes[0]
@@ -177,7 +189,10 @@ def _norms(values: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of one run, the nearest in memory first."""
+    """Return the axes that a run of at most ``_RUN`` values covers, smallest stride first.
+
+    The axis with the smallest stride is always included, even if it is longer than ``_RUN``.
+    """
     nearest, *others = sorted(range(1, len(shape)), key=lambda axis: strides[axis])
     axes, length = [nearest], shape[nearest]
     for axis in others:
@@ -191,8 +206,12 @@ def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ..
 def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
     """Return the number of exact zeros in each row.
 
-    Summing signs is up to 25 times as fast as ``count_nonzero``, which branches on every value. It
-    is exact as long as float32 can hold the counts.
+    Summing the magnitudes of signs is up to 25 times as fast as ``count_nonzero``, which branches
+    on every value. The sum is exact as long as float32 can hold the count.
+
+    Args:
+        values: (rows, …), without NaN.
+        all_positive: must be False if any value is negative.
     """
     numel = values.shape[1:].numel()
     if numel > 1 << 24:
@@ -203,9 +222,9 @@ def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
 
 
 def _reduce_exact(values: Tensor) -> dict[str, Tensor]:
-    """Return every statistic, (rows,), by name, computed in float64 and two passes.
+    """Return each statistic by name, (rows,), computed in float64 in two passes.
 
-    The values may be of any kind.
+    The values may include NaN and Inf.
     """
     flat = values.flatten(1).double()
     finite = flat.isfinite()

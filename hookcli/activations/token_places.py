@@ -20,29 +20,34 @@ NO_PLACE, PADDING = -1, -2
 _NOT_FOLLOWED = "the places of its tokens could not be followed from the pixels"
 _BROKEN = "its tokens do not divide their part of the image evenly"
 _NOWHERE = "its tokens represent no part of the image, as far as they could be followed"
-_ROUNDED, _UNEVEN = 0.5, 0.25  # in tokens: the most that rounding adds; the offset of a crop's edge
+# In units of one token: the most that rounding may add to the length of the image, and the largest
+# distance of a token's line, or of the image's end, from the edge of a cell.
+_ROUNDED, _UNEVEN = 0.5, 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPlaces:
     """The places of the queries and of the keys of one attention call, for one image.
 
-    A place is a cell of a grid over the image, counted row by row from 0. A token that covers no
-    part of the image, such as a class token, has ``NO_PLACE``. A cell outside the image that fills
-    up a window is ``PADDING``.
+    A place is the index of a cell in a grid over the image; cells are counted row by row from 0. A
+    token that covers no part of the image, such as a class token, has the place ``NO_PLACE``. A
+    token outside the image that only fills up a window has the place ``PADDING``.
 
     Attributes:
-        shape: the leading axes of one image's probabilities, all but queries and keys; axes that
-            mix windows and heads are split in two.
-        window_axes: the axes of ``shape`` that count windows. The other axes count heads.
+        shape: the lengths of the axes of one image's probabilities, without queries and keys. An
+            axis that mixes windows and heads is split into two axes.
+        window_axes: the indices in ``shape`` of the axes that count windows. The other axes count
+            heads.
         queries: the place of each query, (windows, queries).
         keys: the place of each key, (windows, keys).
-        query_grid: the rows and columns of the grid of the queries, for a clip after the number of
-            frames; empty if the queries have no places.
-        key_grid: the same for the keys, which are fewer if the model pools them.
-        unknown: why the places are unknown, or why no token has one; all places are then
-            ``NO_PLACE``. Empty if any token has a place.
-        is_turned: the model has the probabilities as (…, keys, queries).
+        query_grid: the size of the queries' grid: (rows, columns), or (frames, rows, columns) for a
+            clip; empty if no query has a cell.
+        key_grid: the size of the keys' grid, in the same form; a model that pools the keys has a
+            smaller grid for keys than for queries.
+        unknown: the reason why no query and no key has a cell; empty if at least one token has a
+            cell.
+        is_turned: whether the model's probabilities are (…, keys, queries) instead of
+            (…, queries, keys).
     """
 
     shape: tuple[int, ...]
@@ -56,7 +61,7 @@ class TokenPlaces:
 
     @property
     def windows(self) -> int:
-        """The number of windows: 1 where every query sees the whole image."""
+        """The number of windows; 1 if every query attends to the whole image."""
         return len(self.queries)
 
     @property
@@ -65,11 +70,16 @@ class TokenPlaces:
         return math.prod(self.shape) // self.windows
 
     def turn(self, probabilities: Tensor) -> Tensor:
-        """Return probabilities as (…, queries, keys)."""
+        """Return the model's probabilities as (…, queries, keys), transposed if necessary."""
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return these places, or no places with this reason if another forward's places differ."""
+        """Return these places, or unknown places if ``other`` has different places.
+
+        Args:
+            other: the places of the same call in another forward pass; None keeps these places.
+            reason: the reason to report in ``unknown``.
+        """
         if other is None or self.unknown or self._is_like(other):
             return self
         queries, keys = (torch.full_like(part, NO_PLACE) for part in (self.queries, self.keys))
@@ -84,7 +94,10 @@ class TokenPlaces:
         )
 
     def arrange(self, probabilities: Tensor) -> Tensor:
-        """Return one image's probabilities as (windows, heads, queries, keys), turned if needed."""
+        """Return one image's probabilities as (windows, heads, queries, keys).
+
+        ``probabilities`` must be (…, queries, keys), as ``turn`` returns them.
+        """
         *_, queries, keys = probabilities.shape
         split = probabilities.reshape(*self.shape, queries, keys)
         heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
@@ -96,10 +109,13 @@ class TokenPlaces:
 def find_places(
     queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
 ) -> TokenPlaces:
-    """Return the places of queries and keys on an image, or a clip, of these sizes.
+    """Return the places of queries and keys on an image or a clip.
 
-    The trails (…, L) of queries and (…, M) of keys have the same leading axes. ``collapsed`` are
-    the axes of the image that the model has reduced to a single line.
+    Args:
+        queries: the pixel of each query as in ``Trail.own``, (…, L).
+        keys: the pixel of each key, (…, M), with the same leading axes as ``queries``.
+        sizes: (height, width) of the image in pixels, or (frames, height, width) of the clip.
+        collapsed: the indices in ``sizes`` of the axes that the model has reduced to a single line.
     """
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
@@ -114,7 +130,7 @@ def find_places(
     at = [part.reshape(*shape, -1)[first].reshape(-1, part.shape[-1]) for part in (queries, keys)]
     queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
     unknown = TokenPlaces(tuple(shape), tuple(windows), queries, keys)
-    if any(bool((part <= LOST).any()) for part in at):  # or WEIGHTS
+    if any(bool((part <= LOST).any()) for part in at):  # LOST or WEIGHTS
         return replace(unknown, unknown=_NOT_FOLLOWED)
     (query_cells, query_grid), (key_cells, key_grid) = (
         _cells(part, other, sizes, collapsed) for part, other in (at, reversed(at))
@@ -136,11 +152,19 @@ def find_places(
 def _cells(
     pixels: Tensor, others: Tensor, sizes: Sequence[int], collapsed: Collection[int]
 ) -> tuple[Tensor | None, tuple[int, ...]]:
-    """Return the cells of these pixels in a grid over the image, and the size of the grid.
+    """Return the cell of each token in a grid over the image, and the size of the grid.
 
-    The cells are None if the pixels fit no grid over the whole image. A single line takes the grid
-    of ``others`` if it is one of their lines, because some models compute attention for a few
-    queries at a time.
+    The cells are None if the tokens form no regular grid over the whole image. The size is empty if
+    no token has a pixel.
+
+    Args:
+        pixels: the pixel of each token, (windows, tokens).
+        others: the pixels of the keys if ``pixels`` belong to queries, and the reverse. If all
+            tokens are on a single line (row or column) of the image that ``others`` have too, the
+            grid of ``others`` applies, because some models compute attention for a few queries at a
+            time.
+        sizes: as in ``find_places``.
+        collapsed: as in ``find_places``.
     """
     cells = torch.full(pixels.shape, PADDING)
     cells[pixels == LEARNED] = NO_PLACE
@@ -168,28 +192,36 @@ def _cells(
 def _cells_of_lines_or_others(
     lines: Tensor, others: Tensor, size: int
 ) -> tuple[Tensor | None, int]:
-    """Return the cell of each line and the number of all cells; a single line needs ``others``."""
+    """Return the cell of each line of pixels, and the number of cells along the axis.
+
+    The cells are None if the lines do not fit evenly spaced cells. If ``lines`` is a single line
+    among several ``others``, the line gets its cell in the grid of ``others``.
+    """
     if len(lines) == 1 < len(others) and bool((others == lines).any()):
         of_others, count = _cells_of_lines_or_others(others, others, size)
         return (None if of_others is None else of_others[others == lines]), count
     of_lines, count = _cells_of_lines(lines, size)
-    if of_lines is None:  # in an image that the model flips, tokens are at their last pixels
+    if of_lines is None:  # if the model flips the image, a token's position is its last pixel
         of_lines, count = _cells_of_lines((size - 1 - lines).flip(0), size)
         of_lines = None if of_lines is None else count - 1 - of_lines.flip(0)
     return of_lines, count
 
 
 def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
-    """Return the cell of each line of pixels with tokens, and the number of all cells.
+    """Return the cell of each line of pixels, and the number of cells along the axis.
 
-    A token's position is its first pixel, so tokens that divide the image are at 0, step, 2 step,
-    and so on, apart from rounding, and from padding after the image. If lines are missing, for
-    example because the model crops the image, this counts cells from the image's edge. In a mirror
-    image a token's position is its last pixel: if the model uses the image and its mirror image, a
-    cell has both its first and its last line. The cells are None if the edge of a crop is not the
-    edge of a cell, or if the lines are spaced unevenly.
+    A token's position is its first pixel. Tokens that divide the image are therefore on the lines
+    0, step, 2 * step and so on, apart from rounding and from padding after the image. If lines are
+    missing, for example because the model crops the image, cells are counted from the image's edge.
+    In a mirror image, a token's position is its last pixel. If a model uses the image together with
+    its mirror image, each cell therefore has two lines, the first and the last of the cell.
 
-    ``lines`` are in ascending order, and ``size`` is the number of lines of the image.
+    The cells are None if the lines are spaced unevenly, or if a crop does not begin at the edge of
+    a cell.
+
+    Args:
+        lines: the lines (rows or columns of pixels, from 0) that have tokens, in ascending order.
+        size: the number of lines of the image.
     """
     count, first = len(lines), int(lines[0])
     if count == 1:
@@ -210,9 +242,9 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return how many neighbours along an axis have the same places, as a window's heads do.
+    """Return the length of the runs along ``axis`` in which all entries have the same pixels.
 
-    It is 1 unless the axis consists of runs of the same length.
+    For example, the heads of a window form such a run. Return 1 if the runs differ in length.
     """
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]

@@ -1,14 +1,15 @@
-"""The position of attention tokens on the image, found by following values from the pixels on.
+"""The positions of attention tokens on the image, found by following values from the pixels on.
 
-Models cut images into windows, shift them, pool keys, and put class tokens in front, each in its
-own way. hookcli therefore knows no model by name here. Each tensor that is computed from the pixels
-gets a *trail*: the pixel of origin of every value. If a function moves values (``reshape``,
-``roll``, ``cat``), hookcli calls it again with the trail, which moves the trail in the same way. A
-function that computes values keeps their positions. The product of two tensors, such as queries and
-keys, has two trails, one for its rows and one for its columns. A softmax over such a product is an
-attention, and no other softmax is.
+Every model has its own way to cut images into windows, shift windows, pool keys, and put class
+tokens in front, so this module does not rely on the names of models. Each tensor that is computed
+from the pixels gets a *trail*: the pixel of origin of every value. If a function moves values
+(``reshape``, ``roll``, ``cat``), hookcli calls the function again on the trail, so that the trail
+moves in the same way. A function that computes new values, such as ``relu`` or ``linear``, keeps
+the positions of its input. The trail of a product of two tensors, such as queries and keys, has two
+parts: one for the rows and one for the columns. hookcli regards a softmax over such a product as an
+attention, and no other softmax.
 
-Tensors that are computed from parameters and buffers alone are learned, and cover no part of the
+Tensors that are computed from parameters and buffers alone are *learned*: they cover no part of the
 image. hookcli cannot follow code that calls no visible torch function, such as scripted code.
 
 Nothing here changes a tensor of the model.
@@ -57,26 +58,27 @@ if TYPE_CHECKING:
 
 
 class TokenTrails:
-    """The trails of the tensors of one forward of one image.
+    """The trails of all tensors in one forward pass of one image.
 
     Attributes:
-        shares: what the model does to the probabilities of each attention that ``follow`` returned.
-        saw_product: the last function multiplied tokens with tokens.
-        saw_softmax: the last function weighed values with a softmax over unfollowed tensors.
+        shares: how the model changes the probabilities of each attention that ``follow`` found.
+        saw_product: whether the last function multiplied tokens with tokens.
+        saw_softmax: whether the last function weighed values with the result of a softmax over
+            tensors that hookcli could not follow.
 
     Example:
         >>> trails = TokenTrails(pixels, [vars(module) for module in model.modules()])
-        >>> # for every function that the model calls, right after it returned:
+        >>> # right after every torch function that the model calls:
         >>> places = trails.follow(function, args, kwargs, output)
     """
 
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
-        """Begin a forward pass.
+        """Prepare to follow a forward pass.
 
         Args:
-            pixels: the input tensor of the model, (1, C, H, W) or (1, C, T, H, W).
-            learned: tensors that are not computed from the pixels, such as parameters and buffers,
-                also in lists and dictionaries.
+            pixels: the input tensor of the model: (1, C, H, W), or (1, C, T, H, W) for a clip.
+            learned: values whose tensors, also those in lists and dictionaries, are not computed
+                from the pixels, such as parameters and buffers; ``pixels`` itself is ignored.
         """
         self._sizes = tuple(pixels.shape[2:])
         self._trails: MutableMapping[Tensor, Trail] = WeakIdKeyDictionary()
@@ -88,7 +90,7 @@ class TokenTrails:
         self.shares = Shares()
         self.saw_product = False
         self.saw_softmax = False
-        self._summed, self._keys = {0, 1}, 1  # parts of trails in the last call: see _parts_summed
+        self._summed, self._keys = {0, 1}, 1  # in the last call; 0: Trail.own, 1: Trail.columns
         self._trails[pixels] = Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
 
     def follow(
@@ -98,9 +100,17 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Follow the tokens through one call, given as the parts of a ``FunctionCall``.
+        """Follow the tokens through one call of a torch function.
 
-        Return the places of queries and keys if the call is an attention or its softmax.
+        Args:
+            function: the function as torch passes it to a ``TorchFunctionMode``.
+            args: the positional arguments of the call.
+            kwargs: the keyword arguments of the call.
+            output: the return value of the call.
+
+        Returns:
+            The places of queries and keys if the call computes an attention or the softmax of an
+            attention; None for all other calls.
         """
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
@@ -116,7 +126,7 @@ class TokenTrails:
         return places
 
     def _has_lost(self, tensors: Sequence[Tensor]) -> bool:
-        """Return whether hookcli could not follow some value of the tensors."""
+        """Return whether any tensor has a value that hookcli could not follow."""
         return any(bool((self._own(part) == LOST).any()) for part in tensors)
 
     def _follow(self, call: FunctionCall) -> TokenPlaces | None:
@@ -138,7 +148,11 @@ class TokenTrails:
         return self._find_softmax(call) if call.name == "softmax" else None
 
     def _write(self, target: Tensor, trail: Trail) -> None:
-        """Give a tensor a new trail, and forget the trails of all tensors that share its memory."""
+        """Mark all tensors in the memory of ``target``, which a function has written to, as lost.
+
+        ``trail`` is the new trail of ``target``. The function marks no tensor if ``trail.own`` is
+        the same as before.
+        """
         if torch.equal(self._own(target), trail.own):
             return
         memory = target.untyped_storage()._cdata
@@ -147,13 +161,16 @@ class TokenTrails:
                 self._trails[part] = Trail(everywhere(LOST, part))
 
     def _follow_fused(self, call: FunctionCall) -> TokenPlaces | None:
-        """Return the places of a function that takes queries and keys, and follow its output."""
+        """Return the places of the queries and keys of a fused attention, and follow its output.
+
+        Return None if the function attends to channels instead of tokens, or returned no tensor.
+        """
         args, kwargs, output = call.args, call.kwargs, call.output
         query, key = (*args, *(kwargs[word] for word in ("query", "key") if word in kwargs))[:2]
         mixed = output[0] if isinstance(output, tuple) else output
         if not isinstance(mixed, Tensor):
             return None
-        if varies(self._own(query), -1):  # channels have different pixels: this attends to channels
+        if varies(self._own(query), -1):  # channels have different pixels: attention to channels
             self._trails[mixed] = self._keep([query], mixed)
             return None
         queries, keys = self._own(query)[..., 0], self._own(key)[..., 0]
@@ -166,11 +183,14 @@ class TokenTrails:
             return self._places(*(part.expand(-1, heads, -1) for part in (queries, keys)))
         if kwargs.get("enable_gqa"):  # groups of heads share their keys
             keys = keys[..., :1, :]
-        shape = (queries[..., 0] + keys[..., 0]).shape  # all windows may share one of them
+        shape = (queries[..., 0] + keys[..., 0]).shape  # all windows may share queries or keys
         return self._places(*(part.expand(*shape, part.shape[-1]) for part in (queries, keys)))
 
     def _find_softmax(self, call: FunctionCall) -> TokenPlaces | None:
-        """Return the places of a softmax over the product of two tensors; None for any other."""
+        """Return the places of queries and keys if a softmax is over a product of two tensors.
+
+        Return None for any other softmax.
+        """
         own, columns = self._trails.get(call.args[0], Trail(self._own(call.args[0])))
         axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
         if columns is None or axis is None or axis % own.dim() < own.dim() - 2:
@@ -179,7 +199,7 @@ class TokenTrails:
             own, columns = columns, own
             self._keys = 0
         if own.dim() == 2 and not (varies(own, 0) and varies(columns, 1)):
-            return None  # these are scores of classes
+            return None  # the softmax is over scores of classes, not over tokens
         rows, columns = own[..., 0], columns[..., 0, :]
         if axis % own.dim() == own.dim() - 1:
             return self._places(rows, columns)
@@ -190,7 +210,11 @@ class TokenTrails:
         return find_places(queries, keys, self._sizes, self._collapsed)
 
     def _note_collapsed(self, before: Tensor, after: Tensor) -> None:
-        """Remember along which axes a function has reduced the whole image to a single line."""
+        """Record the axes of the image that a function has reduced to a single line.
+
+        ``before`` and ``after`` are the trails of the function's input and output. An axis counts
+        only if the input extends over at least half of the image along this axis.
+        """
         for axis, size in enumerate(self._sizes):
             stride = math.prod(self._sizes[axis + 1 :])
             first, last = _ends_of(after, stride, size)
@@ -200,7 +224,7 @@ class TokenTrails:
                     self._collapsed.add(axis)
 
     def _trails_of(self, call: FunctionCall, given: Sequence[Tensor]) -> list[Trail]:
-        """Return the trails of the tensors that a function returned; ``given`` have positions."""
+        """Return the trails of a function's outputs; ``given`` are its inputs that have trails."""
         if call.name in REPLACING:
             return [self._replace(call.name, *call.args, *call.kwargs.values())]
         if call.loses_places(given):
@@ -213,7 +237,7 @@ class TokenTrails:
         return [Trail(everywhere(LOST, part)) for part in call.outputs]
 
     def _trail_of(self, call: FunctionCall, given: Sequence[Tensor], output: Tensor) -> Trail:
-        """Return the trail of a function's only output tensor."""
+        """Return the trail of a function's only output; ``given`` are its inputs with trails."""
         if call.name in JOINING:
             parts = [self._own(part) for part in call.args[0]]
             return Trail(torch.as_tensor(call.function(parts, *call.args[1:], **call.kwargs)))
@@ -235,7 +259,11 @@ class TokenTrails:
         return self._keep(given, output)
 
     def _replace(self, name: str, target: Tensor, *options: Any) -> Trail:
-        """Return the trail of a tensor that was replaced in part, or for ``copy_`` as a whole."""
+        """Return the new trail of ``target``, which the function ``name`` has overwritten.
+
+        ``options`` are the function's other arguments: the index and the value of ``__setitem__``,
+        the value of ``copy_`` and ``fill_``, and nothing for ``zero_``.
+        """
         index, value = options if name == "__setitem__" else (..., (*options, 0)[0])
         own, columns = self._trails.get(target, Trail(self._own(target)))
         given = self._trails.get(value) if isinstance(value, Tensor) else None
@@ -249,7 +277,7 @@ class TokenTrails:
             written = torch.zeros_like(own, dtype=torch.bool)
             written[index] = True
             axes = (axis for axis in range(own.dim()) if varies(written, axis))
-            if any(not varies(own, axis) for axis in axes):  # such as some channels of all tokens
+            if any(not varies(own, axis) for axis in axes):  # such as a few channels of all tokens
                 return Trail(own)
             return Trail(own.masked_fill(written & (own > OUTSIDE), LEARNED))
         own = own.clone()
@@ -260,7 +288,11 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply(self, call: FunctionCall, output: Tensor) -> Trail | None:
-        """Return the trail of a product of two tensors; None for a product with learned weights."""
+        """Return the trail of a product of tokens with tokens, or of probabilities with values.
+
+        A product that sums over tokens computes weights that mix channels: its trail is ``WEIGHTS``
+        everywhere. Return None for other products, such as products with learned weights.
+        """
         letters = letters_of(call.name, call.args, call.kwargs, output)
         if letters is None:
             return None
@@ -291,10 +323,10 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of the products of each two values of two tensors, (…, L, M, D).
+        """Return the trail of an elementwise product (…, L, 1, D) * (…, 1, M, D).
 
-        It is None for other products. A model may write a product of matrices this way, and then
-        sum over the last axis.
+        A model may write a matrix product this way, and sum the result (…, L, M, D) over the last
+        axis afterwards. Return None for other products. ``given`` are the factors with trails.
         """
         if len(given) != 2 or output.dim() < 3:
             return None
@@ -308,7 +340,11 @@ class TokenTrails:
         return Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
-        """Return the trail of an elementwise result, or of a result from the channels of tokens."""
+        """Return the trail of a result that keeps the positions of the inputs ``given``.
+
+        The function is elementwise, or computes new channels for each token. If no trail fits the
+        shape of ``output``, or each value depends on all tokens, the trail is ``LOST``.
+        """
         trails = [self._trails[tensor] for tensor in given]
         trails = [trail for trail in trails if not is_weights(trail)] or trails
         same = [trail for trail in trails if trail.own.shape == output.shape]
@@ -326,24 +362,32 @@ class TokenTrails:
         return Trail(everywhere(LOST, output))
 
     def _are_learned(self, tensors: Iterable[Tensor]) -> bool:
-        """Return whether all tensors, if any, are known to be computed without the pixels."""
+        """Return whether all tensors are known to be computed without the pixels.
+
+        Return True if there are no tensors.
+        """
         return all(part in self._learned and part not in self._trails for part in tensors)
 
     def _own(self, tensor: Tensor) -> Tensor:
-        """Return a tensor's own trail; it is lost if no observed function created the tensor."""
+        """Return the ``own`` part of a tensor's trail.
+
+        A learned tensor has ``LEARNED`` everywhere. A tensor that no followed function has created
+        has ``LOST`` everywhere.
+        """
         if tensor in self._trails:
             return self._trails[tensor].own
         return everywhere(LEARNED if tensor in self._learned else LOST, tensor)
 
 
 def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
-    """Return the trail of a function's output, made from the trail of its first argument.
+    """Return the output's trail if a function moves, pads, samples or reduces its first argument.
 
-    It is None for a function that keeps the positions of its inputs.
+    ``trail`` is the trail of the first argument. Return None for other functions, which keep the
+    positions of their inputs.
     """
     options = call.args[1:]
     if call.moves:
-        move = Tensor.reshape if call.name == "view" else call.function  # trails have other strides
+        move = Tensor.reshape if call.name == "view" else call.function  # a trail's strides differ
         return each_part(trail, lambda part: move(part, *options, **call.kwargs))
     if call.name == "pad":
         sides = options[0] if options else call.kwargs["pad"]
@@ -358,11 +402,15 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return the parts of a trail that a product sums over: 0 for its own places, 1 for columns.
+    """Return over which parts of a factor's trail a product sums: 0 for ``own``, 1 for ``columns``.
 
-    The set is empty if the product sums over heads, and has both parts if a trail is lost.
-    ``inside`` has a letter for each axis of the factor, and ``summed`` has the letters of the axes
-    that are summed over.
+    The set is empty if the product sums over heads. The set has both parts if the trail is lost or
+    a summed axis has the length 1, so that hookcli cannot tell.
+
+    Args:
+        trail: the trail of the factor.
+        inside: a letter for each axis of the factor.
+        summed: the letters of the axes over which the product sums.
     """
     parts = [part for part in trail if part is not None]
     axes = [inside.index(letter) for letter in summed]
@@ -373,9 +421,14 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
-    """Return the first and the last line of a trail along an axis of ``size`` lines.
+    """Return the first and the last line of the image on which a trail has pixels.
 
-    Two neighbours along the axis are ``stride`` pixels apart.
+    A line is a row, a column or a frame of the image. Return (0, 0) if the trail has no pixels.
+
+    Args:
+        trail: the pixel of each value.
+        stride: the difference between the indices of pixels on neighbouring lines.
+        size: the number of lines of the image.
     """
     lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
     return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

@@ -1,4 +1,4 @@
-"""Trails: the pixel of origin of each value of a tensor, and how functions move these positions."""
+"""Trails: the pixel of origin of each value of a tensor, and the effect of functions on trails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-# A trail holds, for each value of a tensor, the index of a pixel counted from 1, or one of these:
+# A trail holds, for each value of a tensor, the index of a pixel counted from 1, or a constant:
 # OUTSIDE for cells that ``pad`` added beside the image, LEARNED for tokens that do not come from
 # one part of the image, LOST for tensors that hookcli could not follow, and WEIGHTS for weights
 # that mix channels.
@@ -18,11 +18,17 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """The pixels of origin of a tensor's values, each part in the shape of the tensor.
+    """The pixels of origin of a tensor's values.
 
-    ``columns`` is None except for products of two tensors with positions, and for tensors made from
-    such products: ``own`` then has the pixels of the queries (rows), and ``columns`` the pixels of
-    the keys.
+    The trail of a product of two tensors with positions, such as queries and keys, has two parts,
+    and so has the trail of each tensor that is made from the product. All other trails have the
+    part ``own`` alone.
+
+    Attributes:
+        own: the pixel of each value, in the shape of the tensor; in a product, the pixel of each
+            value's row, such as the query.
+        columns: in a product, the pixel of each value's column, such as the key, in the shape of
+            the tensor; None for all other tensors.
     """
 
     own: Tensor
@@ -30,22 +36,27 @@ class Trail(NamedTuple):
 
 
 def each_part(trail: Trail, change: Callable[[Tensor], Tensor]) -> Trail:
-    """Apply a change to a trail's own part and, if it has columns, to the columns."""
+    """Return a trail with ``change`` applied to ``own`` and, if they exist, to the ``columns``."""
     return Trail(change(trail.own), None if trail.columns is None else change(trail.columns))
 
 
 def everywhere(value: int, tensor: Tensor) -> Tensor:
-    """Return a trail of one value for a whole tensor; it takes the memory of a single value."""
+    """Return one part of a trail for ``tensor``, with ``value`` everywhere (stored only once)."""
     return torch.tensor(value, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
 
 
 def varies(trail: Tensor, axis: int) -> bool:
-    """Return whether values at different indices of an axis have different pixels."""
+    """Return whether the pixels of a trail differ along ``axis``."""
     return trail.numel() > 0 and bool((trail != trail.narrow(axis, 0, 1)).any())
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the trail (N, C, …) of the output of a convolution or pooling, given its input's."""
+    """Return the trail of the output of a convolution, a pooling or an interpolation.
+
+    Args:
+        trail: the trail of the input, (N, C, …).
+        shape: the shape of the output, (N, C, …).
+    """
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -54,9 +65,10 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Return the trail of a mean or maximum over axes: the first pixel among the reduced values.
+    """Return the trail of a sum, mean, maximum or minimum: the first pixel of the reduced values.
 
-    A reduction over the whole image has no pixel.
+    ``axes`` and ``options`` are the other arguments of the reducing function. A reduction that
+    leaves only one of several pixels covers the whole image: its trail is ``LEARNED`` everywhere.
     """
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
@@ -73,17 +85,21 @@ def is_product(trail: Trail) -> bool:
 
 
 def is_weights(trail: Trail) -> bool:
-    """Return whether the tensor holds weights that mix channels."""
+    """Return whether a trail belongs to weights that mix channels (``WEIGHTS``)."""
     return trail.own.numel() > 0 and int(trail.own.reshape(-1)[0]) == WEIGHTS
 
 
 def spread(
     trail: Tensor, inside: Sequence[str], in_output: Sequence[str], shape: Sequence[int]
 ) -> Tensor:
-    """Expand the trail of a product's factor to the shape of the product.
+    """Return the trail of a product's factor, expanded to the shape of the product.
 
-    Each axis has a letter, both inside the factor and in the output. The product sums over letters
-    that the output does not have.
+    Args:
+        trail: the trail of the factor.
+        inside: a letter for each axis of the factor.
+        in_output: a letter for each axis of the product. The product sums over the axes of the
+            factor whose letters are missing here.
+        shape: the shape of the product.
     """
     summed = tuple(slice(None) if letter in in_output else 0 for letter in inside)
     kept = [letter for letter in inside if letter in in_output]
@@ -93,12 +109,12 @@ def spread(
 
 
 def has_places(trail: Tensor) -> bool:
-    """Return whether any value has a pixel of the image."""
+    """Return whether a trail has any pixel of the image."""
     return bool((trail > OUTSIDE).any())
 
 
 def spreads_to(shape: Sequence[int], larger: Sequence[int]) -> bool:
-    """Return whether a tensor of one shape can be expanded to the other."""
+    """Return whether a tensor of ``shape`` can be expanded to the shape ``larger``."""
     if len(shape) > len(larger):
         return False
     ends = zip(reversed(shape), reversed(larger), strict=False)
@@ -106,7 +122,7 @@ def spreads_to(shape: Sequence[int], larger: Sequence[int]) -> bool:
 
 
 def tensors_in(values: object) -> Iterator[Tensor]:
-    """Yield the tensors among values, and in lists and dictionaries of them."""
+    """Yield all tensors in a value, including those in nested tuples, lists and dictionaries."""
     if isinstance(values, Tensor):
         yield values
     elif isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""The list of model names for shell completion, kept in a file so that nothing imports torch."""
+"""Complete model names in the shell from a file, so that completion need not import torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def save_model_names() -> None:
-    """Write the list for the next completion; a cache folder that cannot be written is no error."""
+    """Save the list of model names for completion; ignore a cache folder that cannot be written."""
     from hookcli.models.sources import list_names
 
     data = ("\n".join(list_names()) + "\n").encode()

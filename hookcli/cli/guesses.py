@@ -1,4 +1,4 @@
-"""What to type instead of words that other tools know and hookcli does not."""
+"""Guess what to type instead of an option or command that hookcli does not have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# For options of other tools, what to type instead; its first word is an option of the command.
+# For options of other tools, what to type instead; the first word is an option of hookcli.
 _SYNONYMS = {
     option: meant
     for meant, options in {
@@ -68,9 +68,9 @@ _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) -> str:
-    """Return what to type instead of an option that a command does not have; empty if unknown.
+    """Return what to type instead of the option ``word``, which ``command`` does not have.
 
-    ``options`` maps each command to its options.
+    Return an empty text if there is no good guess. ``options`` maps each command to its options.
     """
     own = options.get(command, ())
     meant = _SYNONYMS.get(word, "")
@@ -86,7 +86,10 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
 
 
 def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
-    """Return what to type instead of words whose first is not a command."""
+    """Return what to type instead of ``words``, the first of which is not a command.
+
+    Return an empty text if there is no good guess.
+    """
     if words[0] in _COMMAND_SYNONYMS:
         return f"hookcli {_COMMAND_SYNONYMS[words[0]]}"
     near = difflib.get_close_matches(words[0], list(commands), n=1)
@@ -101,7 +104,7 @@ def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
 
 
 def list_options(commands: Iterable[Any]) -> dict[str, list[str]]:
-    """Return the long options of each command, by its name."""
+    """Return the long options of each command, by the name of the command."""
     return {
         command.name: [
             option

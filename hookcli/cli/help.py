@@ -1,6 +1,6 @@
-"""The help of a command: options in panels, notes on their words, examples at the foot.
+"""Print the help of a command: options in panels, notes on placeholders, and examples at the end.
 
-It is written without Rich, whose import takes 70 ms.
+This module does not use Rich, whose import takes 70 ms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 WIDTH = 120  # columns of the widest help
 EXAMPLES = "\n\nExamples:\n"
 
-# The options used most, which come first in the help of a command that has many.
+# The options used most, which come first in the help of a command with many options.
 MOST_USED = (
     *("layers", "against", "target", "cam", "saliency", "out", "overwrite", "weights", "device"),
     *("size", "channels", "save", "attention", "format"),
@@ -53,23 +53,23 @@ NOTES = {
 class PanelCommand(TyperCommand):
     """A command whose help shows its options in panels, in the order of the command's signature.
 
-    Its docstring has a summary, optional further sentences, and a section "Examples:" with one
-    command per line, which the help shows at its foot.
+    The command's docstring must have a summary, then optional further sentences, and then a section
+    "Examples:" with one command per line. The help shows the examples at the end.
     """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the usage after the command: MODEL is required, [IMAGE...] optional and many."""
+        """Return the words after the command in the usage line, such as MODEL and [IMAGE...]."""
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
         return ["[OPTIONS]", *map(name_argument, arguments)]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the docstring up to its examples."""
+        """Write the docstring of the command up to the examples."""
         described = copy(self)
         described.help = (self.help or "").partition(EXAMPLES)[0]
         TyperCommand.format_help_text(described, ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, the panels, options outside panels, and notes on placeholders."""
+        """Write the arguments, the panels of options, and the notes on placeholders."""
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         words = set()
         parameters: list[Any] = self.get_params(ctx)
@@ -99,7 +99,7 @@ class PanelCommand(TyperCommand):
 
 
 def choose_first(parameters: list[Any]) -> list[Any]:
-    """If a command has many options, return those that users need most."""
+    """Return the options that users need most; an empty list if the command has few options."""
     if len(parameters) < _MANY:
         return []
     by_name = {each.name: each for each in parameters}
@@ -107,17 +107,23 @@ def choose_first(parameters: list[Any]) -> list[Any]:
 
 
 def name_argument(argument: Any) -> str:
-    """Return MODEL, or IMAGE... for many; brackets mark an optional argument."""
+    """Return the name of an argument in the help, such as ``MODEL`` or ``[IMAGE...]``.
+
+    Dots mark an argument that accepts several values, and brackets an optional argument.
+    """
     name = f"{argument.metavar}..." if argument.nargs == -1 else argument.metavar
     return name if argument.required else f"[{name}]"
 
 
 def describe_option(option: Any, context: Any) -> tuple[str, str]:
-    """Return an option's names and help, without the range of a number, which errors report."""
+    """Return an option's names and help.
+
+    The range of a number is left out, because an error message reports it.
+    """
     shown = copy(option)
     shown.min = shown.max = None
     shown.required = False
-    if option.multiple and not option.metavar.endswith(",FORM]"):  # which says how
+    if option.multiple and not option.metavar.endswith(",FORM]"):  # [,FORM] says how to repeat
         shown.metavar = f"{option.metavar}..."
     names, text = shown.get_help_record(context)
     return names, text

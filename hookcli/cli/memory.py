@@ -1,7 +1,7 @@
-"""Less garbage collection: importing torch makes a million objects that are never garbage.
+"""Collect garbage less often: importing torch makes a million objects that never become garbage.
 
-Python usually collects garbage once per 700 new objects; a look through all of them takes 0.2 s.
-Freeing them when the process ends takes 0.4 s, and twice as long with torch's compiler.
+Python usually collects garbage once per 700 new objects; checking all objects takes 0.2 s. Freeing
+all objects when the process ends takes 0.4 s, and twice as long with torch's compiler.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ _RARELY = 20_000
 
 
 def collect_rarely() -> None:
-    """Collect rarely from now on, during large imports."""
+    """Collect garbage rarely from now on; call this before large imports."""
     gc.set_threshold(_RARELY)
 
 
 def collect_as_usual() -> None:
-    """Collect as usual again, since cycles may hold large tensors; ignore all older objects."""
+    """Collect garbage as usual again, because reference cycles may hold large tensors.
+
+    Objects that exist now are never checked again.
+    """
     gc.freeze()
     gc.set_threshold(*_USUAL)
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process with an exit code without freeing its memory; the system does.
+    """End the process with an exit code, without freeing Python's objects one by one.
 
-    As usual, threads end and exit handlers run. But libraries such as triton cannot complain about
-    objects that are still alive.
+    As in a usual exit, hookcli waits for threads and runs exit handlers. But libraries such as
+    triton get no chance to complain about objects that are still alive.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

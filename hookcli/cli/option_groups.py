@@ -1,4 +1,4 @@
-"""Commands that take requests, whose fields with flags become options."""
+"""Make commands from functions that take requests: the requests' fields become options."""
 
 from __future__ import annotations
 
@@ -26,18 +26,22 @@ _COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
 
 
 class Without:
-    """The options of a request that a command does not have, by their names in Python."""
+    """Marks the options of a request that a command leaves out, by their names in Python.
+
+    Write ``Annotated[RunRequest, Without("edit")]`` as the type of the command's parameter.
+    """
 
     def __init__(self, *names: str) -> None:
         self.names = names
 
 
 def command(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Make a command of a function whose parameters are requests or have flags of their own.
+    """Make a command of a function whose parameters are requests or have a ``Flag`` of their own.
 
-    The command line gives one value for each flag, and the function gets the filled requests. It
-    returns the exit code, or None for 0. A parameter with the name of a request's option replaces
-    that option, and its value fills both.
+    Each field with a ``Flag`` becomes an option. When the user runs the command, hookcli fills the
+    requests with the values of the options and calls ``function`` with the requests. ``function``
+    must return the exit code, or None for 0. If a parameter has the same name as an option of a
+    request, only the parameter becomes an option; its value also fills the field of the request.
     """
     hints = get_type_hints(function, include_extras=True)
     own = [
@@ -66,7 +70,12 @@ def command(function: Callable[..., int | None]) -> Callable[..., int | None]:
 def _list_own_options(
     own: Sequence[Field], hints: Mapping[str, Any]
 ) -> Iterator[tuple[int, Parameter]]:
-    """Yield each option of a command: its place in ``--help``, and its parameter."""
+    """Yield the position in ``--help`` and the Typer parameter of each option of a command.
+
+    Args:
+        own: the parameters of the command's function.
+        hints: the types of these parameters, by name.
+    """
     left_out = {field.parameter for field in own if field.request is None}
     for hint in hints.values():
         parts = getattr(hint, "__metadata__", ())
@@ -82,7 +91,11 @@ def _list_own_options(
 
 
 def _list_options(request: type, *, may_miss: bool = False) -> Iterator[tuple[int, Parameter]]:
-    """Yield the options of a request and its parts; all are optional if it ``may_miss``."""
+    """Yield the position in ``--help`` and the Typer parameter of each option of a request.
+
+    This includes the requests inside ``request``. With ``may_miss``, the command line may leave out
+    the whole request, so all options are optional.
+    """
     panel = find_panel(request)
     for field in list_fields(request):
         if field.flag is not None:
@@ -98,8 +111,8 @@ def _list_options(request: type, *, may_miss: bool = False) -> Iterator[tuple[in
 def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
     """Return the parameter from which Typer makes an option or an argument.
 
-    Its default is None, so that hookcli can tell whether the user gave it; its help names the
-    default of the field.
+    The default of an optional parameter is None, so that hookcli can tell whether the user gave the
+    option; the help of the option names the default of the field.
     """
     kind = field.kind
     if flag.many or flag.read is not None:
@@ -124,11 +137,13 @@ def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
 
 
 def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of fields from the options that the user gave.
+    """Return the values of fields, by name, from the options that the user gave.
+
+    A field keeps its default, and is left out of the result, if the user gave no option for it.
 
     Raises:
-        RequestError: a text cannot be read, or an option belongs to a request that the user did not
-            make.
+        RequestError: the text of an option cannot be read, or an option needs another option, which
+            the user did not give.
     """
     values: dict[str, Any] = {}
     for field in fields:
@@ -145,7 +160,14 @@ def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str,
 
 
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
-    """Return a request; None if it is optional and the user did not make it."""
+    """Return the value of a field that is itself a request, filled with the given options.
+
+    Return None if the request is optional and the user did not give the option that asks for it.
+
+    Raises:
+        RequestError: the text of an option cannot be read, or an option needs another option, which
+            the user did not give.
+    """
     parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:
         is_asked = value is not None and field.flag.read_given(value)

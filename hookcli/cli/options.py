@@ -1,4 +1,4 @@
-"""The options that only the terminal has."""
+"""The options of the command line that no request of the Python API has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from hookcli.outside.flags import Flag
 
-MOST_ROWS = 20  # in a table that is cut
+MOST_ROWS = 20  # rows that a table shows by default
 
 Format: TypeAlias = Annotated[
     Literal["table", "json", "jsonl", "csv", "md"],
@@ -35,7 +35,7 @@ RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or i
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """What a run prints."""
+    """The options that decide what a run prints."""
 
     output_format: Format = "table"
     quiet: Quiet = False

@@ -1,4 +1,4 @@
-"""What all commands that run images share, from their options to their output."""
+"""Steps that the commands with images share: prepare a run, execute it, and print warnings."""
 
 from __future__ import annotations
 
@@ -28,13 +28,19 @@ _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "no
 
 
 def with_progress(request: RunRequest, *, quiet: bool) -> RunRequest:
-    """Return the request with torch's download bar if stderr is a terminal."""
+    """Return the request with torch's download bar switched on or off.
+
+    The bar is on if stderr is a terminal, unless the command is ``quiet``.
+    """
     model = replace(request.model, progress=not quiet and sys.stderr.isatty())
     return replace(request, model=model)
 
 
 def print_run(config: RunConfig, show: ShowOptions) -> int:
-    """Run a request, print the result, and return the exit code."""
+    """Run a request, print the result, and return the exit code.
+
+    With ``--dry-run``, only print the plan.
+    """
     quiet = show.quiet
     config = replace(config, run=with_progress(config.run, quiet=quiet))
     try:
@@ -73,9 +79,12 @@ def _print_dry_run(config: RunConfig) -> int:
 
 
 def prepare_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> PreparedRun:
-    """Prepare a request, and print the plan and the warnings on stderr.
+    """Prepare a run, and print the plan and the warnings on stderr.
 
-    If the run ``keeps`` its folder, the plan says where the folder is and how large it will be.
+    Args:
+        config: the request.
+        quiet: whether to leave out the plan.
+        keeps: whether the run folder will be kept; if so, the plan names the folder and its size.
     """
     from hookcli.plan.prepare import prepare_run
 
@@ -90,7 +99,13 @@ def prepare_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> Pre
 
 
 def run_prepared(prepared: PreparedRun, *, quiet: bool, keeps: bool = True) -> RunResult:
-    """Run a prepared run, and print progress and warnings on stderr."""
+    """Execute a prepared run, and print progress and warnings on stderr.
+
+    Args:
+        prepared: the run.
+        quiet: whether to leave out the progress.
+        keeps: whether the run folder will be kept; if so, errors mention ``--resume``.
+    """
     from hookcli.cli.output.progress import Progress
 
     is_long = prepared.settings.is_long
@@ -123,7 +138,14 @@ def _run(prepared: PreparedRun, progress: ProgressListener) -> RunResult:
 
 
 def warn_before(skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
-    """Print the warnings that are known before the models run; collect garbage as usual again."""
+    """Print the warnings that are known before the models run.
+
+    From now on, Python collects garbage as usual again.
+
+    Args:
+        skipped: the images that cannot be used.
+        models: the models, whose notes and warnings are printed.
+    """
     warn_of_skipped(skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))
     for text in dict.fromkeys(filter(None, texts)):

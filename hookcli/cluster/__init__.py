@@ -1,1 +1,1 @@
-"""A run on a Ray cluster: many workers run the same chunks as one machine would."""
+"""Run on a Ray cluster: many workers run the chunks that one machine would run in order."""

@@ -1,4 +1,4 @@
-"""The user's own code, sent to nodes that lack it as their Ray working directory."""
+"""Send the user's own code to the nodes of a cluster, as the working directory of Ray's workers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy the user's own code and the Python files beside it; return whether there is any.
+    """Copy the user's own code, with the Python files beside it, into the folder ``target``.
 
-    ``target`` becomes the working directory of the workers.
+    Return whether the request uses code of the user. ``target`` becomes the working directory of
+    the workers.
     """
     folders = {Path(place).parent for place in _list_places(config)}
     for folder in folders:
@@ -28,7 +29,10 @@ def copy_code(config: RunConfig, target: Path) -> bool:
 
 
 def hash_own_code(config: RunConfig) -> str:
-    """Return the sha256 of the user's own code and the Python files beside it; empty if none."""
+    """Return the sha256 of the user's own code, with the Python files beside it.
+
+    The result is empty if the request uses no code of the user.
+    """
     digest = hashlib.sha256()
     places = _list_places(config)
     for place in places:
@@ -38,7 +42,7 @@ def hash_own_code(config: RunConfig) -> str:
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
-    """Return the config, in which copies in ``sent`` replace files that this node lacks."""
+    """Return ``config`` with copies in ``sent`` in place of code files that this node lacks."""
     model = replace(config.run.model, name=_find(config.run.model.name, sent))
     config = replace(config, run=replace(config.run, model=model))
     if not isinstance(config, GradientsConfig):

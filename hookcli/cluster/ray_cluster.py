@@ -1,4 +1,4 @@
-"""Join or start a Ray cluster, count its room, and start, call and stop workers there.
+"""Join or start a Ray cluster, count the workers that fit, and start, call and stop workers.
 
 This is the only file that imports Ray.
 """
@@ -31,10 +31,10 @@ class LostWorkerError(Exception):
 
 
 class RayCluster:
-    """A ``with`` block in which workers can run on a cluster; its end stops them."""
+    """A ``with`` block that joins or starts a Ray cluster, and stops all workers at its end."""
 
     def __init__(self, request: ClusterRequest, setup: WorkerSetup) -> None:
-        """Remember the request; nothing starts before the ``with`` block."""
+        """Store the request, and the setup that every worker receives; nothing starts yet."""
         self._request, self._setup = request, setup
         self._actors: list[Any] = []
         self._stack = ExitStack()
@@ -54,8 +54,12 @@ class RayCluster:
         self._stack.close()
 
     def count_workers(self) -> int:
-        """Return the requested number of workers, or else how many the cluster has room for."""
-        if self._request.workers is not None:  # nodes may still join
+        """Return the requested number of workers; without a request, as many as fit on the cluster.
+
+        Raises:
+            RequestError: no worker fits on the cluster.
+        """
+        if self._request.workers is not None:  # even if fewer fit now: nodes may still join
             return self._request.workers
         room = sum(
             self._count_room(node["Resources"]) for node in self._ray.nodes() if node["Alive"]
@@ -70,7 +74,7 @@ class RayCluster:
         return room
 
     def start_worker(self) -> Any:
-        """Start a worker as soon as there is room, and return its Ray handle."""
+        """Return the Ray handle of a new worker, which Ray starts when the cluster has room."""
         kind = self._ray.remote(Worker).options(num_cpus=self._request.cpus, num_gpus=self._gpus)
         actor = kind.remote(self._shared)
         self._actors.append(actor)
@@ -82,15 +86,15 @@ class RayCluster:
         self._ray.kill(actor)
 
     def wait(self, calls: Iterable[Any], seconds: float) -> Any | None:
-        """Wait until one of the workers' calls ends, and return it; None after ``seconds``."""
+        """Wait until any of ``calls`` ends, and return this call; None after ``seconds``."""
         ended, _ = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
         return ended[0] if ended else None
 
     def get(self, call: Any) -> Any:
-        """Return the result of a call.
+        """Return the result of a worker's call, and wait for the result if necessary.
 
         Raises:
-            LostWorkerError: the worker was killed meanwhile.
+            LostWorkerError: the worker was killed, or the result was lost with its node.
             ModelError: the worker could not be started.
         """
         try:
@@ -105,7 +109,10 @@ class RayCluster:
             raise LostWorkerError from error
 
     def _connect(self, stack: ExitStack) -> None:
-        """Join or start the cluster until the stack closes."""
+        """Join or start the cluster; when ``stack`` closes, leave or stop the cluster.
+
+        If this process has joined a cluster already, use that cluster.
+        """
         if self._ray.is_initialized():
             return
         is_auto = self._request.address == AUTO
@@ -113,7 +120,7 @@ class RayCluster:
         has_code = copy_code(self._setup.settings.config, Path(code))
         try:
             session = stack.enter_context(_make_session_folder()) if is_auto else None
-            stack.callback(self._ray.shutdown)  # runs before these folders are deleted
+            stack.callback(self._ray.shutdown)  # runs before the stack deletes the two folders
             self._ray.init(
                 address="local" if is_auto else self._request.address,
                 include_dashboard=False if is_auto else None,
@@ -133,7 +140,7 @@ class RayCluster:
             self._ray.kill(actor)
 
     def _count_room(self, resources: dict[str, float]) -> int:
-        """Return how many workers a node has room for."""
+        """Return how many workers fit on a node with these resources."""
         room = int(resources.get("CPU", 0) // self._request.cpus)
         return min(room, int(resources.get("GPU", 0) / self._gpus)) if self._gpus else room
 
@@ -146,14 +153,14 @@ class RayCluster:
 
 
 def _make_session_folder() -> TemporaryDirectory[str]:
-    """Make the folder for the logs and sockets of a cluster that ends with the run."""
-    # socket names must be short; macOS's temporary folder is long
+    """Make a temporary folder for the logs and sockets of a cluster that hookcli starts itself."""
+    # the paths of sockets must be short, and the path of macOS's temporary folder is long
     place = os.environ.get("RAY_TMPDIR") or ("/tmp" if sys.platform == "darwin" else None)  # noqa: S108
     return TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)
 
 
 def _import_ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports each run to its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports usage to its makers
     # Ray prints colours even without a terminal, and counts repeated lines in green.
     os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")

@@ -1,4 +1,4 @@
-"""A run on a cluster: hand out chunks, add them up in order, and close the run."""
+"""A run on a cluster: hand out chunks, add up the results in order, and close the run."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
 
 
-_SAVED_EVERY = 5.0  # seconds between saving top images, which takes as long as all other work
+_SAVED_EVERY = 5.0  # seconds between two saves of the top images; a save takes as long as all else
 
 
 def run_on_cluster(
     prepared: PreparedRun, cluster: ClusterRequest, listener: ProgressListener | None = None
 ) -> RunResult:
-    """Run a prepared run on a Ray cluster; it writes the same run folder as one machine would.
+    """Run a prepared run on a Ray cluster, and write the run folder that one machine would write.
 
     Raises:
-        HookcliError: as ``run.pipeline.run``; also if a node of the cluster has other versions or
-            weights, or workers are killed again and again.
-        KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
+        HookcliError: as ``run.pipeline.run``; also if a node has different versions, code or
+            weights than this process, or if workers are killed repeatedly.
+        KeyboardInterrupt: the run was interrupted; complete chunks are in the folder.
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     totals, model = Chunk(), require_eager(prepared.model, "`cluster`")
@@ -70,7 +70,7 @@ def run_on_cluster(
         RayCluster(cluster, setup) as ray_cluster,
     ):
         facts = list_facts(model.loaded, setup, settings.config)
-        warn = cache(listener.warn)  # each warning once, even if several workers give it
+        warn = cache(listener.warn)  # reports each warning once, even if several workers send it
         pool = WorkerPool(ray_cluster, facts, warn)
         merger = _Merger(prepared, folder, totals, listener)
         if totals.images:
@@ -91,7 +91,10 @@ def run_on_cluster(
 
 
 def _pin_model(settings: RunSettings, model: EagerModel) -> RunSettings:
-    """Return the settings with the weights and the kind of device that are in use here."""
+    """Return the settings with the weights and the device type that this process uses.
+
+    Workers would otherwise resolve ``auto`` themselves, and could choose differently.
+    """
     request, loaded = settings.config.run, model.loaded
     pinned = pin_weights(loaded.source, request.model, loaded.info.weights)
     pinned = replace(pinned, device=loaded.info.device.partition(":")[0])
@@ -100,11 +103,12 @@ def _pin_model(settings: RunSettings, model: EagerModel) -> RunSettings:
 
 
 def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
-    """Yield the chunks in order; each ran with the facts that the chunks before it have shown.
+    """Yield the results of the chunks in order.
 
-    The first chunks run one by one until an image goes through, which shows what input the network
-    takes. If an earlier chunk shows that images may not share a forward pass, later chunks that
-    have already run are run again.
+    A chunk depends on facts that earlier chunks reveal: the input shape, and whether images can
+    share a forward pass. hookcli therefore runs the first chunks one by one until an image goes
+    through the model. If a chunk reveals a fact that a later chunk ran without, hookcli runs the
+    later chunk again.
     """
     waiting: dict[int, tuple[Work, ChunkResult | WorkerFailure]] = {}
     following = merger.following
@@ -132,12 +136,12 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
 
 
 class _Merger:
-    """Adds up the chunks of a run in order, beginning with those of an interrupted run.
+    """Adds up the chunks of a run in order, after the saved chunks of an interrupted run.
 
     Attributes:
         following: the number of the next chunk to add.
         count: the number of chunks of the run.
-        top: the images that fire each channel most, in the chunks so far.
+        top: the images with the largest values of each channel, in the chunks added so far.
     """
 
     def __init__(
@@ -155,17 +159,20 @@ class _Merger:
 
     @property
     def start(self) -> ChunkStart:
-        """What the next chunk must know about the chunks so far."""
+        """The facts that the next chunk needs to know about the chunks added so far."""
         return ChunkStart.after(self._totals)
 
     def make_work(self, number: int) -> Work:
-        """Return the work of running a chunk after the chunks so far."""
+        """Return the message that asks a worker to run chunk ``number``.
+
+        The message includes the facts that the chunks added so far have revealed.
+        """
         first = number * self._size
         sources = self._prepared.model.sources[first : first + self._size]
         return Work(number, tuple(sources), first, self.start)
 
     def add(self, done: ChunkResult) -> None:
-        """Add the next chunk."""
+        """Add the result of the next chunk, and report the progress to the listener."""
         totals, number = self._totals, self.following
         self._folder.adopt({*done.chunk.written_files, chunk_file(number), chunk_journal(number)})
         totals.merge(done.chunk)
@@ -179,12 +186,12 @@ class _Merger:
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def save_top(self) -> None:
-        """Save the top images of the chunks so far; without them, no chunk can be resumed."""
+        """Save the top images of the chunks added so far; ``--resume`` reuses only these chunks."""
         write_top(self._folder, self.top)
         self._saved = time.monotonic()
 
     def write_part(self, part: Chunk) -> None:
-        """Write the tables of the chunks so far and of the chunk in which the model failed."""
+        """Write the tables of the chunks added so far and of ``part``, the chunk that failed."""
         self._totals.merge(part)
         with suppress(OutputError):  # report the error of the model instead
             write_tables(self._folder, self._prepared.model, self._totals)

@@ -1,4 +1,7 @@
-"""The file of trained weights; the driver reads it once and sends it to nodes that lack it."""
+"""The file of trained weights, which the driver reads once and sends to all workers.
+
+A worker stores the file if its node lacks the file.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """A file of weights; ``url`` is torchvision's address for it, empty for a user's own file."""
+    """A file of weights.
+
+    Attributes:
+        url: the address from which torchvision downloads the file; empty for a user's own file.
+        data: the content of the file.
+    """
 
     url: str
     data: bytes
 
     def store(self, request: ModelRequest) -> ModelRequest:
-        """Write the file if this node lacks it, and return the request that names it here.
+        """Write the file unless this node has it, and return the request for this node.
 
-        It goes into torch's cache, so the workers of a node share it.
+        The file goes into torch's cache, which all workers of a node share. The returned request
+        names the user's own file by its path on this node.
         """
         if not self.url and Path(request.weights).is_file():
             return request
@@ -40,9 +49,11 @@ class SentWeights:
 
 
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
-    """Return the weights file that a request with pinned weights needs; None if it needs none.
+    """Return the file of weights that workers need for ``request``; None if they need no file.
 
-    For sources with a different cache, such as timm, every node fills its own cache.
+    The request must name its weights exactly (see ``pin_weights``). Random weights need no file.
+    The result is also None for a source with a cache of its own, such as timm: there, every node
+    fills its cache itself.
     """
     file = Path(request.weights)
     if request.weights != "random" and file.is_file():

@@ -1,4 +1,4 @@
-"""What a driver and its workers send each other: a setup, chunks to run, and their results."""
+"""The messages between the driver, which starts the run, and its workers: setup, work, results."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What every worker of a run receives once.
+    """The message that every worker of a run receives once, before any chunk.
 
     Attributes:
+        fitter: prepares images for the model.
         first: the first image of the run that can be used.
-        folder: the run folder, by its full path or its URL.
+        folder: the run folder, as a full path or a URL.
         home: the working directory of the driver, to which file names are relative.
-        threads: how many threads torch uses.
+        threads: how many threads torch uses in each worker.
+        weights: the file of trained weights for nodes that lack the file; None if no file is
+            needed.
     """
 
     settings: RunSettings
@@ -52,7 +55,12 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What must be the same in all workers, by the words that report a difference."""
+    """Facts about a process that must be the same in the driver and in all workers.
+
+    Attributes:
+        node: the name of the machine.
+        facts: the value of each fact, by the words with which an error message names the fact.
+    """
 
     node: str
     facts: dict[str, str]
@@ -64,8 +72,8 @@ class Work:
 
     Attributes:
         number: the number of the chunk, counted from 0.
-        place: the position of the first of its images in the run.
-        start: what the earlier chunks have shown.
+        place: the position of the chunk's first image among all images of the run, from 0.
+        start: the facts that the chunk needs to know about the chunks before it.
     """
 
     number: int
@@ -76,10 +84,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """A chunk that is complete in the run folder, and the name of the machine that ran it.
+    """The result of a chunk whose files are complete in the run folder.
 
     Attributes:
-        tops: its images that fire each channel most, for each number of channels.
+        tops: the chunk's images with the largest values of each channel, as ``list_tops`` returns
+            them.
+        node: the name of the machine that ran the chunk.
     """
 
     chunk: Chunk
@@ -90,12 +100,13 @@ class ChunkResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """An error of a worker.
+    """An error that a worker sends to the driver.
 
     Attributes:
-        raised: the error, which is sent without its cause.
-        part: what was observed of the chunk until the model failed; None after other errors.
-        number: the errno of the system error behind it, such as a full disk.
+        raised: the error; its ``__cause__`` is lost on the way.
+        part: the observations of the chunk before the model failed; None after any other error.
+        number: the errno of the system error that caused the error, such as a full disk; None if no
+            system error did.
     """
 
     raised: errors.HookcliError
@@ -104,25 +115,28 @@ class WorkerFailure:
 
     @classmethod
     def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> WorkerFailure:
-        """Return the error with the facts about its cause that the driver needs."""
+        """Return a failure with ``error``, the errno of the error's cause, and ``part``.
+
+        ``part`` has the observations of the chunk before the model failed; None for other errors.
+        """
         return cls(error, part, getattr(error.__cause__, "errno", None))
 
     def error(self) -> errors.HookcliError:
-        """Rebuild the error."""
+        """Return the error, with an OSError as ``__cause__`` if a system error caused the error."""
         if self.number is not None:
             self.raised.__cause__ = OSError(self.number, self.raised.message)
         return self.raised
 
 
 def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
-    """Return the facts about this process that must be the same in all workers of a run.
+    """Return the facts about this process that must be the same in all processes of a run.
 
-    The config names the files of the user's own code by their names on this node.
+    In ``config``, the names of the user's own code files must be the names on this node.
     """
     return WorkerFacts(
         platform.node(),
         {
-            **find_versions([config.run.model.name.partition(":")[0]]),  # a package of the user
+            **find_versions([config.run.model.name.partition(":")[0]]),  # the user's own package
             **loaded.source.list_versions(loaded.module),
             "Python": platform.python_version(),
             **list_packages(),
@@ -146,7 +160,7 @@ def _hash_request(folder: Place) -> str:
 
 
 def _hash_code() -> str:
-    """Return the sha256 of the source of this package."""
+    """Return the sha256 of all Python files of hookcli."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):

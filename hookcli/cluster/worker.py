@@ -1,4 +1,4 @@
-"""A worker of a cluster, which holds the model and runs the chunks that it receives."""
+"""A worker of a cluster, which loads the model once and runs the chunks that the driver sends."""
 
 from __future__ import annotations
 
@@ -33,18 +33,21 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Runs chunks of a run in a process of its own, one after the other."""
+    """Runs chunks one after another, in a separate process on a node of the cluster."""
 
     def __init__(self, setup: WorkerSetup) -> None:
         self._setup = setup
         self._prepared: PreparedRun | None = None
 
     def prepare(self) -> WorkerFacts | WorkerFailure:
-        """Load the model, and return the facts that must be the same in all workers."""
+        """Load the model, and return the facts that must be the same in all workers.
+
+        If hookcli raises an error, return the error as a WorkerFailure.
+        """
         setup = self._setup
         use_options(setup.settings.config.machine.storage)
         sent = setup.home
-        with suppress(FileNotFoundError):  # Ray deletes the folder of a node that is lost
+        with suppress(FileNotFoundError):  # Ray deletes the working directory on a lost node
             sent = Path.cwd()
         if setup.home.is_dir():
             os.chdir(setup.home)
@@ -65,11 +68,14 @@ class Worker:
         except HookcliError as error:
             error.hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
             return WorkerFailure.from_error(error)
-        self._setup = replace(setup, weights=None)  # frees their memory
+        self._setup = replace(setup, weights=None)  # frees the memory of the weights
         return list_facts(model.loaded, setup, config)
 
     def run(self, work: Work) -> ChunkResult | WorkerFailure:
-        """Run a chunk, and write its files into the run folder."""
+        """Run a chunk, write the files of the chunk into the run folder, and return the result.
+
+        If hookcli raises an error, return the error as a WorkerFailure.
+        """
         try:
             try:
                 return self._run(work)

@@ -1,4 +1,4 @@
-"""The workers of a run on a cluster: give them chunks, and replace those that are killed."""
+"""The workers of a run on a cluster: hand out chunks to workers, and replace killed workers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from hookcli.cluster.ray_cluster import RayCluster
     from hookcli.cluster.work import Work
 
-_QUEUED = 2  # chunks per worker, so that it never waits for the driver
-_MOST_DEATHS = 3  # killed workers that are tolerated per chunk, and per place before they are ready
+_QUEUED = 2  # chunks that a worker holds at once, so that no worker waits for the driver
+_MOST_DEATHS = 3  # tolerated deaths of workers per chunk, and per slot before a worker is ready
 _PATIENCE = 30.0  # seconds without any worker before hookcli warns
 
 
@@ -26,9 +26,11 @@ class _Member:
     """A worker of the pool.
 
     Attributes:
-        is_ready: it has loaded the same model as the driver.
-        work: the chunks that it received and has not returned; it runs the first of them.
-        deaths: how many workers before it, in the same place, were killed before they were ready.
+        actor: the worker's Ray handle.
+        is_ready: whether the worker has loaded the same model as the driver.
+        work: the chunks that the worker received and has not returned; the first one is running.
+        deaths: how many predecessors of this worker, in the same slot of the pool, were killed in a
+            row before they had loaded the model.
     """
 
     actor: Any
@@ -38,12 +40,15 @@ class _Member:
 
 
 class WorkerPool:
-    """The workers of a cluster, as many as it has room for, and the chunks that they run."""
+    """Runs chunks on the workers of a cluster."""
 
     def __init__(
         self, cluster: RayCluster, facts: WorkerFacts, warn: Callable[[str], None]
     ) -> None:
-        """Start the workers, which must have the same facts as this process."""
+        """Start as many workers as ``cluster.count_workers`` returns.
+
+        ``facts`` are the facts about this process, which must be the same in every worker.
+        """
         self._cluster, self._facts, self._warn = cluster, facts, warn
         self._queue: deque[Work] = deque()
         self._running: dict[Any, tuple[_Member, Work | None]] = {}
@@ -52,20 +57,20 @@ class WorkerPool:
 
     @property
     def capacity(self) -> int:
-        """The number of chunks that may be in the pool at once."""
+        """The largest number of chunks that the pool should hold at once."""
         return len(self._members) * _QUEUED * 2
 
     def submit(self, work: Work) -> None:
-        """Queue a chunk."""
+        """Queue a chunk for the next free worker."""
         self._queue.append(work)
         self._assign_work()
 
     def wait(self) -> tuple[Work, ChunkResult | WorkerFailure]:
-        """Wait until any chunk has been run, and return it with its result.
+        """Wait until a worker has run any chunk, and return the chunk and its result.
 
         Raises:
-            ModelError: a worker has another environment or other weights, or workers are killed
-                again and again.
+            ModelError: a worker has different versions, code or weights than this process, or
+                workers are killed repeatedly.
             HookcliError: a worker could not load the model.
         """
         while True:
@@ -95,7 +100,14 @@ class WorkerPool:
         return member
 
     def _admit(self, member: _Member, result: WorkerFacts | WorkerFailure) -> None:
-        """Let a worker that has loaded the model take part, if its facts equal this process's."""
+        """Let a worker that has loaded the model run chunks.
+
+        ``result`` is the value that the worker's ``prepare`` returned.
+
+        Raises:
+            ModelError: the worker's facts differ from the facts of this process.
+            HookcliError: the worker could not load the model.
+        """
         if isinstance(result, WorkerFailure):
             raise result.error()
         for name, here in self._facts.facts.items():
@@ -109,7 +121,7 @@ class WorkerPool:
         self._assign_work()
 
     def _assign_work(self) -> None:
-        """Give queued chunks to the workers that have least to do."""
+        """Give queued chunks to the ready workers that hold the fewest chunks."""
         ready = [member for member in self._members if member.is_ready]
         while self._queue and ready:
             member = min(ready, key=lambda each: len(each.work))
@@ -120,19 +132,33 @@ class WorkerPool:
             self._running[member.actor.run.remote(work)] = (member, work)
 
     def _replace(self, member: _Member, work: Work | None) -> None:
-        """Start another worker for one that was killed, and queue its chunk again."""
+        """Start a new worker in place of a killed one, and queue the lost chunk again.
+
+        hookcli calls this for each lost call. ``work`` is the chunk of the call; None if the worker
+        was still loading the model.
+
+        Raises:
+            ModelError: workers are killed repeatedly.
+        """
         if member in self._members:
             self._members.remove(member)
             self._count_death(member)
             self._warn("a worker was killed or its node was lost; such workers are replaced")
-            self._cluster.stop_worker(member.actor)  # it may live; perhaps only its result is lost
+            self._cluster.stop_worker(member.actor)  # may be alive, if only its result was lost
             self._members.append(self._start(0 if member.is_ready else member.deaths + 1))
         if work is not None:
             self._queue.appendleft(work)
         self._assign_work()
 
     def _count_death(self, member: _Member) -> None:
-        """Count the death of a worker against the chunk that it ran, or against its place."""
+        """Count the death of a worker, and check that workers are not killed repeatedly.
+
+        The death counts against the chunk that was running; if no chunk was running, against the
+        worker's slot in the pool.
+
+        Raises:
+            ModelError: there were too many deaths.
+        """
         deaths = member.deaths + 1
         if member.work:
             number = member.work[0].number

@@ -1,1 +1,1 @@
-"""Compare two runs, or one model run in two ways: which layer differs first."""
+"""Compare two runs, or two ways of running a model, and find the layer that differs first."""

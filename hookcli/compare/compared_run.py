@@ -1,4 +1,4 @@
-"""A run to compare, read from its folder or from a golden file, without torch."""
+"""Read a run to compare, from a run folder or from a golden file, without torch."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ class RunCall:
     """What a run recorded about one call for one image.
 
     Attributes:
-        sketch: the sketch, (67,); None if none was taken.
-        read: a function that reads the saved tensor; None if none was saved.
-        layout: the meaning of the axes, as in ``Layout.name``.
+        tensor: the description of the tensor.
+        sketch: the sketch of the tensor, (67,); None if no sketch was taken.
+        read: a function that reads the saved tensor; None if no tensor was saved.
+        layout: the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, ….
     """
 
     tensor: CallTensor
@@ -66,14 +67,16 @@ class RunCall:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run, read from its folder or from its golden file.
+    """A run to compare, read from a run folder or from a golden file.
 
     Attributes:
         name: the name of the folder or file, as the user gave it.
-        facts: the facts that the run depended on: ``command``, ``model``, ``versions``.
-        images: facts about each image, by its key.
-        calls: the calls in the order in which they completed, by image key.
-        saved: the options that changed how tensors were saved; empty if nothing changed them.
+        facts: the facts on which the results of the run depend, with the entries ``command``,
+            ``model`` and ``versions``.
+        images: facts about each image, by image key.
+        calls: the calls for each image in the order in which they completed, by image key.
+        saved: the options that reduced or converted tensors before saving, each with its value;
+            empty if there were none.
         damage: sentences about files of the run folder that are missing or have a different size,
             but that the comparison does not need.
     """
@@ -86,18 +89,21 @@ class ComparedRun:
     damage: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise an error if an image has a call twice."""
+        """Check that no image has two calls with the same id."""
         for key, calls in self.calls.items():
             refuse_twice(f"call of {key!r}", [call.tensor.call_id for call in calls])
 
     @property
     def pooled(self) -> tuple[str, ...]:
-        """The options that saved only a part of each tensor; empty if whole tensors were saved."""
+        """The options that reduced tensors before saving, each with its value.
+
+        The tuple is empty if the run saved whole tensors or no tensors.
+        """
         return split_saved(self.saved)[0]
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtype of the model and, if it differs, the dtype of saved tensors."""
+        """The dtype of the model, followed by the dtype of saved tensors if an option chose one."""
         return (self.facts["model"]["dtype"], *split_saved(self.saved)[1])
 
 
@@ -105,8 +111,8 @@ def load_compared_run(name: str) -> ComparedRun:
     """Read a run from its folder, from a golden file, or from standard input (``-``).
 
     Raises:
-        RequestError: nothing of this kind has the name, the run is unfinished, or the data are
-            damaged or from a later version.
+        RequestError: ``name`` is neither a run folder nor a golden file, the run is unfinished, or
+            the data are damaged or from a later version of hookcli.
         OutputError: a storage cannot be used.
     """
     try:
@@ -149,7 +155,11 @@ def _read_run(name: str) -> ComparedRun:
 
 
 def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
-    """Return a function that reads a tensor; a whole tensor gets the shape in its record."""
+    """Return a function that reads the saved tensor of a row.
+
+    With ``is_whole``, the run saved whole tensors. The function then gives the tensor the shape in
+    the row, and raises a RequestError if the number of values is different.
+    """
 
     def read() -> Array:
         values = run.tensor(row.call_id, row.image)
@@ -214,7 +224,7 @@ def _read_file(name: str) -> bytes:
 
 
 def _read_stdin() -> bytes:
-    """Read standard input.
+    """Return the bytes of standard input; empty if the process has no standard input.
 
     Raises:
         DamagedError: the input is larger than any golden file.
@@ -241,9 +251,10 @@ def _make_call(
 
 
 def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:
-    """Yield the keys of matching images of A and B.
+    """Yield the key in A and the key in B of each image that both runs have.
 
-    Images with the same content match, preferably under the same key; the rest match by key.
+    Images with the same content match, preferably if their keys are equal, too. An image without
+    such a match matches the image with the same key.
     """
     contents: dict[str, list[str]] = {}
     for key, image in b.images.items():

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Match, Tolerance
 
-_SAID_BY_OTHERS = ("task", "trained", "warning")  # these follow from a model's other facts
+_SAID_BY_OTHERS = ("task", "trained", "warning")  # facts that follow from a model's other facts
 _FACTS: Mapping[str, Sequence[str]] = {
     "model": [each.name for each in fields(ModelInfo) if each.name not in _SAID_BY_OTHERS],
     "versions": DEFINED_VERSIONS["required"],
@@ -46,11 +46,17 @@ def diff_runs(
 ) -> Comparison:
     """Compare run B with run A, the reference.
 
-    ``match`` pairs calls by "id" or by "order"; without it, calls are paired by id, and the models
-    must be the same. With ``keeps_images``, the comparison also has one row per call and image.
+    Args:
+        a: the reference.
+        b: the run to compare with the reference.
+        tolerance: how much the runs may differ.
+        match: how to pair the calls of A and B: by ``id`` or by ``order``. None pairs the calls by
+            id, and requires that both runs are of the same model.
+        keeps_images: whether the comparison also has one row per call and image.
 
     Raises:
-        RequestError: the runs have different models or images, or nothing could be compared.
+        RequestError: the runs are of different models (only if ``match`` is None), have no image in
+            common, or have different files for the same image; or nothing could be compared.
     """
     if match is None:
         _refuse_other_model(a, b)
@@ -81,10 +87,12 @@ def diff_runs(
 
 
 def check_comparison(comparison: Comparison, judge: Judge) -> None:
-    """Raise an error if no values were compared: the runs are then neither equal nor different.
+    """Check that a comparison compared values; otherwise, the runs are neither equal nor different.
+
+    ``judge`` is the judge that made the rows of the comparison.
 
     Raises:
-        RequestError: nothing was compared, or a tolerance names calls that do not exist.
+        RequestError: no values were compared, or a tolerance names calls that do not exist.
     """
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
@@ -122,9 +130,10 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
 def pair_calls(
     a: Sequence[RunCall], b: Sequence[RunCall], match: Match
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield matching calls of A and B, in the order in which they complete in A.
+    """Yield pairs of matching calls of A and B, in the order in which the calls complete in A.
 
-    A call without a match is paired with None.
+    A call without a match is paired with None. ``match`` says how calls are paired: by ``id`` or by
+    ``order``.
     """
     if match == "id":
         of_a, of_b = ({call.tensor.call_id: call for call in calls} for calls in (a, b))
@@ -135,12 +144,12 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of equal call ids, in the order of A; "" stands for a missing call.
+    """Yield pairs of equal call ids, in the order of A; "" takes the place of a missing call.
 
-    A call that only B has follows the call that precedes it in B.
+    A call that only B has comes after the last shared call before it in B.
     """
     known, others = set(a), set(b)
-    following: dict[str, list[str]] = {}  # calls that only B has, by the preceding call
+    following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
     before = ""
     for call_id in b:
         if call_id in known:
@@ -155,7 +164,10 @@ def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ChangedFact]:
-    """Yield the facts that the runs depend on and that differ between them."""
+    """Yield the facts that differ between two runs, among the facts on which their results depend.
+
+    ``a`` and ``b`` have the entries ``model``, ``versions`` and ``command``, as a manifest does.
+    """
     for group, names in _FACTS.items():
         for name in names:
             one, two = a[group].get(name), b[group].get(name)
@@ -168,14 +180,20 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
 def _list_changed_types(
     types: Mapping[tuple[str, str], Collection[str]],
 ) -> Iterator[ChangedFact]:
-    """Yield the layer types that differ; ``types`` maps all pairs of types to their call ids."""
+    """Yield the layer types that differ between A and B.
+
+    ``types`` maps each pair of a layer's types in A and B to the ids of the calls with this pair.
+    """
     for (one, two), ids in types.items():
         if one != two:
             yield ChangedFact(f"type of {_some(ids)}", one, two)
 
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the notes about the models, as in manifests, without duplicates."""
+    """Return the notes about the models without duplicates.
+
+    Each model is the ``model`` entry of a manifest.
+    """
     notes = (note for model in models for note in model.get("notes") or ())
     return tuple(dict.fromkeys(notes))
 
@@ -183,7 +201,11 @@ def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
 def _pair_by_order(
     a: Sequence[RunCall], b: Sequence[RunCall]
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Pair long sequences of calls with equal types and shapes, and the rest in order."""
+    """Yield pairs of calls, matched by their order instead of their ids.
+
+    hookcli first matches long sequences of calls with equal sides, types and shapes, and then pairs
+    the calls between these sequences one by one, with None for a missing call.
+    """
     kinds_of_a, kinds_of_b = (
         [(_side(call), call.tensor.module_type, call.tensor.shape) for call in calls]
         for calls in (a, b)
@@ -194,7 +216,7 @@ def _pair_by_order(
 
 
 def _side(call: RunCall) -> str:
-    """Return a call's side: ``input``, ``grad_output``, …; empty for an output."""
+    """Return the side of a call, such as ``input`` or ``grad_output``; empty for an output."""
     side, colon, _ = call.tensor.call_id.partition(":")
     return side if colon else ""
 
@@ -210,7 +232,12 @@ def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
 
 
 def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
-    """Return the pairs of keys of the images that both runs have."""
+    """Return the key in A and the key in B of each image that both runs have.
+
+    Raises:
+        RequestError: a run has no image, the runs have no image in common, or an image has the same
+            key but different contents.
+    """
     for run in (a, b):
         if not run.images:
             raise RequestError(f"{run.name!r} holds no image", "make it again with readable images")
@@ -241,8 +268,9 @@ def _measure_pair(
 ) -> CallPair:
     """Measure the distance between a call of A and the matching call of B, for A's image ``key``.
 
-    The measure uses the best data that both runs have: whole tensors, then sketches, then partly
-    saved tensors, and last the figures, which every run has.
+    hookcli uses the best data that both runs have: whole, unchanged tensors; otherwise sketches;
+    otherwise tensors that were reduced in the same way; otherwise the figures of the tensors, which
+    every run has.
 
     Raises:
         RequestError: a shard is damaged, or a tensor does not have the shape in its record.
@@ -280,7 +308,10 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
 
 
 def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:
-    """Return the sketch, (67,), or compute it from the saved tensor; None if neither exists."""
+    """Return the sketch of a call, (67,), computed from the saved tensor if none was recorded.
+
+    Return None if the run has neither a sketch nor a whole, unchanged tensor of the call.
+    """
     if call.sketch is not None or call.read is None or run.saved:
         return call.sketch
     return sketches.sketch_values(call.read())

@@ -1,4 +1,4 @@
-"""Facts about runs that a comparison needs and checks."""
+"""Read and check the facts about a run that a comparison needs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 CallRow: TypeAlias = "RecordRow | GoldenCall"
 _DTYPE = "--tensor-dtype"
-SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # change tensors before saving
+SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # options that change tensors before saving
 
 
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the options of a command that change how tensors are saved, each with its value.
+    """Return the options of a command that change tensors before saving, each with its value.
 
     Raises:
         ValueError: the last word is such an option and has no value.
@@ -35,16 +35,22 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the result of ``list_saved_options`` into options that drop values, and dtypes."""
+    """Split the result of ``list_saved_options`` into two tuples.
+
+    The first has the options that reduce tensors, each with its value. The second has the dtypes
+    to which tensors are converted.
+    """
     left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
 def check_call(row: CallRow, images: Collection[str]) -> None:
-    """Check that a row of figures is for a known image and could describe a tensor.
+    """Check that a row is about an image of the run, and that its shape and figures are possible.
+
+    ``images`` has the keys of the run's images.
 
     Raises:
-        ValueError: a check failed.
+        ValueError: the image is not in the run, or the shape or the figures are impossible.
     """
     call_id, shape = row.call_id, row.shape
     stranger = f"{call_id!r} belongs to the image {row.image!r}, which is not in the run"

@@ -1,8 +1,8 @@
-"""Golden files: the figures of a run in one small text file, for ``hookcli diff``; no torch.
+"""Make and write golden files: the figures of a run in one small text file, for ``hookcli diff``.
 
-Users keep a golden file beside their code. It holds the figures and the sketch of every call, and
-the facts that the run depended on. hookcli makes it from a run folder; the same folder makes the
-same bytes.
+Users keep a golden file beside their code. A golden file holds the figures and the sketch of every
+call, and the facts on which the results of the run depend. From the same run folder, hookcli always
+makes the same bytes. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % 
 
 
 def make_golden(run: Run) -> GoldenFile:
-    """Return the golden document of a run: its calls, image by image, in the order of the records.
+    """Return the golden document of a run, with one call for each row of ``run.records``.
 
-    The sketch of a call without values, such as a missing gradient, is null, and ``reason`` names
-    the cause.
+    If a call has no tensor, such as a missing gradient, the sketch is None, and ``reason`` of the
+    call names the cause.
 
     Raises:
         RequestError: the run kept neither sketches nor whole tensors, or a file is damaged.
@@ -63,13 +63,15 @@ def make_golden(run: Run) -> GoldenFile:
 
 
 def render_golden(golden: GoldenFile) -> str:
-    """Return the document as text with one call or fact per line, so that diffs are readable."""
+    """Return the document as JSON text, with one call or fact per line for readable diffs."""
     facts = [f"{_one_line(name)}: {_render_fact(fact)}" for name, fact in to_fields(golden).items()]
     return "{\n" + ",\n".join(facts) + "\n}\n"
 
 
 def write_golden(golden: GoldenFile, file: Path) -> Path:
-    """Write the document; if writing fails, the file stays as it was.
+    """Write the document to ``file``, and return ``file``.
+
+    If writing fails, an existing file is unchanged.
 
     Raises:
         OutputError: the file cannot be written.
@@ -78,13 +80,14 @@ def write_golden(golden: GoldenFile, file: Path) -> Path:
 
 
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
-    """Raise an error if ``file`` exists and a golden file must not replace it.
+    """Check that hookcli may write a golden file to ``file``, even if the file exists.
 
-    A golden file may be replaced and, with ``overwrite``, any regular file. Devices and pipes are
-    never opened: reading could block for ever, and the golden file would replace them.
+    hookcli may replace a golden file and, with ``overwrite``, any other regular file except a
+    run's own files. hookcli never opens a device or a pipe, because reading could block forever.
 
     Raises:
-        OutputError: the file may not be replaced.
+        OutputError: the file is another regular file (only without ``overwrite``), a file of a run,
+            a link, a folder, a device or a pipe.
     """
     name = str(file)
     if file.is_symlink():
@@ -115,16 +118,16 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
 
 
 def _is_golden(file: Path) -> bool:
-    """Return whether a file begins like a golden file; only the beginning is read."""
+    """Return whether the first 200 bytes of a file are the beginning of a golden file."""
     with open_regular(file) as stream:
         return _BEGINNING.match(stream.read(200)) is not None
 
 
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
-    """Return, by call id, the images whose whole tensors were saved.
+    """Return the keys of the images whose whole tensors a run saved, by call id.
 
     Raises:
-        RequestError: no tensors were saved, or they were changed before they were saved.
+        RequestError: the run saved no tensors, or reduced or converted the tensors before saving.
     """
     again = "run `InspectConfig` again, with `sketch=True`"
     if not run.calls:
@@ -137,7 +140,11 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
 
 
 def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) -> bytes | None:
-    """Return the sketch of the saved tensor of a call; None if none was saved."""
+    """Return the sketch of a call's saved tensor, as bytes; None if the tensor was not saved.
+
+    ``kept`` has the keys of the images with saved tensors, by call id. A tensor without values
+    needs no saved tensor.
+    """
     if 0 in row.shape:
         return sketches.to_bytes(sketches.sketch_values(np.empty(0)))
     if row.image not in kept.get(row.call_id, ()):
@@ -157,7 +164,7 @@ def _finite(figure: float | None) -> float | None:
 
 
 def _render_fact(fact: object) -> str:
-    """Return a fact as JSON, with one line per key of an object and per object of a list."""
+    """Return a fact as JSON, with one line for each key of an object or each object of a list."""
     named = to_fields(fact) if isinstance(fact, (ModelInfo, SketchForm)) else fact
     if isinstance(named, dict) and named:
         lines = [f" {_one_line(name)}: {_one_line(value)}" for name, value in named.items()]
@@ -172,7 +179,10 @@ def _one_line(value: object) -> str:
 
 
 def rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
-    """Return the golden document with the image renamed to ``shown``, without its local folder."""
+    """Return the golden document with the file name ``shown`` in place of the image file ``file``.
+
+    The new name can leave out the folders of this machine.
+    """
     images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
     command = (shown if word == file else word for word in golden.command)
     return replace(golden, command=tuple(command), images=tuple(images))

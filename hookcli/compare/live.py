@@ -1,7 +1,7 @@
-"""``hookcli compare``: run two runners on the same images, and compare them layer by layer.
+"""``hookcli compare``: run two sides, A and B, and compare the tensors of both layer by layer.
 
 Both sides run one image at a time. hookcli keeps each tensor of A on the host until B has run the
-same call. It measures the tensors of B inside their hooks and keeps none of them. After both sides
+same call. hookcli measures each tensor of B inside the hook, and keeps no copy. After both sides
 have run an image, only figures remain.
 """
 
@@ -50,15 +50,14 @@ def compare_sides(
     *,
     keeps_images: bool = False,
 ) -> Comparison:
-    """Run the images through both sides, and measure the distance of each call of B from A's.
+    """Run the images through both sides, and compare each call of B with the same call of A.
 
     Args:
         a: the reference.
-        b: the other side; its images are the images of A, or one image to compare with A's only
-            image.
-        tolerance: how much the two may differ.
-        image_done: called after each image with the number of images done so far, skipped ones
-            included, and the number of skipped images.
+        b: the other side. Both sides must have the same images, or a single image each.
+        tolerance: how much the two sides may differ.
+        image_done: called after each image with the number of images done so far, which includes
+            skipped images, and the number of skipped images.
         keeps_images: whether the comparison also has one row per call and image.
 
     Raises:
@@ -114,14 +113,15 @@ def compare_sides(
 
 
 def list_skipped(a: Side, b: Side) -> list[SkippedImage]:
-    """Return the images that are known, before anything runs, to be unusable on either side."""
+    """Return the images that A or B cannot use, as far as hookcli knows before the models run."""
     return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
 
 
 def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
-    """Pair each image of A that B can also use with its image of B.
+    """Return pairs of an image of A and the image of B to compare it with.
 
-    The image of B is the same image, or B's only image.
+    If both requests name the same images, hookcli pairs each image with itself, and leaves out
+    images that only one side can use. Otherwise, hookcli pairs the images in order.
     """
     if a.request.run.images != b.request.run.images:
         return list(zip(a.sources, b.sources, strict=True))
@@ -131,14 +131,14 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
 
 @dataclass(slots=True)
 class _RunEffects:
-    """Which layers ran on the images so far, and what the edits of both sides did."""
+    """The layers that ran on the images so far, and the effects of the edits on each side."""
 
     called: set[str] = field(default_factory=set)  # module paths that ran on either side
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
 
     def merge(self, later: _RunEffects) -> None:
-        """Add the effects of the next images."""
+        """Add the layers and effects of the next images."""
         self.called |= later.called
         self.effects_a.merge(later.effects_a)
         self.effects_b.merge(later.effects_b)
@@ -146,11 +146,14 @@ class _RunEffects:
 
 @dataclass(slots=True)
 class _SeenCalls:
-    """The calls of one image on both sides, by call id; ``keep`` and ``measure`` are observers.
+    """The calls of one image on both sides; the observer of A is ``keep``, of B ``measure``.
 
     Attributes:
-        values: a copy of each tensor of A on the host, until B has run the same call.
-        distances: the distance of each tensor of B from its counterpart in A.
+        a: the descriptions of A's tensors, by call id.
+        b: the descriptions of B's tensors, by call id.
+        values: copies of A's tensors on the host, by call id; a copy is deleted when B has run the
+            same call.
+        distances: the distance of each tensor of B from its counterpart in A, by call id.
     """
 
     a: dict[str, CallTensor] = field(default_factory=dict)
@@ -159,12 +162,15 @@ class _SeenCalls:
     distances: dict[str, Distance] = field(default_factory=dict)
 
     def keep(self, call: Call, tensor: Tensor) -> None:
-        """Keep a tensor of A."""
+        """Store a description and a copy of a tensor of A."""
         self.a[call.id] = _describe(call, tensor)
         self.values[call.id] = np.array(_to_array(tensor))
 
     def measure(self, call: Call, tensor: Tensor) -> None:
-        """Measure a tensor of B against its counterpart in A, and drop the copy of the latter."""
+        """Measure the distance of a tensor of B from its counterpart in A.
+
+        This deletes the copy of the counterpart. If the shapes differ, there is no distance.
+        """
         self.b[call.id] = _describe(call, tensor)
         plain = self.values.pop(call.id, None)
         if plain is not None and plain.shape == tuple(tensor.shape):
@@ -179,10 +185,13 @@ def _try_image(
     effects: _RunEffects,
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
-    """Return the pairs of one image; None if a model fails on the image and hookcli skips it.
+    """Return the pairs of calls of one image; None if a model fails and the image is skipped.
+
+    ``effects`` receives the layers that ran and the effects of edits, unless a model fails.
+    ``skipped`` receives the image if a model fails and the request allows skipping images.
 
     Raises:
-        ForwardError: a model raised an exception, and failing images must not be skipped.
+        ForwardError: a model raised an exception, and the request does not allow skipping images.
     """
     now = _RunEffects()
     pairs: list[CallPair] | None = None
@@ -196,7 +205,7 @@ def _try_image(
 def _compare_image(
     a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects
 ) -> Iterator[CallPair]:
-    """Yield the pairs of one image, in the order in which the calls complete in A."""
+    """Yield the pairs of calls of one image, in the order in which the calls complete in A."""
     seen = _SeenCalls()
     run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
     run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
@@ -211,9 +220,9 @@ def _describe(call: Call, tensor: Tensor) -> CallTensor:
 
 
 def _to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Return the values as an array on the host, which may share memory with the tensor.
+    """Return the values of a tensor as a NumPy array, which may share memory with the tensor.
 
-    A dtype that numpy lacks becomes float32 or complex64.
+    Values of a dtype that NumPy lacks are converted to float32 or complex64.
     """
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense

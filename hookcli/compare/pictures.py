@@ -1,4 +1,7 @@
-"""Write a page with pictures of the differences between tensors that two runs saved; no torch."""
+"""Write a page with pictures of the differences between the saved tensors of two runs.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,13 @@ _WHOLE = "save whole tensors in both runs: `tensors.save` without `pool` and `sa
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
-    """Raise an error, before anything is compared, if pictures cannot be drawn or written.
+    """Check, before the comparison, that hookcli can draw pictures and write them to ``folder``.
 
     Raises:
-        RequestError: a run kept no whole tensors.
-        OutputError: the folder is a run folder, or holds files that no comparison wrote.
+        RequestError: a run saved no tensors or only parts of them, or the two runs saved tensors
+            with different dtypes.
+        OutputError: the folder is a run folder, holds files that no comparison wrote, or cannot be
+            read.
     """
     without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
     if without:
@@ -70,12 +75,19 @@ def write_pictures(
     notes: Sequence[str],
     theme: Theme = "dark",
 ) -> Path:
-    """Write the page and its pictures, delete an earlier comparison's, and return the page.
+    """Write the page of a comparison and the pictures, and return the path of the page.
 
-    The page begins with ``notes``, the verdict first.
+    This replaces the page and the pictures of an earlier comparison in the folder.
+
+    Args:
+        folder: the folder for the page and the pictures.
+        comparison: the comparison of the two runs.
+        runs: run A and run B.
+        notes: the lines at the top of the page, beginning with the verdict.
+        theme: the colours of the pictures.
 
     Raises:
-        OutputError: a file cannot be written.
+        OutputError: a file cannot be written, or exists although no comparison wrote it.
     """
     names = [run.facts["model"]["name"] for run in runs]
     title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
@@ -89,7 +101,7 @@ def write_pictures(
     try:
         for name in known - {PAGE}:
             (folder / name).unlink(missing_ok=True)
-        # Write the page first: even if hookcli is killed, it lists the pictures of the comparison.
+        # Write the page first, so that it lists all new pictures even if hookcli is killed.
         file = write_atomic(folder / PAGE, page.encode())
         for picture, data in drawn:
             write_atomic(folder / picture.file, data)
@@ -102,7 +114,10 @@ def write_pictures(
 
 
 def choose_rows(comparison: Comparison) -> list[DiffRow]:
-    """Return the calls to draw: the first that differs, then the worst; never equal ones."""
+    """Return the rows of the calls to draw: the call that differs first, then the worst calls.
+
+    The result has at most 12 rows, without calls that are equal or were compared without tensors.
+    """
     measured = (row for row in comparison.rows if row.source.startswith("tensors"))
     rows = [row for row in measured if row.max_abs or row.reason]
     return sorted(rows, key=lambda row: row != comparison.first)[:MOST_PICTURES]
@@ -115,7 +130,7 @@ def _has_tensors(run: ComparedRun) -> bool:
 def _draw_pictures(
     comparison: Comparison, a: ComparedRun, b: ComparedRun, models: str, theme: Theme
 ) -> Iterator[tuple[DiffPicture, bytes]]:
-    """Yield each picture with the bytes of its file."""
+    """Yield each picture with the bytes of its PNG file; headings show ``models``."""
     others = dict(match_images(a, b))
     several = len(comparison.images) > 1
 
@@ -173,7 +188,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def _say_protected(folder: Path) -> str:
-    """Return why hookcli must not write into the folder; empty if it may."""
+    """Return why hookcli must not write into ``folder``, as words that follow the folder's name.
+
+    The words are empty if hookcli may write.
+    """
     if not folder.is_symlink() and not folder.exists():
         return ""
     if not folder.is_dir():
@@ -185,7 +203,9 @@ def _say_protected(folder: Path) -> str:
 
 
 def _list_known(folder: Path) -> set[str]:
-    """Return the names of an earlier comparison's page and pictures; empty if there is none.
+    """Return the names of the page and the pictures that an earlier comparison wrote to ``folder``.
+
+    The set is empty if no comparison wrote to the folder.
 
     Raises:
         OutputError: the folder cannot be read.

@@ -1,4 +1,4 @@
-"""One side of a comparison: run it on an image, and list its changes."""
+"""One side of a comparison: run the side on an image, and list how the two sides differ."""
 
 from __future__ import annotations
 
@@ -32,13 +32,20 @@ def run_side(
     called: set[str],
     effects: EditEffects,
 ) -> None:
-    """Run an image; add the layers that ran to ``called``, and what edits did to ``effects``.
+    """Run one image through the model of a side.
+
+    Args:
+        side: the side to run.
+        image: an image with pixels, not a skipped image.
+        observer: called with every observed call and tensor.
+        called: receives the module paths of the layers that ran.
+        effects: receives the effects of the side's edits.
 
     Raises:
-        RequestError: the pixels have no channels-last form.
+        RequestError: the side asks for channels last, which is impossible for clips and pairs.
         ForwardError: the model raised an exception.
     """
-    assert image.pixels is not None  # noqa: S101  images without pixels have been skipped
+    assert image.pixels is not None  # noqa: S101  the caller skips images without pixels
     pixels = image.pixels.unsqueeze(0).contiguous()  # decoded photos are laid out channels last
     try:
         batch = Batch([image.key], side.runner.place(pixels))
@@ -48,14 +55,14 @@ def run_side(
 
 
 def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
-    """Yield the facts that differ between the two sides."""
+    """Yield the facts that differ between A and B, such as the model, the options and the image."""
     yield from list_changed(_facts(a), _facts(b))
     one, two = a.request, b.request
     formats = ["channels last" if each.channels_last else "contiguous" for each in (one, two)]
     if formats[0] != formats[1]:
         yield ChangedFact("memory format", *formats)
     seeds = [each.run.model.seed for each in (one, two)]
-    # random weights have the seed in their name, which was reported above
+    # the name of random weights contains the seed, so the difference was reported above
     if seeds[0] != seeds[1] and a.info.weights == b.info.weights:
         yield ChangedFact("seed", *seeds)
     threads = [each.threads or torch.get_num_threads() for each in (one, two)]
@@ -66,7 +73,10 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
 
 
 def list_uncalled(side: Side, called: set[str]) -> tuple[Uncalled, ...]:
-    """Return the chosen layers of a side that ran on neither side, with the reason."""
+    """Return the chosen layers of a side that ran on neither side, with the reasons.
+
+    ``called`` has the module paths of the layers that ran on either side.
+    """
     return tuple(
         Uncalled(layer, side.runner.explain_uncalled(layer))
         for layer in side.runner.layers

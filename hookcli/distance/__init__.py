@@ -1,1 +1,1 @@
-"""The distance between two tensors, and whether it is tolerated."""
+"""The distance between two tensors, and the comparison of the distance with a tolerance."""

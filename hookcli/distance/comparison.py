@@ -19,39 +19,46 @@ Fact: TypeAlias = Annotated[object, keywords(type=["string", "integer", "array",
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """The distance of a call of B from the same call of A, for one image or for the worst image.
+    """The distance of a call in run B from its counterpart in A, for one image or the worst image.
 
-    Unknown figures are null. From sketches, ``max_abs`` and ``mean_abs`` are unknown, and the other
-    figures are estimates. From figures, ``rel_l2`` and ``max_abs`` are lower bounds, and the others
-    are unknown.
+    Unknown distances are null. If sketches were compared, ``max_abs`` and ``mean_abs`` are unknown,
+    and ``rel_l2`` and ``cosine`` are estimates. If figures (statistics such as the mean) were
+    compared, ``rel_l2`` and ``max_abs`` are lower bounds, and ``mean_abs`` and ``cosine`` are
+    unknown.
 
     Attributes:
-        rank: the rank from 1, the worst call first.
-        order: the position among the compared calls, from 1, by the moment at which they complete
-            in A.
-        call_id: the id of the call in A, or in B if A does not have the call.
-        other_call_id: the id of the call in B, a different one if calls are matched by their order;
-            empty if B does not have the call.
+        rank: the rank of the call, from 1 for the worst call.
+        order: the position of the call among the compared calls, from 1, in the order in which the
+            calls complete in run A.
+        call_id: the id of the call in run A, or in run B if A does not have the call.
+        other_call_id: the id of the call in run B, which differs from ``call_id`` if calls with
+            different ids were matched by their order; empty if B does not have the call.
         module_type: the class name of the module.
-        holds: whether the image is within the tolerance; in a row for all images, whether every
-            image is.
-        reason: why the call fails, if not because of its distance; empty otherwise.
-        metric: the distance that decides.
-        tolerance: the largest tolerated value of the figure that decides, in its own unit (for
-            ``cosine``, its distance from 1); null when nothing was measured.
-        rel_l2: the L2 norm of the difference over A's norm; Inf if only A is zero.
-        max_abs: the largest magnitude of the difference, in the unit of the activations.
-        mean_abs: the mean magnitude of the difference.
-        cosine: the cosine of the angle between the two, -1 to 1.
-        shape: the shape of one image's tensor in A, with the leading axis 1.
-        other_shape: the shape of one image's tensor in B.
-        dtype: the dtype in A.
-        other_dtype: the dtype in B.
-        source: ``tensors`` (followed by how they were saved, if not whole and unchanged),
-            ``sketches`` or ``figures``; empty when nothing was measured.
+        holds: whether the call is within the tolerance for the image; in a row for all images,
+            whether the call is within the tolerance for every image.
+        reason: why the call fails regardless of the distance; empty if the distance decides.
+        metric: the distance that is compared with the tolerance: ``rel-l2``, ``max-abs``,
+            ``mean-abs`` or ``cosine``.
+        tolerance: the largest tolerated value of the metric, or for ``cosine`` of 1 minus the
+            cosine; null when nothing was measured.
+        rel_l2: the L2 norm of the difference between the tensors in runs A and B, divided by the L2
+            norm of the tensor in A; Inf if only the tensor in A is zero.
+        max_abs: the largest magnitude of the difference between the tensors in runs A and B, in the
+            unit of the activations.
+        mean_abs: the mean magnitude of the difference between the tensors in runs A and B, in the
+            unit of the activations.
+        cosine: the cosine of the angle between the tensors in runs A and B, -1 to 1.
+        shape: the shape of one image's tensor in run A, with the leading axis 1; empty if A does
+            not have the call.
+        other_shape: the shape of one image's tensor in run B, with the leading axis 1; empty if B
+            does not have the call.
+        dtype: the dtype of the tensor in run A; empty if A does not have the call.
+        other_dtype: the dtype of the tensor in run B; empty if B does not have the call.
+        source: the data that were compared: ``tensors`` (followed by the save options that changed
+            the tensors, if any), ``sketches`` or ``figures``; empty when nothing was measured.
         image: the key of the image; in a row for all images, the worst image's key.
         images: the number of images for which the call was compared.
-        failed_images: the number of these images that are not within the tolerance.
+        failed_images: the number of images for which the call is not within the tolerance.
     """
 
     rank: AtLeastOne
@@ -78,7 +85,7 @@ class DiffRow:
 
     @property
     def names(self) -> str:
-        """The id of the call, or ``conv / stem`` if it has a different one in B."""
+        """The id of the call, or both ids, as in ``conv / stem``, if the id in B is different."""
         if self.other_call_id in ("", self.call_id):
             return self.call_id
         return f"{self.call_id} / {self.other_call_id}"
@@ -90,8 +97,8 @@ class ChangedFact:
 
     Attributes:
         name: the name of the fact.
-        a: its value in A; null if A does not have it.
-        b: its value in B; null if B does not have it.
+        a: the value of the fact in run A; null if A does not have the fact.
+        b: the value of the fact in run B; null if B does not have the fact.
     """
 
     name: str
@@ -104,17 +111,20 @@ class Comparison:
     """The comparison of two runs, A and B.
 
     Attributes:
-        a: the user's name of the first run, the reference.
-        b: the user's name of the second run.
-        rows: one row per call, with the figures of its worst image; the worst first.
-        changed: the other differences between the runs.
+        a: the name of run A, the reference, as the user gave it.
+        b: the name of run B, as the user gave it.
+        tolerance: the tolerance with which the calls were compared.
+        rows: one row per call, with the distance for its worst image; the worst call first.
+        changed: the facts, such as versions, that differ between the runs.
         images: the keys of the compared images.
-        only_in_a: the keys of the images that B does not have.
-        only_in_b: the keys of the images that A does not have.
-        uncalled: the chosen layers that ran in neither; known only if both models have just run.
-        notes: unrequested changes to either model that affect what it computes.
-        image_rows: one row per call and image, in the order of ``rows`` and then of the images;
-            empty if they were not kept.
+        only_in_a: the keys of the images that only A has.
+        only_in_b: the keys of the images that only B has.
+        skipped: the images that could not be used.
+        uncalled: the chosen layers that ran in neither A nor B; known only if hookcli has just run
+            both models, and otherwise empty.
+        notes: automatic changes to either model that affect computed values.
+        image_rows: one row per call and image, in the order of ``rows`` and, for each call, of the
+            images; empty unless these rows were requested.
     """
 
     a: str
@@ -132,17 +142,17 @@ class Comparison:
 
     @property
     def first(self) -> DiffRow | None:
-        """The call that differs first, by the moment at which calls complete; None if none does."""
+        """The row of the failing call that completes first in run A; None if no call fails."""
         return min(self.failed, key=lambda row: row.order, default=None)
 
     @property
     def failed(self) -> tuple[DiffRow, ...]:
-        """The calls that fail, the worst first."""
+        """The rows of the calls that fail, the worst call first."""
         return tuple(row for row in self.rows if not row.holds)
 
     @property
     def equal(self) -> bool:
-        """True when every call holds and no image is missing."""
+        """Whether every call is within the tolerance and both runs have the same images."""
         return not (self.failed or self.only_in_a or self.only_in_b)
 
     @property

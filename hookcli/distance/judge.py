@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Metric, Tolerance
 
 
-_OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # the same in every image's row
+_OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # equal in all rows of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class CallTensor:
     Attributes:
         shape: the shape of one image's tensor, with the leading axis 1.
         dtype: torch's name of the dtype.
-        reason: why there is no gradient; empty if there is a tensor.
+        reason: why the gradient was not computed; empty if the call has a tensor.
     """
 
     call_id: str
@@ -42,12 +42,14 @@ class CallTensor:
 
 @dataclass(frozen=True, slots=True)
 class CallPair:
-    """A call in both runs, or in one of them, for one image.
+    """A call of run A and its counterpart in run B, for one image.
 
     Attributes:
-        a: the call in A; None if only B has it.
-        b: the call in B; None if only A has it.
-        distance: the distance between the two; None without two tensors of the same shape.
+        image: the key of the image.
+        a: the call in A; None if A lacks the call.
+        b: the call in B; None if B lacks the call.
+        distance: the distance of the tensor in B from the tensor in A; None if either tensor is
+            missing, or if their shapes differ.
     """
 
     image: str
@@ -57,13 +59,18 @@ class CallPair:
 
     @property
     def present(self) -> tuple[CallTensor, ...]:
-        """The call in A and in B, or in the only run that has it."""
+        """The calls of the pair that exist: the call in A, then the call in B."""
         return tuple(each for each in (self.a, self.b) if each is not None)
 
 
 @dataclass(slots=True)
 class _JudgedRow:
-    """A row, and its image's distance divided by the tolerance: up to 1 is tolerated."""
+    """The row of a call.
+
+    Attributes:
+        excess: the distance divided by the largest tolerated distance, for the image of the row; at
+            most 1 is tolerated.
+    """
 
     row: DiffRow
     excess: float
@@ -71,13 +78,17 @@ class _JudgedRow:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges pairs image by image; within an image, in the order in which the calls complete.
+    """Compares pairs of calls with a tolerance, and keeps one row per call.
+
+    The caller must add the pairs image by image and, within an image, in the order in which the
+    calls complete.
 
     Attributes:
         dtypes: the dtypes of the models of both runs.
-        keeps_images: whether to keep the row of every image, or only the worst image's row.
+        keeps_images: whether to keep the row of every image in addition to the worst image's row.
         measured: the number of pairs whose values were compared.
-        missing: why the figure that decides was unknown for the first pair without it.
+        missing: why the metric of a pair could not be computed, for the first such pair; empty if
+            there is no such pair.
     """
 
     tolerance: Tolerance
@@ -92,7 +103,7 @@ class Judge:
     _seen: dict[CallTensor, CallTensor] = field(default_factory=dict)
 
     def add(self, pair: CallPair) -> None:
-        """Judge the next pair."""
+        """Compare the next pair with the tolerance, and update the row of its call."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         if self.keeps_images:
             pair = self._share(pair)
@@ -111,11 +122,18 @@ class Judge:
         self._before = (pair.image, key)
 
     def rows(self) -> tuple[DiffRow, ...]:
-        """Return one row per call, the worst first; in a tie, the call that completes first."""
+        """Return one row per call, the worst call first.
+
+        Each row is about the call's worst image. Of equally bad calls, the call that completes
+        first comes first.
+        """
         return tuple(row for row, _ in self._rank())
 
     def image_rows(self) -> Iterator[DiffRow]:
-        """Yield one row per call and image, in the order of ``rows``; none if they are not kept."""
+        """Yield one row per call and image, in the order of ``rows``.
+
+        Yield nothing if ``keeps_images`` is False.
+        """
         for row, key in self._rank():
             kept = self._of_images.get(key, [])
             shared = {name: getattr(row, name) for name in _OF_ALL_IMAGES}
@@ -124,19 +142,22 @@ class Judge:
             yield from kept
 
     def _rank(self) -> Iterator[tuple[DiffRow, tuple[str, str]]]:
-        """Yield the row of each call and its key, the worst first."""
+        """Yield the row of each call, with the ids of the call in A and in B, the worst first."""
         placed = [(order, key, self._judged[key]) for order, key in enumerate(self._order, 1)]
         placed.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
         for rank, (order, key, judged) in enumerate(placed, 1):
             yield replace(judged.row, rank=rank, order=order), key
 
     def _share(self, pair: CallPair) -> CallPair:
-        """Return the pair with descriptions that all images share, which saves memory."""
+        """Return ``pair`` with equal ``CallTensor`` objects of earlier pairs, to save memory."""
         a, b = (each and self._seen.setdefault(each, each) for each in (pair.a, pair.b))
         return replace(pair, a=a, b=b)
 
     def _place_of(self, image: str) -> int:
-        """Return the place of a new call: right after the previous call of the same image."""
+        """Return the index of a new call in ``_order``: after the previous call of the same image.
+
+        If the call is the first call of ``image``, the index is 0.
+        """
         if self._before is None or self._before[0] != image:
             return 0
         return self._order.index(self._before[1]) + 1
@@ -160,7 +181,10 @@ class Judge:
         return _JudgedRow(row, excess)
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
-        """Return the relative tolerance, which is 0 for integers, whatever the model's dtype is."""
+        """Return the relative tolerance of a pair.
+
+        The default for integers is 0, whatever the model's dtype is.
+        """
         dtypes = tuple(each.dtype for each in pair.present)
         if any(dtype in RTOL for dtype in dtypes):
             dtypes += self.dtypes
@@ -205,7 +229,10 @@ def _places(number: int) -> str:
 def _row(
     pair: CallPair, reason: str, metric: Metric, limit: float | None, *, holds: bool
 ) -> DiffRow:
-    """Return the row of one image, without its rank and order."""
+    """Return the row of one image; its rank and order remain 0.
+
+    ``limit`` is the largest tolerated value of the metric; None when nothing was measured.
+    """
     a, b, distance, first = pair.a, pair.b, pair.distance, pair.present[0]
     return DiffRow(
         rank=0,

@@ -1,7 +1,7 @@
-"""The distance between two tensors, in numpy and float64.
+"""The distance between two tensors, computed by numpy in float64.
 
-The distance is exact from the tensors themselves, an estimate from their sketches, and a lower
-bound from their figures.
+The distance between the tensors themselves is exact. The distance between their sketches is an
+estimate, and the distance between their figures (statistics such as the mean) is a lower bound.
 """
 
 from __future__ import annotations
@@ -18,35 +18,50 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Metric
     from hookcli.records.statistics import TotalStats
 
-_ROUNDING = 5e-7  # of the rms: the difference between float32 sums in different orders
+_ROUNDING = 5e-7  # the difference, relative to the rms, of float32 sums in different orders
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a tensor's finite values: figures of their magnitudes, where known."""
+    """The size of a tensor's finite values: statistics of their magnitudes.
 
-    rms: float  # the root of the mean square
+    Attributes:
+        rms: the root of the mean square.
+        largest: the largest magnitude; None if it is unknown.
+        mean: the mean magnitude; None if it is unknown.
+        values: the number of finite values.
+    """
+
+    rms: float
     largest: float | None
     mean: float | None
-    values: int  # the number of finite values
+    values: int
 
     def figure(self, metric: Metric) -> float | None:
-        """Return the figure that a metric compares; ``cosine`` has none."""
+        """Return the statistic that ``metric`` compares; None if the statistic is unknown.
+
+        ``metric`` must not be ``cosine``, which compares no statistic of sizes.
+        """
         figures = {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}
         return figures[metric]
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The distance of B from A.
+    """The distance of a tensor B from a tensor A.
 
     Attributes:
-        difference: the size of B - A, over the places where A, B and B - A are all finite.
-        cosine: the cosine of the angle between them; None if one is zero.
-        misplaced: the number of places where A or B is not finite and the two are not the same.
-        nans: the number of places where both are NaN; from sketches and figures, the number of NaN
-            and Inf that both have, at any places.
-        source: ``tensors``, ``sketches`` or ``figures``.
+        difference: the size of B - A, over the positions where A and B are finite.
+        a: the size of A.
+        b: the size of B.
+        cosine: the cosine of the angle between A and B; None if the cosine is unknown, or if A or B
+            is zero everywhere.
+        misplaced: the number of positions where A or B is not finite and the two values differ;
+            from sketches and figures, the difference in the counts of NaN and Inf.
+        nans: the number of positions where A and B are both NaN; from sketches and figures, the
+            number of NaN and Inf that A and B have in common, whatever their positions.
+        source: the data from which the distance was computed: ``tensors``, ``sketches`` or
+            ``figures`` (statistics).
     """
 
     difference: Size
@@ -59,18 +74,22 @@ class Distance:
 
     @property
     def has_angle(self) -> bool:
-        """Whether neither A nor B is zero everywhere, so that there is an angle, known or not."""
+        """Whether the angle between A and B is defined: neither tensor is zero everywhere."""
         return bool(self.a.rms and self.b.rms)
 
     @property
     def rel_l2(self) -> float:
-        """The L2 norm of the difference over A's norm; 0 if both are zero, Inf if only A is."""
+        """The L2 norm of B - A over the norm of A; 0 if B - A is zero, Inf if only A is zero."""
         if self.difference.rms == 0:
             return 0.0
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance divided by the tolerance, at most 1 if it passes; None if unknown."""
+        """Return the distance divided by the largest tolerated distance.
+
+        A result of at most 1 is tolerated, and None means that the distance is unknown. ``atol`` is
+        in the unit of the activations, and does not apply to ``cosine``.
+        """
         if metric == "cosine":
             if self.cosine is not None:
                 return _over(1 - self.cosine, rtol)
@@ -81,9 +100,9 @@ class Distance:
         return None if difference is None or size is None else _over(difference, atol + rtol * size)
 
     def limit(self, metric: Metric, rtol: float, atol: float) -> float:
-        """Return the largest tolerated value of the figure that decides, in its own unit.
+        """Return the largest tolerated value of the metric; for ``cosine``, of 1 minus the cosine.
 
-        For ``cosine`` it is the largest distance from 1.
+        The limits of ``max-abs`` and ``mean-abs`` are in the unit of the activations.
         """
         if metric == "cosine":
             return rtol
@@ -93,12 +112,12 @@ class Distance:
 
 
 def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
-    """Return the exact distance of two arrays of one shape.
+    """Return the exact distance of ``b`` from ``a``, which must have the same shape.
 
-    The figures of complex values are figures of magnitudes: of A, of B and of B - A.
+    The sizes of complex arrays are statistics of the magnitudes of A, of B and of B - A.
     """
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
-    # The difference of integers is exact above 2**53 too.
+    # The difference of integers is exact even above 2**53.
     exact = (b.astype(np.int64) - a.astype(np.int64)).ravel() if whole else None
     one, two = _widen(a), _widen(b)
     both = np.isfinite(one) & np.isfinite(two)
@@ -121,11 +140,11 @@ def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
 
 
 def measure_figures(a: TotalStats, b: TotalStats) -> Distance:
-    """Return the smallest distance that is consistent with the figures of two tensors.
+    """Return a lower bound of the distance of two tensors, given their statistics.
 
-    The root of the mean square of B - A is at least the root of the sum of two squares: the change
-    of the mean and the change of the standard deviation. The largest magnitude of B - A is at least
-    the change of the smallest or of the largest value.
+    The root mean square of B - A is at least the root of the sum of two squares: the change of the
+    mean and the change of the standard deviation. The largest magnitude of B - A is at least the
+    change of the minimum and at least the change of the maximum.
     """
     finite = min(a.finite, b.finite)
     mean, std, low, high = (
@@ -158,10 +177,14 @@ def measure_sketches(
     sketches: tuple[NDArray[np.float32], NDArray[np.float32]],
     figures: tuple[TotalStats, TotalStats],
 ) -> Distance:
-    """Return an estimate of the distance of two tensors from their sketches.
+    """Return an estimate of the distance of B from A, given their sketches.
 
-    The norm of the difference of the sketches estimates the norm of the difference of the tensors.
-    The result is at least the lower bound from the figures.
+    The norm of the difference of the sketches estimates the norm of B - A. The estimated root mean
+    square is never below the lower bound from the statistics.
+
+    Args:
+        sketches: the sketches of A and of B, each (67,).
+        figures: the statistics of A and of B.
     """
     proven = measure_figures(*figures)
     one, two = (sketch.astype(np.float64) for sketch in sketches)
@@ -194,7 +217,10 @@ def _size(values: NDArray[Any]) -> Size:
 
 
 def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
-    """Return the cosine of two flat arrays; a complex value counts as a pair of real ones."""
+    """Return the cosine of the angle between two flat arrays; None if an array is all zeros.
+
+    A complex value counts as a pair of real values.
+    """
     norms = [float(np.abs(values).max(initial=0.0)) for values in (one, two)]
     if not all(norms):
         return None
@@ -204,8 +230,8 @@ def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
 
 
 def _dot(one: NDArray[Any], two: NDArray[Any]) -> float:
-    """Return the real part of the dot product.
+    """Return the real part of the dot product of ``one`` and the conjugate of ``two``.
 
-    It avoids ``@``, whose BLAS threads cost 40 ms per call on busy cores.
+    The function avoids ``@``, whose BLAS threads cost 40 ms per call on busy cores.
     """
     return float((one * two.conj()).sum().real)

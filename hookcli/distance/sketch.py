@@ -1,22 +1,22 @@
-"""Sketches, which show the difference of two tensors in 268 bytes each: their definition, in numpy.
+"""Sketches of tensors, 268 bytes each, from which hookcli estimates how far two tensors differ.
 
 A sketch is a random projection on 67 axes, drawn once for all runs. The norm of the difference of
 two sketches estimates the norm of the difference of the tensors, so two runs can be compared
-without their tensors. Element i of a tensor is counted in the order of the axes (NCHW for a
-convolution), not of the memory. It is added to bucket i mod 67 with the sign
+without their tensors. The elements of a tensor are numbered in the order of its axes (NCHW for a
+convolution), not in memory order. Element i is added to bucket i mod 67 with the sign
 
     sign(i) = own(i mod 136,613) * row(i div 67)        136,613 = 67 * 2,039
 
 where own and row are two fixed streams of signs: bit 63 of the outputs of splitmix64
-(https://prng.di.unimi.it/splitmix64.c), started with the seeds below. The number of buckets is a
+(https://prng.di.unimi.it/splitmix64.c), started with two fixed seeds. The number of buckets is a
 prime. Values at a regular stride, such as a usual width or number of channels or tokens, therefore
 do not all fall into one bucket. The number of rows after which ``own`` repeats is another prime,
 for the same reason. ``row`` never repeats, so no two stretches of a tensor have the same signs, and
 a sketch measures a shift of all values as well as it measures noise. ``own`` alone would measure a
-shift badly, since every 136,613 values would add the same again.
+shift badly, because every 136,613 values would add the same sums again.
 
-Any change here that changes a sketch must increase VERSION: sketches of different versions cannot
-be compared.
+Any change here that changes a sketch must increase ``records.golden.VERSION``, because sketches of
+different versions cannot be compared.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ ROWS = 2039  # rows of 67 values, after which the signs in ``own`` repeat
 PERIOD = BUCKETS * ROWS
 
 PRECISION = math.sqrt(2 / BUCKETS) / 2
-"""The standard deviation of an estimated norm over the true one: 0.086.
+"""The standard deviation of an estimated norm, divided by the true norm: 0.086.
 
-With independent signs, the square of the sketch's norm has n**2 as its mean, where n is the
-tensor's norm. Its variance is 2 * (the sum of the squares of the buckets' energies, minus the sum
-of the values' fourth powers). If the energy is spread evenly over the buckets, the variance is at
-most 2 * n**4 / 67; a norm has half the relative standard deviation of its square. So two estimates
-in three are within 9 % and 19 in 20 within 17 %. The estimate is better if few values make up the
-difference, and exact for one value, or for values in different buckets. It is worse if several
-values in one bucket hold most of the energy: two equal values in one bucket give 0 or 1.41 times
-their norm. No usual layer produces such a difference, but a change in one column of a tensor whose
-rows are a multiple of 67 wide does.
+With independent signs, the square of a sketch's norm has the mean n**2, where n is the tensor's
+norm. The variance of this square is 2 * (the sum of the squares of the buckets' energies, minus the
+sum of the values' fourth powers). If the energy is spread evenly over the buckets, the variance is
+at most 2 * n**4 / 67. The relative standard deviation of a norm is half that of its square, so two
+of three estimates are within 9 % of the true norm, and 19 of 20 estimates within 17 %. The estimate
+is better if few values make up the difference, and exact for one value, or for values in different
+buckets. The estimate is worse if several values in one bucket hold most of the energy: two equal
+values in one bucket give 0 or 1.41 times their norm. No usual layer produces such a difference, but
+a change in one column of a tensor whose rows are a multiple of 67 wide does.
 
-A sketch is kept in float32: differences below about 1e-7 of the norm are rounding.
+The values of a sketch are float32: differences below about 1e-7 of the norm are rounding errors.
 """
 
 _OWN_SEED = 0x686F6F6B636C6931  # "hookcli1"
@@ -59,20 +59,20 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def make_own_signs() -> NDArray[np.int8]:
-    """Return the repeating signs, 1 and -1, as (2,039, 67)."""
+    """Return the signs (1 or -1) that repeat after 2,039 rows of 67 values, as (2,039, 67)."""
     return _draw_signs(_OWN_SEED, PERIOD).reshape(ROWS, BUCKETS)
 
 
 def make_row_signs(count: int) -> NDArray[np.int8]:
-    """Return the signs of the first ``count`` rows of 67 values, 1 and -1, as (count,)."""
+    """Return the signs (1 or -1) of the first ``count`` rows of 67 values, as (count,)."""
     return _draw_signs(_ROW_SEED, count)
 
 
 def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Return the sketch, (67,), of one tensor; zeros if it has no values.
+    """Return the sketch of one tensor, (67,); all zeros if the tensor has no values.
 
-    Values that are not finite count as 0. Integers and booleans count as numbers, and complex
-    values as pairs of real ones. A sum that is too large for float32 becomes its largest number.
+    NaN and Inf count as 0, booleans as 0 or 1, and complex values as pairs of real values. A sum
+    that is too large for float32 becomes the largest float32 number.
     """
     flat = np.ascontiguousarray(values).reshape(-1)
     if np.iscomplexobj(flat):
@@ -100,7 +100,7 @@ def from_bytes(data: bytes) -> NDArray[np.float32]:
     """Return the sketch, (67,), from the bytes of ``to_bytes``.
 
     Raises:
-        ValueError: the bytes are not a sketch.
+        ValueError: ``data`` does not have 268 bytes.
     """
     if len(data) != 4 * BUCKETS:
         raise ValueError(f"a sketch has {4 * BUCKETS} bytes, not {len(data)}")
@@ -130,7 +130,7 @@ def _own_in_float64() -> NDArray[np.float64]:
 
 
 def _draw_signs(seed: int, count: int) -> NDArray[np.int8]:
-    """Return the first ``count`` signs of a stream: -1 if bit 63 of splitmix64's output is set."""
+    """Return the first ``count`` signs of a stream: -1 if bit 63 of splitmix64 is set, else 1."""
     with np.errstate(over="ignore"):  # the arithmetic is modulo 2**64
         state = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
             0x9E3779B97F4A7C15

@@ -20,12 +20,13 @@ Match: TypeAlias = Literal["id", "order"]
 
 RTOL = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 5e-2}
 RTOL |= {"complex128": RTOL["float64"], "complex64": RTOL["float32"], "complex32": RTOL["float16"]}
-"""The default tolerance by dtype. Tensors of other dtypes, including integers, must be equal.
+"""The default relative tolerance by dtype.
 
-It was measured on all 80 classifiers of torchvision, 27,268 calls, with random weights and a photo.
-These are the largest relative L2 distances of any call:
+Tensors of other dtypes, including integers, must be equal. The defaults follow from measurements on
+all 80 classifiers of torchvision, 27,268 calls, with random weights and a photo. The largest
+relative L2 distances of any call were:
 
-    the same again                    0
+    the same run again                0
     one thread against two            2.1e-6    inception_v3; 1.7e-6 in all others
     two images at once against one    2.1e-6    inception_v3; 1.7e-6 in all others
     channels last against contiguous  4.7e-6    inception_v3; 2.9e-6 in all others
@@ -33,28 +34,29 @@ These are the largest relative L2 distances of any call:
     float16 against float32           1.9e-3    in the 48 models whose values fit into float16
 
 In the other 32 models, values underflow or overflow in float16, and the distance is larger, up to
-NaN; this should be reported.
+NaN. hookcli should report such a distance.
 """
-SKETCHED = 1e-6  # the smallest tolerance with sketches, which are float32
+SKETCHED = 1e-6  # the smallest default tolerance for sketches, whose values are float32
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """Tolerance: how far a call of B may be from the same call of A.
 
-    A call holds if the distance is at most ``atol + rtol * size``, both in the figure of the
-    metric: the root of the mean square (``rel-l2``), the largest magnitude (``max-abs``) or the
-    mean magnitude (``mean-abs``) of the difference and of A. With ``cosine``, one minus the cosine
-    must be at most ``rtol``. Its default is then half the square of the default for the other
-    metrics: noise of that relative L2 changes the cosine by as much.
+    A call passes if the size of B - A is at most ``atol + rtol * (size of A)``. The metric defines
+    the size: the root mean square (``rel-l2``), the largest magnitude (``max-abs``) or the mean
+    magnitude (``mean-abs``). With ``cosine``, a call passes if 1 minus the cosine is at most
+    ``rtol``. The default ``rtol`` for ``cosine`` is half the square of the default for the other
+    metrics, because noise of that relative L2 size changes the cosine by half its square.
 
     Attributes:
-        rtol: None for the default of the coarsest dtype, from ``RTOL``.
-        atol: It is in the unit of the activations.
-        layers: The last glob that matches a call applies.
+        rtol: If no value is given, the default for the coarsest dtype of the compared tensors and
+            models applies.
+        atol: The value is in the unit of the activations. The metric ``cosine`` ignores this value.
+        layers: If several globs match a call, the last of these globs applies.
 
     Raises:
-        RequestError: a number is not finite.
+        RequestError: ``rtol`` or ``atol`` is not finite.
     """
 
     metric: Annotated[
@@ -94,7 +96,15 @@ class Tolerance:
                 raise RequestError(f"`{name}` {value}: not a finite number", f"`{name}=0.001`")
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
-        """Return the relative tolerance of a call; the coarsest dtype decides the default."""
+        """Return the relative tolerance of a call.
+
+        Args:
+            call_id: the id of the call.
+            dtypes: the dtypes of the compared tensors and models, of which the coarsest decides the
+                default; at least one.
+            sketched: whether sketches are compared; a default above 0 is then raised to at least
+                ``SKETCHED``.
+        """
         chosen = [rtol for glob, rtol in self.layers if matches(glob, call_id)]
         if chosen:
             return chosen[-1]
@@ -108,7 +118,7 @@ class Tolerance:
 def matches(glob: str, call_id: str) -> bool:
     """Return whether a glob of ``*`` and ``?`` matches a call.
 
-    The glob may match the call id with or without its side, index and output key.
+    The glob may match the whole call id, the call id without its side, or the module path alone.
     """
     pattern = glob.replace("[", "[[]")  # brackets hold an output key, not a set of characters
     bare = call_id.partition(":")[2] if ":" in call_id else call_id

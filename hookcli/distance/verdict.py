@@ -1,4 +1,4 @@
-"""A comparison in sentences: the verdict, the call that differs first, and what else changed."""
+"""A comparison in sentences: the verdict, the call that differs first, and all other changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANGED = 60  # at most this many characters of a changed value are shown
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """Return one line that names the call that differs first, or says that none does."""
+    """Return one line that names the call that differs first, or says that no call differs."""
     first, rows = comparison.first, comparison.rows
     if first is not None:
         which = first.call_id
@@ -65,7 +65,11 @@ def _distance(row: DiffRow) -> str:
 
 
 def list_notes(comparison: Comparison) -> Iterator[str]:
-    """Yield a line for every other fact that matters about the images and the figures."""
+    """Yield the notes on a comparison, one line per note.
+
+    Notes name images that only one run has, dtypes that differ, and calls of which no whole tensors
+    were compared. A last note may say that nothing else changed.
+    """
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if keys:
             yield f"images only in {name}: {', '.join(keys[:3])}{and_more(len(keys) - 3)}"
@@ -92,7 +96,7 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _figures_text(rows: Sequence[DiffRow]) -> str:
-    """Return a sentence if some or all calls were compared by their figures alone."""
+    """Return a sentence that says how many calls were compared by their statistics alone."""
     measured = [row for row in rows if row.source]
     of_figures = [row for row in measured if row.source == "figures"]
     which = f" of {len(of_figures)} of {len(measured)} calls"
@@ -104,7 +108,7 @@ def _figures_text(rows: Sequence[DiffRow]) -> str:
 
 
 def changed_text(changed: ChangedFact) -> str:
-    """Return a fact that differs, as text: ``changed: torch: 2.11.0, now 2.12.0``."""
+    """Return a line about a fact that differs: ``changed: torch: 2.11.0, now 2.12.0``."""
     return f"changed: {changed.name}: {_value(changed.a)}, now {_value(changed.b)}"
 
 
@@ -114,7 +118,7 @@ def _value(value: object) -> str:
 
 
 def describe_difference(comparison: Comparison) -> str:
-    """Return the verdict, the first call that differs, and the other changes."""
+    """Return a text with the verdict, the call that differs first, and the other changes."""
     lines = [verdict_text(comparison)]
     first = comparison.first
     if first is not None:

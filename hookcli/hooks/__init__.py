@@ -1,1 +1,1 @@
-"""Choosing modules and putting hooks on them; the only folder that registers a hook."""
+"""Choosing modules and registering hooks on them; no other folder registers hooks."""

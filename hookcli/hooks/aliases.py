@@ -1,4 +1,8 @@
-"""Aliases of tensors: the same memory, but a gradient that belongs to one module alone."""
+"""Aliases of tensors: an alias shares a tensor's memory, but has a gradient of its own.
+
+Each module gets its own alias of an input. The gradient of the alias belongs to this module alone,
+whereas the gradient of the input is the sum over all modules that use the input.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Return a tensor that shares memory and write counter, but is not a view for autograd."""
+    """Make a tensor that shares memory and write counter, but is not a view for autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:
@@ -30,7 +34,7 @@ class _Alias(torch.autograd.Function):
 
 
 class _Rewrite(torch.autograd.Function):
-    """Move a tensor that was overwritten through its alias to the alias's place in the graph."""
+    """Give a tensor that was overwritten through an alias the alias's place in autograd's graph."""
 
     @staticmethod
     def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
@@ -46,7 +50,7 @@ class _Rewrite(torch.autograd.Function):
 
 @dataclass(frozen=True, slots=True)
 class _AliasedInput:
-    """An input and its alias, with the value of their write counter when the call began."""
+    """An input and its alias, with the value of their shared write counter when the call began."""
 
     tensor: Tensor
     alias: Tensor
@@ -66,11 +70,16 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Return ``inputs`` with an alias in place of each tensor that needs one.
+        """Return ``inputs`` with an alias in place of each tensor that needs an alias.
 
-        If a call takes the same tensor twice, it gets the same alias twice. hookcli calls
-        ``needs_one`` once per tensor, with its key, and ``follow`` with each alias and the key of
-        its tensor.
+        If a call takes the same tensor twice, the call gets the same alias twice.
+
+        Args:
+            call: the call, which must be passed to ``end`` later.
+            inputs: the inputs of the call, as one nested value.
+            needs_one: called once per tensor, with the tensor's output key; returns whether the
+                tensor needs an alias.
+            follow: called with the output key of a tensor and the tensor's new alias.
         """
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
@@ -88,11 +97,12 @@ class Aliases:
         return map_tensors(inputs, alias)
 
     def end(self, call: Call, output: object) -> object:
-        """Return ``output`` with the original tensors in place of their aliases.
+        """Return ``output``, with an input in place of each alias that was written to or returned.
 
-        If the call wrote over an input, autograd is informed. If the call returns an input, the
-        original tensor takes the alias's place in the graph: a later write to either of them must
-        be known to both. The gradient of the alias then covers all later uses of the tensor.
+        Such an input also takes the alias's place in autograd's graph: autograd then knows the
+        write, and a later write to the input or to the alias is known for both. The alias's
+        gradient covers all later uses of the input. However, the call may return an alias without
+        writing to it: if the input is a leaf or a view, the alias then stays in ``output``.
         """
         tensors = {}
         for given in self._running.pop(call.id):

@@ -31,10 +31,11 @@ class Change:
     Attributes:
         side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of
             a parameter).
-        layers: the layers whose tensors are changed; empty for ``param``.
-        parameters: the full names of the parameters, for ``param``.
-        apply: returns the new value of one floating-point tensor and must not write into the old
-            one; its call is None for a parameter.
+        layers: the layers whose tensors or gradients are changed; empty for ``param``.
+        parameters: the full names of the parameters whose gradients are changed, for ``param``.
+        apply: receives a call and one floating-point tensor or gradient of the call, and returns
+            the new value. The function must not write to the tensor. For a parameter, the call is
+            None.
     """
 
     side: str
@@ -45,13 +46,14 @@ class Change:
 
 @contextmanager
 def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Make ``changes`` in their order while the block lasts; integer tensors are not changed.
+    """Apply ``changes`` in their order to floating-point tensors, while the block lasts.
 
-    An observer inside the block sees the changed tensors. :func:`change_input_gradients`, which
-    you enter after the observers, changes the gradients of inputs.
+    An observer that is entered inside the block sees the changed tensors. The function ignores
+    changes whose side is ``grad_input``; for such changes, enter :func:`change_input_gradients`
+    after the observers.
 
     Raises:
-        RequestError: no parameter of a change has a gradient.
+        RequestError: none of the parameters of a change requires a gradient.
     """
     with ExitStack() as stack:
         for each in changes:
@@ -76,10 +78,11 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
 
 @contextmanager
 def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Make only those of ``changes`` whose side is ``grad_input``, while the block lasts.
+    """Apply only the changes whose side is ``grad_input``, while the block lasts.
 
-    Enter it after the observers of gradients: the gradient of an input passes through its aliases
-    in the reverse of the order in which they were made.
+    Enter this block after the observers of gradients, so that the observers see the changed
+    gradients: hookcli puts aliases in the place of an input, and the gradient reaches the latest
+    alias first.
     """
     with ExitStack() as stack:
         for each in reversed([c for c in changes if c.side == "grad_input"]):
@@ -102,7 +105,11 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
 
 
 def _change_value(each: Change, hooks: ExitStack, call: Call, value: object) -> object:
-    """Return the changed ``value``, or put hooks on it that will change its gradient."""
+    """Return ``value`` with each tensor changed by ``each``.
+
+    If ``each`` changes the gradients of outputs, return the same tensors, with hooks that change
+    their gradients later; ``hooks`` removes these hooks when it closes.
+    """
 
     def apply(key: str, tensor: Tensor) -> Tensor:
         place = replace(call, side=each.side, output_key=key)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def to_dense(tensor: Tensor) -> Tensor:
-    """Return the tensor detached and dense; sparse and other layouts become dense arrays.
+    """Return a tensor detached and dense; tensors in sparse or other layouts are converted.
+
+    If the tensor is dense, the result shares its memory.
 
     Raises:
         RequestError: the tensor holds no values (meta device), or is nested.
@@ -33,7 +35,7 @@ def to_dense(tensor: Tensor) -> Tensor:
 def list_not_finite(nested: object) -> frozenset[str]:
     """Return which of ``NaN`` and ``Inf`` occur in the tensors of a nested value.
 
-    Tensors without values of their own count as finite.
+    Tensors on the meta device and nested tensors count as finite.
     """
     found = set[str]()
     for _, tensor in named_tensors(nested):

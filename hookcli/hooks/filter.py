@@ -1,8 +1,8 @@
 """The filter language that chooses among a model's layers.
 
-hookcli tries the forms in this order: ``re:``, ``@``, ``path:``, alias, class name, module path (or
-call id), glob. Only a form with ``op:`` chooses functional operations
-(``hooks.operation_filter``).
+A filter consists of forms. hookcli tries the kinds of forms in this order: ``re:``, ``@``,
+``path:``, alias, class name, module path (or call id), glob. Only a form with ``op:`` chooses
+functional operations (``hooks.operation_filter``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,13 @@ _CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A module that may be chosen, with the names of its classes and of its families."""
+    """A module that a filter may choose.
+
+    Attributes:
+        layer: the module.
+        types: the names of the module's class and its base classes.
+        families: the aliases that choose the module, such as ``conv``, ``leaf`` or ``all``.
+    """
 
     layer: LayerInfo
     types: frozenset[str]
@@ -54,13 +60,20 @@ def select_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers that match ``forms``, without those that match ``exclude``.
+    """Return the layers that match any of ``forms`` and none of ``exclude``.
 
-    Modules come in model order, followed by operations in running order. The function does not read
-    the model's values. It needs the model's operations only if ``name_operations(forms)``.
+    Modules come first, in the order of ``named_modules()``. Operations follow in running order. The
+    function does not read the values of parameters.
+
+    Args:
+        model: the model.
+        forms: the layers to choose.
+        exclude: the layers to leave out.
+        operations: the operations that the model calls, in running order; needed only if a form
+            chooses operations (``name_operations``).
 
     Raises:
-        FilterSyntaxError: a form cannot be read.
+        FilterSyntaxError: a form cannot be read, or ``forms`` is empty.
         NoLayerMatchedError: a form matches no layer.
         RequestError: ``exclude`` leaves no layer.
     """
@@ -93,11 +106,14 @@ def name_operations(*options: Sequence[str]) -> bool:
 
 
 def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield one form at a time, without blanks and comments.
+    """Yield the forms in ``options`` one at a time, without blanks and comments.
 
-    Options are split at commas, and ``@files`` are read. Commas inside brackets or braces do not
-    split, and ``re:`` takes the whole option. ``inside`` names the files that are being read, each
-    named in the one before it.
+    The function splits options at commas outside brackets and braces, and reads the forms in
+    ``@files``. An option that begins with ``re:`` is a single form.
+
+    Args:
+        options: the values of a filter option.
+        inside: the files that are being read, outermost first.
 
     Raises:
         FilterSyntaxError: an ``@file`` cannot be read or names itself, or an option is empty.
@@ -119,7 +135,15 @@ def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterato
 
 
 def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
-    """Return those lines of a file that hold forms."""
+    """Return the lines of a layer list that hold forms, without comments.
+
+    Args:
+        file: the path of the layer list.
+        inside: the files that are being read, in which ``file`` must not occur.
+
+    Raises:
+        FilterSyntaxError: the file cannot be read, holds no form, or is being read already.
+    """
     if file in inside:
         raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:
@@ -153,7 +177,12 @@ def _match_all(
 
 
 def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
-    """Return the modules that one form names."""
+    """Return the modules that one form chooses.
+
+    Raises:
+        FilterSyntaxError: the form cannot be read.
+        NoLayerMatchedError: the form chooses no module.
+    """
     if form.startswith("re:"):
         matched = [e.layer for e in entries if to_pattern(form[3:]).search(e.layer.module_path)]
     elif form.startswith("path:"):
@@ -189,7 +218,7 @@ def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
 
 
 def _match_path(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
-    """Return the modules that a module path names exactly, or a call id of that path."""
+    """Return the modules with the path ``form``; ``form`` may also be a call id, as ``fc#1``."""
     call_id = _CALL_ID.fullmatch(form)
     paths = (form, call_id["path"] if call_id else form)
     for path in paths:

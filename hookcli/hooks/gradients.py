@@ -2,9 +2,9 @@
 
 ``register_full_backward_hook`` raises on models that work in place, for example torchvision's
 resnet and vgg. hookcli therefore puts hooks on tensors during the forward pass: on the output, and
-on an alias of each input. The alias's gradient belongs to this module alone; the input's own
-gradient is the sum over all modules that use it. When a tensor is overwritten, an earlier hook
-stays with the old value
+on an alias of each input. The alias's gradient belongs to one module alone; the input's own
+gradient is the sum over all modules that use the input. When code overwrites a tensor, an earlier
+hook still receives the gradient of the old value
 (https://docs.pytorch.org/docs/stable/notes/autograd.html, "Behavior of Tensor hooks when Tensor is
 modified in-place"). Views are an exception, so autograd must not treat the alias as a view.
 """
@@ -45,7 +45,7 @@ NO_NUMBERS = "integers have no gradient"
 
 @dataclass(frozen=True, slots=True)
 class MissingGradient:
-    """A call and a tensor whose gradient was not computed, and the reason."""
+    """A tensor of a call whose gradient was not computed, and the reason."""
 
     call: Call
     shape: tuple[int, ...]
@@ -55,13 +55,14 @@ class MissingGradient:
 
 @dataclass(slots=True)
 class Gradients:
-    """The gradients of forward passes and of the backward passes through them.
+    """Passes the gradients of backward passes to an observer, and lists the missing gradients.
 
     Attributes:
-        observer: called with every gradient inside a hook; it must reduce or copy the gradient.
+        observer: called with every gradient inside a hook; the observer must reduce or copy the
+            gradient before it returns.
         called: the module paths of the layers that ran.
-        handles: the handles of tensor hooks. They are removed at the end, so that a graph that
-            lives longer no longer calls the observer.
+        handles: the handles of the hooks on tensors. ``observe_gradients`` removes these hooks at
+            the end, so that a graph that lives longer no longer calls the observer.
     """
 
     observer: Observer
@@ -80,11 +81,14 @@ class Gradients:
         )
 
     def started(self, call: Call, inputs: object) -> object:
-        """Return ``inputs`` with an alias in place of every tensor that can have a gradient."""
+        """Return ``inputs`` with an alias in place of every tensor that can have a gradient.
+
+        Return None for an operation, whose inputs stay as they are.
+        """
         self.called.add(call.layer.module_path)
         self._first.setdefault(call.layer.module_path, call.order)
         if call.layer.is_operation:
-            return None  # the gradients of its inputs would need an alias in place of each input
+            return None  # no alias, because a listener cannot replace an operation's inputs
 
         def needs_one(key: str, tensor: Tensor) -> bool:
             named = replace(call, side="grad_input", output_key=key)
@@ -96,7 +100,10 @@ class Gradients:
         return self._aliases.give(call, inputs, needs_one, follow)
 
     def finished(self, call: Call, output: object) -> object:
-        """Put a hook on every tensor of ``output``, and return it."""
+        """Put a hook on every tensor of ``output`` that can have a gradient, and return ``output``.
+
+        In a module's output, the original tensors replace the aliases that ``started`` made.
+        """
         if not call.layer.is_operation:
             output = self._aliases.end(call, output)
         for key, tensor in named_tensors(output):
@@ -106,7 +113,7 @@ class Gradients:
         return output
 
     def parameter(self, layer: LayerInfo, name: str, parameter: Tensor) -> None:
-        """Put a hook on a parameter of a layer, unless it has one already."""
+        """Put a hook on a parameter of a layer, unless the parameter already has a hook."""
         if id(parameter) in self._parameters:
             return
         self._parameters.add(id(parameter))
@@ -115,7 +122,10 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor, otherwise: str) -> bool:
-        """Return whether the tensor can have a gradient, and store a reason in case none comes."""
+        """Return whether a tensor can have a gradient, and store why the gradient may be missing.
+
+        ``otherwise`` is the reason to store for a tensor that does not require a gradient.
+        """
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -135,8 +145,8 @@ class Gradients:
         return expected
 
     def _follow(self, call: Call, tensor: Tensor) -> None:
-        # Reading grad_fn gives a view that was written over a new node. torch 2.14 crashes if that
-        # happens inside register_hook, which has already put its hooks in place by then.
+        # Reading grad_fn makes a new node in the graph for a view that was overwritten. torch 2.14
+        # crashes if register_hook makes this node, because it has then already stored its hooks.
         _ = tensor.grad_fn
         self.handles.append(hook_gradient(tensor, partial(self._receive, call)))
 
@@ -146,7 +156,7 @@ class Gradients:
             self.observer(self._placed(call), gradient)
 
     def _placed(self, call: Call) -> Call:
-        """Return the call with its order; a parameter has the order of its layer's first call."""
+        """Return the call with its order; a parameter gets the order of its layer's first call."""
         if call.side != "param":
             return call
         return replace(call, order=self._first.get(call.layer.module_path, 0))
@@ -158,12 +168,15 @@ def observe_gradients(
 ) -> Iterator[Gradients]:
     """Call ``observer(call, gradient)`` for every gradient of ``layers``, while the block lasts.
 
-    ``call.side`` is ``grad_output`` or ``grad_input`` (d(score)/d(output) and d(score)/d(input) of
-    this call alone), or ``param``, with the parameter's name as the output key. Both the forward
-    and the backward pass must run inside the block. A layer's parameters are its own ones; a
-    ``MultiheadAttention`` also has its children's parameters, because it uses them without calling
-    the children. The model must be neither compiled nor scripted. The observer runs inside the
-    hook, and must reduce or copy the gradient before it returns.
+    ``call.side`` is ``grad_output`` or ``grad_input`` for d(score)/d(output) and d(score)/d(input)
+    of this call alone, or ``param`` for a parameter, whose name is ``call.output_key``. The
+    parameters of a layer's children do not count as the layer's parameters, except in a
+    ``MultiheadAttention``, which uses its children's parameters without calling the children.
+
+    Both the forward and the backward pass must run inside the block, and the model must be neither
+    compiled nor scripted. The observer runs inside the hook, and must reduce or copy the gradient
+    before the observer returns. The property ``missing`` of the yielded ``Gradients`` lists the
+    gradients that were not computed.
     """
     gradients = Gradients(observer)
     modules = dict(model.named_modules())
@@ -183,9 +196,10 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """Make every parameter require a gradient while the block lasts, and keep none in ``.grad``.
+    """Make every parameter require a gradient while the block lasts, and discard each ``.grad``.
 
-    Afterwards ``requires_grad`` and ``.grad`` have their earlier values again.
+    After the block, ``requires_grad`` and ``.grad`` have their earlier values again. Integer
+    parameters are not affected.
     """
     known = [
         (parameter, parameter.requires_grad, parameter.grad)

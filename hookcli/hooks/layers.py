@@ -1,4 +1,4 @@
-"""The modules of a model: their families, their channel axes, and why one of them did not run."""
+"""The modules of a model: their families and channel axes, and why a module did not run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "La
 
 
 def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Return every module of ``model``, itself first, in the order of ``named_modules()``."""
+    """Return the model itself and all its modules, in the order of ``named_modules()``."""
     layers = []
     neighbour = Channels.UNKNOWN
     modules = dict(model.named_modules())
@@ -64,7 +64,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
             if _follows_neighbour(module):
                 channels = Channels.SAME if neighbour is Channels.UNKNOWN else neighbour
             else:
-                neighbour = Channels.UNKNOWN  # a Permute: the layout after it may differ
+                neighbour = Channels.UNKNOWN  # after a Permute, for example, the layout may differ
         layers.append(
             LayerInfo(
                 module_path=path,
@@ -80,9 +80,9 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Return every module on which hooks fire.
+    """Return all modules on which hooks fire.
 
-    These are all modules that are neither scripted or compiled nor inside such a module.
+    Hooks do not fire on scripted and compiled modules, or on modules inside them.
     """
     shut = [
         path
@@ -99,7 +99,7 @@ def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
-    """Return why a selected layer did not run, as far as the model's structure shows it."""
+    """Return the likely reason why a selected layer did not run, from the model's structure."""
     path = layer.module_path
     if layer.is_operation:
         return NOT_CALLED
@@ -124,7 +124,10 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
 
 
 def family_of(base: type) -> str:
-    """Return the family of a class, from the module that defines it; empty if it has none."""
+    """Return the family of a module's class, such as ``conv``; empty if the class has no family.
+
+    The family follows from the name of the class and the Python module that defines the class.
+    """
     name = base.__name__
     if name in _FAMILY_TYPES:
         return _FAMILY_TYPES[name]
@@ -134,9 +137,9 @@ def family_of(base: type) -> str:
 
 
 def _channels_of(module: nn.Module) -> Channels:
-    """Return on which axis a module of this type has its channels.
+    """Return the position of the channel axis in a module's output, as far as its type shows it.
 
-    Regions that ``torchvision.ops`` crops from feature maps are (boxes, C, H, W).
+    ``RoIAlign`` and ``RoIPool`` of ``torchvision.ops`` return (boxes, C, H, W), channels first.
     """
     families = {family_of(base) for base in type(module).__mro__}
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
@@ -157,6 +160,6 @@ def _channels_of(module: nn.Module) -> Channels:
 
 
 def _follows_neighbour(module: nn.Module) -> bool:
-    """Return whether this module works elementwise, and so keeps the layout of its input."""
+    """Return whether a module works elementwise, so that its output has the input's layout."""
     families = {family_of(base) for base in type(module).__mro__}
     return bool(families & {"act", "dropout"}) or isinstance(module, nn.Identity)

@@ -1,6 +1,7 @@
-"""Layouts that follow neither from a module's type nor from a shape: one forward pass shows them.
+"""Finding layouts that neither a module's type nor a tensor's shape shows, in one forward pass.
 
-The watcher keeps only weak references to tensors, so the forward pass needs no more memory.
+A layout names the axes of a tensor, as in NCHW. ``LayoutWatcher`` keeps only weak references to
+tensors, so the forward pass needs no additional memory.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 
     _Shape = tuple[int, ...]
 
-# Elementwise operations: the output has the layout of the first input.
+# Elementwise operations: the output has the layout of an input of the same shape.
 _ELEMENTWISE = frozenset(
     {"add", "sub", "mul", "div", "neg", "abs", "exp", "sqrt", "pow", "clamp", "dropout"}
     | {"relu", "relu6", "gelu", "silu", "mish", "elu", "leaky_relu", "sigmoid", "tanh"}
     | {"hardswish", "hardsigmoid", "hardtanh", "softplus", "where", "masked_fill"}
 )
-# Operations that keep the order of the axes: inputs and outputs with as many axes share a layout.
+# Operations that keep the order of the axes: the output has the layout of inputs with as many axes.
 _KEEP_AXES = frozenset(
     {"cat", "chunk", "split", "narrow", "getitem", "pad", "roll", "flip", "softmax", "normalize"}
     | {"mean", "sum", "amax", "amin", "var", "std", "layer_norm", "rms_norm"}
@@ -39,7 +40,10 @@ _FIRST = frozenset(
 
 
 def channels_of_operation(name: str) -> Channels:
-    """Return on which axis the functional operation of this name has its channels."""
+    """Return the position of the channel axis in the output of a functional operation.
+
+    If the name does not show the position, return how the position follows from the inputs.
+    """
     if name in _FIRST or name.startswith("conv") or "pool" in name:
         return Channels.FIRST
     if name in ("linear", "embedding"):
@@ -53,7 +57,12 @@ def channels_of_operation(name: str) -> Channels:
 
 @dataclass(slots=True)
 class _Evidence:
-    """The layouts, by shape, of tensors that a running call took or that its parts returned."""
+    """The known layouts of tensors around a running call.
+
+    Attributes:
+        inputs: the layouts of the call's inputs, by shape.
+        parts: the layouts of the tensors that calls inside the running call returned, by shape.
+    """
 
     inputs: dict[_Shape, set[str]] = field(default_factory=dict)
     parts: dict[_Shape, set[str]] = field(default_factory=dict)
@@ -61,25 +70,26 @@ class _Evidence:
 
 @dataclass(slots=True)
 class LayoutWatcher:
-    """Follows one forward pass through the starts and ends of all calls (``hooks.watch``).
+    """Infers layouts in one forward pass; ``started`` and ``finished`` are listeners of ``watch``.
 
-    A call may return a tensor that another call returned before: the tensor keeps its layout.
-    Otherwise the tensor gets the layout of tensors of the same shape that the call's parts returned
-    or, if there are none, that the call took. If a module works elementwise and its input has no
-    known layout, its neighbours before it decide. All of these layouts must agree. If a module may
-    transpose, no other axis may be as long as the channel axis, since the transposed tensor would
-    have the same shape.
+    If an earlier call returned the same tensor as this call, the tensor keeps its layout. Otherwise
+    the output gets the layout of known tensors with the same shape. hookcli searches first among
+    the outputs of calls inside this call, then among the inputs of this call, and for an
+    elementwise layer also among the outputs of preceding calls in the same enclosing call. The
+    first group with a tensor of this shape decides, if all its tensors of this shape have the same
+    layout. A layer that is not elementwise may transpose: if another axis is as long as the channel
+    axis, the layout remains unknown, because the transposed tensor would have the same shape.
 
     Two more rules hold for operations. An operation that keeps the order of the axes, such as
-    ``cat``, has the layout of inputs with as many axes. An output of two axes is NC if, for each
-    image, it has all values of an input or one value for each channel of it.
+    ``cat``, has the layout of its inputs with as many axes. An output of two axes is NC if, for
+    each image, the output has as many values as an input, or as many as the input has channels.
 
     Attributes:
-        size: the height and width of the images that the layers see.
-        inferred: the names of the layouts that were inferred for a layer, by its module path.
-        own_names: the names of the layouts that follow from a layer's type or the shapes of its
-            tensors; an operation also has a question mark for each axis of an output of unknown
-            layout.
+        size: the height and width of the network's input.
+        inferred: the names of the layouts that were inferred for each layer, by module path.
+        own_names: the names of the layouts that a layer's type or the shape of its output shows, by
+            module path. If hookcli cannot find the layout of an operation's output, the name is a
+            question mark for each axis.
     """
 
     size: tuple[int, int]
@@ -89,7 +99,7 @@ class LayoutWatcher:
     _running: list[_Evidence] = field(default_factory=list)
 
     def started(self, _call: Call, inputs: object) -> None:
-        """Store the layouts of a call's inputs, where they are known."""
+        """Store the known layouts of a call's inputs."""
         evidence = _Evidence()
         for _, tensor in named_tensors(inputs):
             if name := self._recall(tensor):
@@ -97,7 +107,7 @@ class LayoutWatcher:
         self._running.append(evidence)
 
     def finished(self, call: Call, output: object) -> None:
-        """Store the layouts of the tensors that a call returned."""
+        """Infer and store the layouts of the tensors that a call returned."""
         evidence = self._running.pop()
         for _, tensor in named_tensors(output):
             if tensor.is_nested:
@@ -112,14 +122,20 @@ class LayoutWatcher:
                 parts.setdefault(tuple(tensor.shape), set()).add(name)
 
     def infer(self, layer: LayerInfo) -> LayerInfo:
-        """Return a layer with its inferred layout, unless its calls have different layouts."""
+        """Return ``layer`` with its inferred layout.
+
+        The layer is unchanged if no layout was inferred, or if its calls have different layouts.
+        """
         inferred = self.inferred.get(layer.module_path, set())
         own_names = self.own_names.get(layer.module_path, set())
         names = inferred - {name for name in inferred if _has_other(name, inferred | own_names)}
         return replace(layer, inferred=next(iter(names))) if len(names) == 1 else layer
 
     def _name(self, layer: LayerInfo, tensor: Tensor, evidence: _Evidence) -> str:
-        """Return the name of an output's layout; empty if it is unknown."""
+        """Return the name of the layout of ``tensor``, an output of ``layer``; empty if unknown.
+
+        The function also records the name in ``inferred`` or ``own_names``.
+        """
         shape = tuple(tensor.shape)
         layout = layer.layout_of(shape, self.size)
         own = "" if layout.channel_axis is None else layout.name
@@ -141,24 +157,28 @@ class LayoutWatcher:
             self.inferred.setdefault(layer.module_path, set()).add(name)
         elif own:
             self.own_names.setdefault(layer.module_path, set()).add(own)
-        elif layer.is_operation:  # its other calls must not lend their layout to this one
+        elif layer.is_operation:  # the layout of its other calls does not hold for this call
             self.own_names.setdefault(layer.module_path, set()).add("?" * len(shape))
         return name or own
 
     def _recall(self, tensor: Tensor) -> str:
-        """Return the layout that a tensor had when a call returned it; empty if none did."""
+        """Return the name of the layout that ``finished`` stored for a tensor; empty if none."""
         reference, name = self._known.get(id(tensor), (None, ""))
         is_same = reference is not None and reference() is tensor
         return name if is_same and len(name) == tensor.dim() else ""  # unsqueeze_ adds an axis
 
 
 def _has_other(name: str, names: set[str]) -> bool:
-    """Return whether any name is a different layout with as many axes."""
+    """Return whether ``names`` has a different layout with as many axes as ``name``."""
     return any(len(other) == len(name) and other != name for other in names)
 
 
 def _single_name(names: set[str], shape: _Shape, *, transposes: bool) -> str:
-    """Return the only name; empty if there are several, or if the tensor may be transposed."""
+    """Return the only name in ``names``; empty if there is no name or more than one.
+
+    With ``transposes``, the layer may have swapped axes of its input: the result is then also empty
+    if another axis of ``shape`` is as long as the channel axis.
+    """
     if len(names) != 1:
         return ""
     (name,) = names
@@ -166,16 +186,18 @@ def _single_name(names: set[str], shape: _Shape, *, transposes: bool) -> str:
 
 
 def _is_alike(name: str, shape: _Shape) -> bool:
-    """Return whether another axis, apart from the first, is as long as the channel axis."""
+    """Return whether an axis after the first is as long as the channel axis of layout ``name``."""
     axis = name.index("C")
     return shape[axis] in (*shape[1:axis], *shape[axis + 1 :])
 
 
 def _derive_layout(inputs: dict[_Shape, set[str]], shape: _Shape, *, keeps_axes: bool) -> str:
-    """Return the layout of an operation's output whose shape differs from all its inputs' shapes.
+    """Return the name of the layout of an operation's output; empty if no rule applies.
 
-    ``inputs`` has the layouts of the inputs by shape. With ``keeps_axes``, the operation keeps the
-    order of the axes.
+    Args:
+        inputs: the names of the known layouts of the inputs, by shape.
+        shape: the shape of the output.
+        keeps_axes: whether the operation keeps the order of the axes.
     """
     if keeps_axes:
         names = {n for given, found in inputs.items() if len(given) == len(shape) for n in found}

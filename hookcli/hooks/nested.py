@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
-    """Yield the output key and the tensor of every tensor in a nested value, in order.
+    """Yield every tensor in a nested value, in order, with its output key.
 
-    The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples and mappings, and
-    ``tensors`` in an ``ImageList`` of torchvision's detectors; dots join the levels. A value that
-    is itself a tensor has the key "". A container inside itself is walked once. The depth of the
-    nesting is not limited, because the walk is not recursive.
+    The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples and dictionaries,
+    and ``tensors`` in an ``ImageList`` of torchvision's detectors. Dots join the keys of several
+    levels, as in ``0.tensors``. If ``value`` itself is a tensor, the key is "". A container inside
+    itself is walked once. The depth of nesting is not limited, because the walk is not recursive.
     """
     inside = set[int]()
     waiting: list[tuple[str | None, object]] = [("", value)]
     while waiting:
         key, part = waiting.pop()
-        if key is None:  # a container ends; it was kept until now so that no other gets its id
+        if key is None:  # a container ends; until now, ``waiting`` kept its id from being reused
             inside.remove(id(part))
         elif isinstance(part, Tensor):
             yield key, part
@@ -43,8 +43,8 @@ def map_tensors(
 ) -> object:
     """Return ``value`` with ``change(output key, tensor)`` in place of every tensor.
 
-    Containers are never changed. If a tensor changed, they are copied; otherwise the function
-    returns the value itself.
+    The function modifies no container: a container with a changed tensor is copied, and any other
+    container is returned itself. ``key`` and ``inside`` are for the recursive calls only.
     """
     if isinstance(value, Tensor):
         return change(key, value)
@@ -70,7 +70,10 @@ def map_tensors(
 
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
-    """Return a container's items and their names; none if the container's own code raises."""
+    """Return the names and items of a container, as pairs.
+
+    Return no pairs if the value is not a container, or if the container's own code raises.
+    """
     with Forgiveness():
         if isinstance(value, dict):
             return list(value.items())

@@ -32,24 +32,27 @@ def observe(
     at: str = DEFAULTS.at,
     called: set[str] | None = None,
 ) -> Iterator[None]:
-    """Call ``observer(call, tensor)`` for every tensor of ``layers``, while the block lasts.
+    """Call ``observer(call, tensor)`` for inputs or outputs of ``layers`` while the block lasts.
 
-    The observer runs inside the hook and must reduce or copy the tensor before it returns:
-    torchvision's ``ReLU(inplace=True)`` and ``out += identity`` write over it right after. When the
-    block ends, even with an error, the hooks are removed. Calls are counted from the start of the
-    block.
+    The observer runs inside the hook, and must reduce or copy the tensor before the observer
+    returns: in-place code, such as torchvision's ``ReLU(inplace=True)`` and ``out += identity``,
+    overwrites the tensor right afterwards. When the block ends, even with an error, hookcli removes
+    the hooks. Calls are counted from the start of the block.
 
     Args:
-        model: a model that is neither compiled nor scripted; see :func:`refuse_unhookable`.
-        layers: the modules of this model to observe.
-        observer: called with every tensor of a nested output, each with its output key.
-        at: ``output``, ``input`` (keyword arguments too) or ``both``.
-        called: a set that receives the module path of every layer that ran, even if it returned no
-            tensor; if any operation is observed, also the paths of operations that are not.
+        model: the model, which must be neither compiled nor scripted; see
+            :func:`refuse_unhookable`.
+        layers: the modules and operations of the model to observe.
+        observer: called once for each tensor of a nested value, with the tensor's name in that
+            value as ``call.output_key``.
+        at: what to observe: ``output``, ``input`` (including keyword arguments) or ``both``.
+        called: a set to which hookcli adds the module path of every layer that ran, even if the
+            layer returned no tensor. If ``layers`` has any operation, hookcli also adds the paths
+            of other operations that compute values.
 
     Raises:
-        RequestError: ``at`` is none of the three.
-        NestedTensorError: inside the block, a layer returned a tensor without a shape.
+        RequestError: ``at`` is not one of the three values.
+        NestedTensorError: inside the block, a layer took or returned a nested tensor.
     """
     if at not in SIDES:
         raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")
@@ -59,7 +62,7 @@ def observe(
         if called is not None:
             called.add(call.layer.module_path)
         if isinstance(value, Tensor) and side == "output":
-            see(call, value)  # the common case, without the walk
+            see(call, value)  # the common case, without a search for tensors in a container
             return
         for key, tensor in named_tensors(value):
             named = replace(call, side=side, output_key=key) if key or side != "output" else call
@@ -77,10 +80,10 @@ def observe(
 
 
 def refuse_unhookable(model: nn.Module) -> None:
-    """Raise RequestError if hooks put on ``model`` now would never fire.
+    """Raise an error if hooks that are registered on ``model`` now would never fire.
 
     Raises:
-        RequestError: a part of the model is compiled (the compiled graph was traced without these
+        RequestError: a part of the model is compiled (torch traced the compiled graph without the
             hooks, https://github.com/pytorch/pytorch/issues/117758) or scripted (TorchScript has no
             Python hooks).
     """

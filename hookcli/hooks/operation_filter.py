@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import LayerInfo
 
 ChosenCall: TypeAlias = tuple[str, int | None]
-"""A layer's path and one of its calls, counted from 0; None stands for all calls of a module."""
+"""A layer's path, and the index (from 0) of a call of the layer; None for all calls of a module."""
 
 _FORM = re.compile(
     r"(?:(?:input|output):)?(?:(?P<inside>.*)/)?op:(?P<name>[\w*?]+)(?:#(?P<call>\d{1,9}))?"
@@ -41,8 +41,8 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
     """Return the calls that match a form, in running order.
 
     Raises:
-        FilterSyntaxError: the form cannot be read.
-        NoLayerMatchedError: the form names no operation.
+        FilterSyntaxError: the form cannot be read, or its index is out of range.
+        NoLayerMatchedError: no call matches the form.
     """
     if form.startswith("re:"):
         pattern = to_pattern(form[3:])
@@ -55,7 +55,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
             "for example op:add, op:add[3], op:*, or layer1.*/op:relu",
         )
     inside, name = read["inside"], read["name"]
-    any_kind = not re.search(r"[*?]", name)  # only its full name chooses a view
+    any_kind = not re.search(r"[*?]", name)  # a view needs its full name, without * or ?
     found = [
         each
         for each in operations
@@ -78,7 +78,10 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
 def keep_calls(
     operations: Sequence[FoundOperation], chosen: Collection[ChosenCall]
 ) -> Iterator[LayerInfo]:
-    """Yield the operations that have a chosen call, each with its chosen calls."""
+    """Yield each operation that has a chosen call, with all its chosen calls.
+
+    The field ``chosen_calls`` of the operation is empty if all its calls are chosen.
+    """
     for each in operations:
         layer = each.layer
         every = range(len(each.moments))
@@ -90,7 +93,7 @@ def keep_calls(
 def add_operations(
     layers: Sequence[LayerInfo], operations: Sequence[FoundOperation]
 ) -> tuple[LayerInfo, ...]:
-    """Return layers, and all operations that run inside any module among them."""
+    """Return ``layers``, and all operations that run inside any module in ``layers``."""
     known = {layer.module_path for layer in layers}
     paths = [layer.module_path for layer in layers if not layer.is_operation]
     inside = (
@@ -108,7 +111,10 @@ def is_inside(path: str, other: str) -> bool:
 
 
 def _matches(inside: str | None, module_path: str) -> bool:
-    """Return whether a module path matches the part of a form before ``op:``."""
+    """Return whether a module path matches ``inside``, the part of a form before ``op:``.
+
+    If ``inside`` is None, every path matches.
+    """
     if inside is None:
         return True
     return fnmatch.fnmatchcase(module_path, inside) or (not module_path and inside == ROOT_LABEL)
@@ -117,7 +123,11 @@ def _matches(inside: str | None, module_path: str) -> bool:
 def _in_order(
     found: Sequence[FoundOperation], form: str, operations: Sequence[FoundOperation]
 ) -> list[ChosenCall]:
-    """Return all calls of the found operations, in running order."""
+    """Return all calls of the found operations, in running order.
+
+    Raises:
+        NoLayerMatchedError: ``found`` is empty. The message suggests names from ``operations``.
+    """
     if not found:
         paths = [each.layer.module_path for each in operations]
         kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}
@@ -144,12 +154,17 @@ def _call_id(path: str, call: int) -> str:
 
 
 def to_slice(form: str, first: int, last: int, count: int) -> slice:
-    """Return the range from ``first`` to ``last``, both included and counted from 1.
+    """Return the slice of a list that has the items from ``first`` to ``last``, both included.
 
-    Negative numbers count from the end.
+    Args:
+        form: the form that has the index, for error messages.
+        first: the position of the first item, counted from 1; negative positions count from the
+            end.
+        last: the position of the last item, counted in the same way.
+        count: the length of the list.
 
     Raises:
-        FilterSyntaxError: there is no such layer.
+        FilterSyntaxError: a position is 0 or out of range.
     """
     if first == 0 or last == 0:
         raise FilterSyntaxError(
@@ -165,10 +180,10 @@ def to_slice(form: str, first: int, last: int, count: int) -> slice:
 
 
 def to_pattern(text: str) -> re.Pattern[str]:
-    """Return the regular expression of a form.
+    """Compile a regular expression.
 
     Raises:
-        FilterSyntaxError: it is not a regular expression.
+        FilterSyntaxError: ``text`` is not a regular expression.
     """
     try:
         return re.compile(text)

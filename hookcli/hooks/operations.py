@@ -1,9 +1,9 @@
-"""Functional operations: what a model computes between its modules.
+"""Functional operations: the torch functions that a model calls between its modules.
 
 ``out += identity``, ``torch.cat`` and ``F.relu`` are not modules, so no hook fires on them. A
 ``TorchFunctionMode`` sees every torch function that a model calls
 (https://docs.pytorch.org/docs/stable/torch.overrides.html), and hooks on all modules show which
-module calls it.
+module calls the function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPERATORS = frozenset(
     {"add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "matmul"}
     | {"and", "or", "xor", "lshift", "rshift"}
 )
-# These may return existing values, as views or as copies, depending on their inputs.
+# Functions that may return existing values, as views or as copies, depending on the inputs.
 _COPIES = frozenset(
     {"clone", "contiguous", "flatten", "getitem", "reshape", "reshape_as", "to", "type", "type_as"}
     | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
@@ -83,9 +83,9 @@ class FoundOperation:
 
     Attributes:
         layer: the operation as a layer.
-        moments: the position of each of its calls among all calls of operations.
-        computes: it computed new values from tensors. Otherwise it returned views or copies, as
-            ``flatten`` does, or created tensors without any input, as ``zeros`` does.
+        moments: the position of each of its calls among the calls of all operations, from 1.
+        computes: whether the operation computed new values from tensors. An operation such as
+            ``flatten`` only returns views or copies, and ``zeros`` creates tensors without input.
     """
 
     layer: LayerInfo
@@ -93,7 +93,7 @@ class FoundOperation:
     computes: bool
 
     def is_view_of(self, paths: Collection[str]) -> bool:
-        """Return whether this operation is among ``paths`` and returns existing values."""
+        """Return whether this operation is among ``paths``, but computes no new values."""
         return not self.computes and self.layer.module_path in paths
 
 
@@ -102,8 +102,9 @@ class OperationCall:
     """A call of a torch function that is about to run.
 
     Attributes:
-        path: the module that calls it, and its name: ``layer1.0/op:add``.
-        in_torch: a leaf module of torch itself calls it, as ``Conv2d`` calls ``conv2d``.
+        path: the path of the calling module and the function's name: ``layer1.0/op:add``.
+        in_torch: whether the caller is a leaf module of torch itself, as when ``Conv2d`` calls
+            ``conv2d``.
     """
 
     path: str
@@ -114,15 +115,20 @@ class OperationCall:
 
 
 class Listener(Protocol):
-    """A pair of functions that hookcli calls around each operation."""
+    """A pair of functions that hookcli calls before and after each operation."""
 
     def begin(self, operation: OperationCall) -> object:
-        """Receive an operation that is about to run; return a value for ``end``, or None."""
+        """Receive an operation that is about to run; return a value for ``end``, or None.
+
+        If the value is None, hookcli does not call ``end`` for the operation.
+        """
 
     def end(self, call: object, output: object) -> object:
-        """Receive the output of an operation (None if it raised); return a replacement or None.
+        """Receive the output of an operation; return a replacement, or None to keep the output.
 
-        hookcli calls it only if ``begin`` did not return None.
+        Args:
+            call: the value that ``begin`` returned for the operation.
+            output: the output of the operation; None if the operation raised.
         """
 
 
@@ -130,13 +136,17 @@ class Listener(Protocol):
 def listen_to_operations(
     model: nn.Module, watchable: Iterable[LayerInfo], listener: Listener
 ) -> Iterator[None]:
-    """Call ``listener`` around each torch function that the model calls while the block lasts.
+    """Call ``listener`` before and after each torch function that the model calls in the block.
 
-    In the block, ``nn.MultiheadAttention`` does not take its fast path, because torch never takes
-    it while functions are watched. To compare another forward pass with this one, run it
-    ``without_fast_path``. The listener receives the calls of this thread, except those that hooks
-    of hookcli make; a mode of torch does not see other threads. ``watchable`` are the modules on
-    which hooks fire.
+    While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``. To
+    compare the results with a forward pass outside the block, run that forward pass inside
+    ``without_fast_path``. The listener does not receive the calls of other threads, which a mode of
+    torch cannot see, or the calls that hookcli's own hooks make.
+
+    Args:
+        model: the model whose modules make the calls.
+        watchable: the modules of the model on which hooks fire, as ``list_watchable`` returns them.
+        listener: receives each call.
 
     Raises:
         ForwardError: the block ended without an error, but the model has removed a hook.
@@ -159,11 +169,12 @@ def listen_to_operations(
 
 @contextmanager
 def without_fast_path(*, unless: bool = False) -> Iterator[None]:
-    """Keep ``nn.MultiheadAttention`` from its fast path in evaluation while the block lasts.
+    """Disable the fast path of ``nn.MultiheadAttention`` while the block lasts.
 
-    The fast path computes the whole attention in one step that hides all intermediate tensors, and
-    its results differ in the last digits. The setting belongs to the process; it is restored at the
-    end. With ``unless``, nothing is changed.
+    In evaluation mode, the fast path computes the whole attention in one step that hides all
+    intermediate tensors, and the results differ in the last digits. The setting is global to the
+    process; hookcli restores the setting when the block ends. With ``unless``, the block changes
+    nothing.
     """
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)
@@ -174,10 +185,10 @@ def without_fast_path(*, unless: bool = False) -> Iterator[None]:
 
 
 def is_torch_leaf(module: nn.Module) -> bool:
-    """Return whether a module is a leaf with a forward of torch's own, as ``Conv2d`` is.
+    """Return whether a module is a leaf whose ``forward`` is torch's own code, such as ``Conv2d``.
 
-    The functions that it calls are part of it. Parametrizations, such as weight norm, do not count
-    as its submodules.
+    The torch functions that such a module calls are a part of the module. ``MultiheadAttention``
+    counts as a leaf, and parametrizations, such as weight norm, do not count as submodules.
     """
     if isinstance(module, torch.jit.ScriptModule):
         return False
@@ -206,7 +217,7 @@ def name_operation(function: Callable[..., object]) -> str:
 
 
 class _Own(threading.local):
-    """Whether hookcli's own code runs inside a model's forward; its operations do not count."""
+    """Whether hookcli's own code runs in this thread; listeners then receive no operations."""
 
     runs = False
 
@@ -229,14 +240,19 @@ def hidden(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A module that is running."""
+    """A module that is running.
+
+    Attributes:
+        module_path: the path of the module.
+        in_torch: whether the module is a leaf of torch itself (``is_torch_leaf``).
+    """
 
     module_path: str
     in_torch: bool
 
 
 class _Mode(TorchFunctionMode):
-    """Passes every torch function that is called while a module runs to a listener."""
+    """Reports every torch function that is called while a module runs to a listener."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__()
@@ -285,23 +301,23 @@ class _Mode(TorchFunctionMode):
         if changed is None or changed is output:
             return output
         if isinstance(output, Tensor) and writes_in_place(func, args, kwargs):
-            # The model may go on using the tensor that it passed, and not the returned one.
+            # The model may continue to use the tensor that it passed, not the returned tensor.
             return hidden(output.copy_)(cast("Tensor", changed))
         return changed
 
 
 def operation_path(module_path: str, name: str) -> str:
-    """Return the path of an operation as a layer: ``layer1.0/op:add``, or ``op:add`` at the top."""
+    """Return the path of an operation: ``layer1.0/op:add``, or ``op:add`` in the model itself."""
     return f"{module_path}/{OPERATION}{name}" if module_path else f"{OPERATION}{name}"
 
 
 def depth_of(module_path: str) -> int:
-    """Return the depth of an operation that this module calls."""
+    """Return the depth, in the tree of modules, of an operation that the given module calls."""
     return module_path.count(".") + 2 if module_path else 1
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Return the module path and the name of an operation, given its path as a layer."""
+    """Return the module path and the name in an operation's path, such as ``layer1.0/op:add``."""
     module_path, _, name = path.rpartition("/")
     return module_path, name.removeprefix(OPERATION)
 
@@ -319,7 +335,7 @@ def writes_in_place(
 
 
 def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bool:
-    """Return whether ``inplace`` is set by position, as in ``F.relu(x, True)``."""
+    """Return whether a call passes ``inplace=True`` by position, as in ``F.relu(x, True)``."""
     code = getattr(function, "__code__", None)
     names = () if code is None else code.co_varnames[: code.co_argcount]
     return "inplace" in names and args[names.index("inplace") :][:1] == (True,)
@@ -330,10 +346,11 @@ class OpenOperation:
     """A call of an operation that has not returned, with the state of its inputs at its start.
 
     Attributes:
-        path: the operation, as in ``OperationCall``.
-        writes: how often its inputs had been written.
-        in_place: its name or an argument says that it writes to its inputs. Tensors of inference
-            mode do not count their writes.
+        path: the path of the operation, such as ``layer1.0/op:add``.
+        inputs: the tensors among the arguments.
+        writes: the total number of writes to the inputs before the call; tensors of inference mode
+            do not count their writes.
+        in_place: whether the operation's name or an argument says that an input is overwritten.
     """
 
     path: str
@@ -342,7 +359,10 @@ class OpenOperation:
     in_place: bool
 
     def computes(self, output: object) -> bool:
-        """Return whether the call computed values: it wrote to its inputs or created a tensor."""
+        """Return whether the call computed values: it wrote to an input or returned new memory.
+
+        A call without input tensors, or without output tensors, computes nothing.
+        """
         tensors = [tensor for _, tensor in named_tensors(output)]
         if not (tensors and self.inputs):
             return False
@@ -352,7 +372,7 @@ class OpenOperation:
 
 
 def begin_operation(operation: OperationCall) -> OpenOperation:
-    """Return the state of a call's inputs before it runs."""
+    """Return an operation that is about to run, with the state of its inputs."""
     inputs = tuple(tensor for _, tensor in named_tensors((operation.args, operation.kwargs)))
     in_place = writes_in_place(operation.function, operation.args, operation.kwargs)
     return OpenOperation(operation.path, inputs, _count_writes(inputs), in_place)
@@ -361,20 +381,22 @@ def begin_operation(operation: OperationCall) -> OpenOperation:
 def may_compute(name: str) -> bool:
     """Return whether an operation of this name may compute new values from tensors.
 
-    All others return views or copies of values, or create tensors without any input.
+    All other operations return views or copies, or create tensors without reading the values of any
+    input.
     """
     return not (name in _COPIES or name.startswith("new_") or name.endswith("_like"))
 
 
 def _count_writes(tensors: Iterable[Tensor]) -> int:
-    """Return how often the tensors were written; tensors of inference mode do not count this."""
+    """Return the number of writes to the tensors so far; tensors of inference mode count as 0."""
     return sum(tensor._version for tensor in tensors if not tensor.is_inference())
 
 
 def _memory(tensor: Tensor) -> int:
-    """Return the identity of the memory that a tensor shares with its views.
+    """Return a number that identifies a tensor's memory, the same for all views of this memory.
 
-    A sparse tensor, or one inside ``torch.vmap``, has no memory that identifies it.
+    If torch gives no access to the memory (sparse tensors, tensors inside ``torch.vmap``), the
+    number identifies the tensor object alone.
     """
     try:
         return int(tensor.untyped_storage()._cdata)

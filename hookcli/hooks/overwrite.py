@@ -1,8 +1,9 @@
-"""Finding the module that overwrites a tensor in place after another module returned it.
+"""Finding the module that overwrites, in place, a tensor that another module returned.
 
 Every write to a tensor increments a counter, which hookcli reads at the start and end of every
-module. It keeps only weak references, so the forward pass needs no more memory. Under
-``torch.inference_mode`` tensors have no counter, so the forward pass runs under ``torch.no_grad``.
+call. hookcli keeps only weak references to tensors, so the forward pass needs no additional memory.
+Tensors have no counter under ``torch.inference_mode``, so the forward pass must run under
+``torch.no_grad``.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ class _Output:
 
 @dataclass(slots=True)
 class WriteWatcher:
-    """Follows one forward pass through the starts and ends of all modules (``hooks.watch``).
+    """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``hooks.watch``.
 
     Attributes:
-        written: the module that overwrote the output of a call, by call id: ``by relu (ReLU)``, or
-            ``inside layer1.0 (BasicBlock)`` when an operation between modules did it.
+        written: for the id of each call whose output was overwritten, the module that overwrote
+            the output: ``by relu (ReLU)``, or ``inside layer1.0 (BasicBlock)`` if an operation
+            between the modules inside ``layer1.0`` wrote to the output.
     """
 
     written: dict[str, str] = field(default_factory=dict)
@@ -42,12 +44,12 @@ class WriteWatcher:
     _running: list[Call] = field(default_factory=list)
 
     def started(self, call: Call, _inputs: object) -> None:
-        """Attribute the writes so far, and mark a module as running."""
+        """Attribute the latest writes to the module that made them, and mark a call as running."""
         self._blame()
         self._running.append(call)
 
     def finished(self, call: Call, output: object) -> None:
-        """Attribute the writes so far, and store the write counters of a module's outputs."""
+        """Attribute the latest writes to the call that ends, and store its outputs' counters."""
         self._blame()
         self._running.pop()
         self._intact += [
@@ -57,7 +59,7 @@ class WriteWatcher:
         ]
 
     def _blame(self) -> None:
-        """Attribute all writes since the last start or end to the running module."""
+        """Attribute all writes since the last start or end to the innermost running call."""
         intact = []
         for returned in self._intact:
             tensor = returned.tensor()

@@ -1,4 +1,4 @@
-"""Registering hooks: on modules, with a check that they are still in place, and on tensors."""
+"""Registering hooks on tensors, and on modules with a check that the hooks are still in place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedHook:
-    """A hook on a module, and the module's dictionary in which torch keeps it."""
+    """A hook on a module.
+
+    Attributes:
+        label: the name of the module in error messages.
+        dictionary: the name of the module's attribute in which torch keeps the hook.
+    """
 
     label: str
     module: nn.Module
@@ -31,14 +36,17 @@ class _PlacedHook:
 class PlacedHooks:
     """All hooks that one caller has put on the modules of a model.
 
-    The class calls torch's own methods as functions of ``nn.Module``, because a module may override
-    them.
+    The class registers hooks with the methods of ``nn.Module`` itself, because a module may
+    override these methods.
     """
 
     _placed: list[_PlacedHook] = field(default_factory=list)
 
     def put_before(self, label: str, module: nn.Module, hook: Callable[..., object]) -> None:
-        """Put ``hook(module, args, kwargs)`` before the forward of a module."""
+        """Call ``hook(module, args, kwargs)`` before each forward pass of ``module``.
+
+        ``label`` is the name of the module in error messages.
+        """
         handle = nn.Module.register_forward_pre_hook(module, hook, with_kwargs=True)
         self._placed.append(_PlacedHook(label, module, "_forward_pre_hooks", handle))
 
@@ -51,19 +59,23 @@ class PlacedHooks:
         always: bool = False,
         first: bool = False,
     ) -> None:
-        """Put ``hook(module, args, output)`` after the forward of a module.
+        """Call ``hook(module, args, output)`` after each forward pass of ``module``.
 
-        With ``always``, the hook also runs if the forward raised, with None as the output. With
-        ``first``, it runs before the hooks that were put there earlier.
+        Args:
+            label: the name of the module in error messages.
+            module: the module that gets the hook.
+            hook: called with None as the output if the forward pass raised.
+            always: whether to call the hook even if the forward pass raised.
+            first: whether to call the hook before the earlier hooks of the module.
         """
         handle = nn.Module.register_forward_hook(module, hook, always_call=always, prepend=first)
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle))
 
     def check(self) -> None:
-        """Check that every hook is still in place; without its hook, a module is not observed.
+        """Raise an error if any hook is no longer in place, because its module was not observed.
 
         Raises:
-            ForwardError: a hook has been removed.
+            ForwardError: the model has removed a hook.
         """
         for each in self._placed:
             hooks = ask(each.module, each.dictionary)
@@ -83,15 +95,16 @@ class PlacedHooks:
 def hook_gradient(
     tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
-    """Call ``hook(gradient)`` once the gradient of ``tensor`` is computed.
+    """Call ``hook(gradient)`` whenever a backward pass has computed the gradient of ``tensor``.
 
-    A return value other than None replaces the gradient.
+    ``tensor`` must require a gradient. The hook receives None if no gradient reached the tensor. If
+    the hook does not return None, its return value replaces the gradient.
     """
-    handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's has no types
+    handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's method has no types
     return handle
 
 
 def hook_accumulated(parameter: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
-    """Call ``hook(parameter)`` after a gradient was added to ``parameter.grad``."""
+    """Call ``hook(parameter)`` whenever autograd has added a gradient to ``parameter.grad``."""
     handle: RemovableHandle = cast("Any", parameter).register_post_accumulate_grad_hook(hook)
     return handle

@@ -1,4 +1,4 @@
-"""The tokens of a model's sequences: the size of a patch, and which tokens are not patches."""
+"""The tokens of a model's sequences: the size of a patch, and the number of other tokens."""
 
 from __future__ import annotations
 
@@ -13,17 +13,25 @@ from hookcli.records.layouts import NO_TOKENS, Tokens
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_MOST_COLOURS = 4  # the channels of an image: grey, RGB, or RGB and depth
+_MOST_COLOURS = 4  # the maximum number of channels of an image: RGB and depth
 
 
 def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
-    """Return the tokens that the model's modules describe, by module path.
+    """Return the facts about tokens that a model's modules show, by module path.
 
-    The size of the patches comes from the only convolution that cuts the image into patches: it
-    takes an image's colours, and its kernel is as large as its stride. hookcli searches the
-    smallest part of the model around a module that has such a convolution. The outermost part
-    around the module says how many tokens come before and after the patches' tokens:
-    ``num_prefix_tokens`` of timm, and ``num_detection_tokens`` in a configuration of transformers.
+    A patch convolution takes the colours of an image, and its kernel is as large as its stride. For
+    each module, hookcli searches the smallest part of the model that contains both the module and a
+    patch convolution: the kernel is the size of a patch, unless that part has several patch
+    convolutions. The number of tokens before the patches' tokens is ``num_prefix_tokens`` of timm,
+    and the number of tokens after the patches' tokens is ``num_detection_tokens`` in a
+    configuration of transformers. Each number comes from the outermost module around the module
+    that has the attribute.
+
+    Args:
+        modules: all modules of a model by their paths.
+
+    Returns:
+        The facts for every module; an empty dictionary if no module shows any fact.
     """
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
     inside = Counter(above for path in patches for above in _list_above(path))
@@ -52,7 +60,10 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
 
 
 def _patch_of(module: nn.Module) -> tuple[int, int] | None:
-    """Return the size of the patches that a convolution cuts; None if it does not cut any."""
+    """Return the height and width of the patches that a module cuts from images.
+
+    Return None for a module that is not a patch convolution.
+    """
     if not isinstance(module, nn.Conv2d) or module.in_channels > _MOST_COLOURS:
         return None
     height, width = module.kernel_size
@@ -61,7 +72,10 @@ def _patch_of(module: nn.Module) -> tuple[int, int] | None:
 
 
 def _list_above(path: str) -> Iterator[str]:
-    """Yield a path and the paths of all modules around it, up to the empty path of the model."""
+    """Yield ``path`` and the paths of all modules around it, innermost first.
+
+    The last path is the empty path of the model.
+    """
     yield path
     while path:
         path = path.rpartition(".")[0]
@@ -69,6 +83,6 @@ def _list_above(path: str) -> Iterator[str]:
 
 
 def _count(thing: object, name: str) -> int | None:
-    """Return an attribute that is a number of tokens; None if there is none."""
+    """Return the attribute ``name`` of an object if it is an integer of at least 0; else None."""
     number = ask(thing, name)
     return number if type(number) is int and number >= 0 else None

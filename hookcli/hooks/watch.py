@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     _Positional: TypeAlias = tuple[object, ...]
     _Keyword: TypeAlias = dict[str, object]
     Listener: TypeAlias = Callable[[Call, object], object]
-    """Called with a call and its inputs or output; a result other than None replaces them."""
+    """A function of a call and the call's inputs or output; returns a replacement or None."""
 
 
 @contextmanager
@@ -48,19 +48,27 @@ def watch(
     ends_first: bool = False,
     others: set[str] | None = None,
 ) -> Iterator[None]:
-    """Call ``started(call, inputs)`` and ``finished(call, output)`` around each call of ``layers``.
+    """Call ``started`` before and ``finished`` after each call of ``layers`` while the block lasts.
 
-    A listener's return value, unless it is None, replaces the inputs or the output of the module,
-    or the output of the operation. A listener cannot replace an operation's inputs.
+    If a listener does not return None, its return value replaces the inputs or the output of the
+    module, or the output of the operation. A listener cannot replace an operation's inputs.
+    ``call.order`` counts the calls by their start, so that a block comes before its children.
 
-    ``call.order`` counts the calls by their start, so that a block comes before its children. The
-    inputs are one value that :func:`named_tensors` can walk, with the positional and the keyword
-    arguments. With ``ends_first``, this ``finished`` is called before those of all other watchers.
-    If any operation is watched, ``others`` receives the paths of the unwatched operations that
-    compute values.
+    Args:
+        model: the model.
+        layers: the modules and operations of the model to watch.
+        started: called as ``started(call, inputs)``, where ``inputs`` is one value that holds all
+            positional and keyword arguments (:func:`named_tensors` finds the tensors in it). None
+            if the inputs are not needed.
+        finished: called as ``finished(call, output)``. After a call that raised, the output is
+            None, or ``finished`` is not called.
+        ends_first: whether to call ``finished`` before the ``finished`` of all other watchers.
+        others: a set to which hookcli adds the paths of unwatched operations that compute values,
+            if ``layers`` has any operation.
 
     Raises:
-        ForwardError: the block ended without an error, but the model has removed a hook.
+        ForwardError: the model no longer has a module of ``layers``; or the block ended without an
+            error, but the model has removed a hook.
     """
     with ForeignCode("named_modules of the model"):
         modules = dict(model.named_modules())
@@ -76,7 +84,7 @@ def watch(
                 placed.put_after(layer.label, module, partial(watched.after_alone, layer))
                 continue
             placed.put_before(layer.label, module, partial(watched.before, layer))
-            # always: a call that raised ends too (with None), so ``running`` stays correct
+            # always: even a call that raised ends (with None), so ``running`` stays correct
             after = partial(watched.after, layer)
             placed.put_after(layer.label, module, after, always=True, first=ends_first)
         with ExitStack() as stack:
@@ -90,11 +98,15 @@ def watch(
 
 
 def ignore(_call: Call, _value: object) -> None:
-    """Do nothing: the listener for the side of a call that nobody watches."""
+    """Do nothing; pass this listener as ``finished`` to ``watch`` only inputs."""
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
-    """Return the module of a layer."""
+    """Return the module of a layer.
+
+    Raises:
+        ForwardError: the model has removed the module.
+    """
     if layer.module_path in modules:
         return modules[layer.module_path]
     raise ForwardError(
@@ -105,7 +117,18 @@ def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
 
 @dataclass(slots=True)
 class _Watched:
-    """The hooks of one ``watch``, and the running calls."""
+    """The hooks of one ``watch`` block, and the calls in it.
+
+    Attributes:
+        started: as in ``watch``.
+        finished: as in ``watch``.
+        operations: the watched operations by their paths.
+        others: as in ``watch``.
+        settled: the paths of the unwatched operations that have been called before.
+        counts: the number of calls so far of each layer, by path.
+        order: counts all calls, from 1.
+        running: the calls of modules that have begun and not ended, outermost first.
+    """
 
     started: Listener | None
     finished: Listener
@@ -121,7 +144,7 @@ class _Watched:
     ) -> tuple[_Positional, _Keyword] | None:
         call = self._begin(layer)
         changed = self.started(call, _arguments(args, kwargs)) if self.started else None
-        self.running.append(call)  # last: a call that raised before this line does not end either
+        self.running.append(call)  # only now: if ``started`` raises, the call never ends
         return None if changed is None else _as_given(args, kwargs, changed)
 
     def after(
@@ -134,11 +157,11 @@ class _Watched:
     def after_alone(
         self, layer: LayerInfo, _module: nn.Module, _inputs: object, output: object
     ) -> object:
-        # Its call is counted only now: the order is right, since nothing starts inside it.
+        # The call is counted only when it ends. The order is right: no call starts inside it.
         return self.finished(self._begin(layer), output)
 
     def begin(self, operation: OperationCall) -> Call | OpenOperation | None:
-        """Receive an operation that is about to run (see ``operations.Listener``)."""
+        """Receive an operation that is about to run; return a value for ``end``, or None."""
         layer = self.operations.get(operation.path)
         if layer is None:
             return self._begin_other(operation)
@@ -150,7 +173,7 @@ class _Watched:
         return call
 
     def end(self, call: object, output: object) -> object:
-        """Receive the output of an operation."""
+        """Receive the output of an operation; ``call`` is the value that ``begin`` returned."""
         if isinstance(call, OpenOperation):
             if self.others is not None and call.computes(output):
                 self.others.add(call.path)
@@ -158,7 +181,7 @@ class _Watched:
         return self.finished(cast("Call", call), output)
 
     def _begin_other(self, operation: OperationCall) -> OpenOperation | None:
-        """Return the first call of each operation that is not watched."""
+        """Return the first call of an unwatched operation that may compute values; else None."""
         if self.others is None or operation.in_torch or operation.path in self.settled:
             return None
         self.settled.add(operation.path)
@@ -171,14 +194,21 @@ class _Watched:
 
 
 def _arguments(args: _Positional, kwargs: _Keyword) -> object:
-    """Return positional and keyword arguments as one value; a single argument is returned as is."""
+    """Return positional and keyword arguments as one value.
+
+    A single positional argument is returned as is. Other arguments become a dictionary with the
+    keys ``0``, ``1``, … and the names of the keyword arguments.
+    """
     if len(args) == 1 and not kwargs:
         return args[0]
     return {str(index): value for index, value in enumerate(args)} | kwargs
 
 
 def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Positional, _Keyword]:
-    """Return the positional and keyword arguments from a value that ``_arguments`` made."""
+    """Split ``changed``, a value in the form of ``_arguments``, into ``args`` and ``kwargs``.
+
+    The parameters ``args`` and ``kwargs`` are the original arguments of the call.
+    """
     if len(args) == 1 and not kwargs:
         return (changed,), {}
     named = cast("Mapping[str, object]", changed)

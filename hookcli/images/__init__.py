@@ -1,1 +1,1 @@
-"""The way from the user's names of images to pixels."""
+"""Finding, reading and preparing images: from the names that the user gives to pixels."""

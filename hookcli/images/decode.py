@@ -1,8 +1,9 @@
-"""From a file to an upright RGB picture of 8 bits per channel, whatever the file's mode.
+"""Decode a file to upright RGB pictures of 8 bits per channel, whatever the file's mode.
 
 An image object that has raised an exception is never used again: a second try would return partial
 pixels. At most two full-size pictures are in memory at a time, one before a step and one after it;
-the largest allowed picture takes 340 MB. Where Pillow can, it reads the file while decoding.
+the largest allowed picture takes 340 MB. Pillow reads the file in pieces while decoding, if the
+format allows this.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ DECODING_ERRORS = (
     zlib.error,
     ImageCms.PyCMSError,
 )
-_VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
-# Drawings, a film, and weather and science data; Pillow reads no more than their headers.
+_VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # to open EPS, Pillow starts Ghostscript
+# Formats of drawings, films, and weather and science data, of which Pillow reads only headers.
 _NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
-_JPEG_TOO = ".mpo"  # Pillow calls it a separate format, but its JPEG reader opens it
+_JPEG_TOO = ".mpo"  # to Pillow a format of its own, but Pillow's JPEG reader opens it
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
 _FRAMES = "ffmpeg -i FILE frame-%04d.png"
@@ -76,13 +77,21 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's war
 
 
 class UndecodableError(Exception):
-    """A file is not a usable image; the text says why."""
+    """A file is not a usable image; the text of the error says why."""
 
 
 def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image], int]:
-    """Return the first picture, or ``frames`` of an animation, and how many the file holds.
+    """Return the first picture in a file, or several frames of an animation, and the frame count.
 
-    The frames are evenly spaced. The file is read from its beginning, and stays open.
+    ``file`` is read from the beginning, and stays open.
+
+    Args:
+        file: the content of the file.
+        frames: the largest number of evenly spaced frames to return.
+
+    Returns:
+        The pictures, and the number of frames in the file; this number is always 1 if ``frames`` is
+        1.
 
     Raises:
         UndecodableError: the file cannot be decoded.
@@ -102,7 +111,10 @@ def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image],
 
 
 def _name_content(file: io.BufferedIOBase) -> str:
-    """Return what a file without an image is, by its first bytes, and how to make images of it."""
+    """Describe a file that Pillow cannot read, with advice on how to convert the file.
+
+    The first bytes show the type of the file. In a message, the text follows the name of the file.
+    """
     file.seek(0)
     start = file.read(12)
     if start[4:8] == b"ftyp" and start[8:11] in (b"hei", b"hev", b"mif", b"msf"):
@@ -116,7 +128,10 @@ def _name_content(file: io.BufferedIOBase) -> str:
 
 
 def _to_stored_rgb(image: Image.Image) -> tuple[Image.Image, int]:
-    """Return the picture as RGB in its stored orientation, and that orientation, 1 for upright."""
+    """Return the picture as RGB, not turned upright yet, and its EXIF orientation.
+
+    The orientation of an upright picture is 1.
+    """
     image.load()
     return to_rgb(image), image.getexif().get(ExifTags.Base.Orientation, 1)
 
@@ -127,9 +142,10 @@ def _turn(picture: Image.Image, orientation: int) -> Image.Image:
 
 
 def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image.Image, int]], int]:
-    """Return the pictures as they are stored, their orientations, and how many the file holds.
+    """Return up to ``frames`` pictures, and the number of frames in the file.
 
-    The image objects behind them are released.
+    The pictures are not turned upright yet; each comes with its EXIF orientation. The number of
+    frames is always 1 if ``frames`` is 1. Pillow's image object is closed, which frees memory.
     """
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
         if max(image.size) > _MOST_ASPECT * min(image.size):
@@ -144,13 +160,14 @@ def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Convert the transparent grey or colour of a PNG to the units of the pixels.
+    """Convert the value that means transparency in a PNG to the number of bits of the pixels.
 
-    Pillow expands pixels of 2 and 4 bits to 8 bits and reduces colours of 16 bits to 8, but leaves
-    the value that means transparency unchanged.
+    Pillow expands grey pixels of 2 and 4 bits to 8 bits and reduces colours of 16 bits to 8 bits,
+    but leaves the value that means transparency unchanged.
 
     Raises:
-        UndecodableError: the colour has 16 bits; 8 bits cannot show which pixels had it.
+        UndecodableError: the value is a colour of 16 bits; from pixels of 8 bits, nobody can tell
+            which pixels had this colour.
     """
     transparent = image.info.get("transparency")
     if image.format != "PNG" or transparent is None or not image.tile:
@@ -163,12 +180,12 @@ def _mend_transparency(image: ImageFile) -> None:
 
 
 def _drop_decoder(image: ImageFile) -> None:
-    """Release the decoder of a WebP or AVIF file with its only frame.
+    """Let a WebP or AVIF image release its decoder as soon as its only frame is decoded.
 
-    The decoder would keep pictures of its own.
+    Otherwise, the decoder would keep copies of the picture in memory.
     """
 
-    def load_prepare() -> None:  # called after the frame is decoded, before the picture exists
+    def load_prepare() -> None:  # Pillow calls this after decoding the frame
         del image.__dict__["_decoder"], image.__dict__["load_prepare"]
         image.load_prepare()
 
@@ -176,7 +193,12 @@ def _drop_decoder(image: ImageFile) -> None:
 
 
 def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Image.Image, int]]:
-    """Return evenly spaced frames; the list ends before the first frame that cannot be decoded."""
+    """Return up to ``wanted`` evenly spaced frames, each with its EXIF orientation.
+
+    The frames are not turned upright yet. ``count`` is the number of frames in the image. The list
+    ends before a frame that cannot be decoded. If the first frame cannot be decoded, the error is
+    raised.
+    """
     stored = [_to_stored_rgb(image)]
     for place in spread_evenly(count, min(count, wanted))[1:]:
         try:
@@ -188,11 +210,11 @@ def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Imag
 
 
 class _Unmapped(io.RawIOBase):
-    """A file that is read only through Python's methods, unless it is very large.
+    """A file that hides its descriptor, unless the file is very large.
 
-    With its descriptor, libtiff would map the file into memory; if someone then truncated the file,
-    the process would be killed. Without a descriptor, libtiff reads the whole file, which is too
-    much for a large one.
+    With the descriptor, libtiff would map the file into memory; if someone then truncated the file,
+    the process would be killed. Without the descriptor, the whole file is read into memory, which
+    is too much for a very large file.
     """
 
     def __init__(self, file: io.BufferedIOBase) -> None:
@@ -221,7 +243,7 @@ class _Unmapped(io.RawIOBase):
 
 
 def _open_raster(file: io.BufferedReader) -> ImageFile:
-    """Open the image, trying the common formats first, since loading all of Pillow's takes long."""
+    """Open the image; try Pillow's common formats first, since loading all formats takes long."""
     Image.preinit()
     try:
         return Image.open(file, formats=_raster_formats())
@@ -235,9 +257,9 @@ def _raster_formats() -> list[str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return a decoder's message, on one line.
+    """Return the message of a decoding error, on one line.
 
-    Messages for programmers are rephrased.
+    A message that only programmers understand is replaced.
     """
     text = (getattr(error, "strerror", None) or str(error)).strip().splitlines()
     if not text or _UNREADABLE.search(text[0]):
@@ -247,7 +269,10 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
-    """Return a ``with`` block in which libtiff's messages do not reach the terminal."""
+    """Return a ``with`` block in which libtiff prints no messages about ``file`` on stderr.
+
+    If ``file`` is not a TIFF file, the block changes nothing.
+    """
     file.seek(0)
     if not file.read(len(_TIFF[0])).startswith(_TIFF) or _stands_for_stderr(file):
         yield
@@ -266,9 +291,9 @@ def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
 
 
 def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
-    """Return whether the file has the descriptor of stderr, because stderr was closed.
+    """Return whether the file has descriptor 2, which a file can get only if stderr was closed.
 
-    Nothing can be printed then.
+    In this case, no message can reach the terminal.
     """
     try:
         return file.fileno() == 2

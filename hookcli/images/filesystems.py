@@ -1,4 +1,4 @@
-"""Images by their names: one set of questions for files on this machine and for URLs."""
+"""One interface to image files by name, whether they are on this machine or at URLs."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """Questions about files by their names, on this machine or at URLs, without ``file://``.
+    """The functions on image files and folders that ``local`` and ``remote`` implement.
 
-    Any function but ``is_pattern`` and ``is_same`` may raise an OSError.
+    A name is a path on this machine, without ``file://``, or a URL. Every function except
+    ``is_pattern`` and ``is_same`` may raise an OSError.
     """
 
     def check(self, name: str) -> None:
-        """Raise a RequestError if a name cannot be used; this reads nothing."""
+        """Raise a RequestError if hookcli cannot use a name, without reading anything."""
 
     def open_file(self, file: str) -> io.BufferedReader | io.BytesIO:
-        """Open a file."""
+        """Open a file for reading, in binary mode."""
 
     def find_state(self, file: str) -> tuple[int, int]:
         """Return the size of a file, and the time of its last change in ns since 1970."""
 
     def is_folder(self, name: str) -> bool:
-        """Return whether a name belongs to a folder."""
+        """Return whether a name is the name of a folder."""
 
     def is_same(self, folder: str, other: str) -> bool:
-        """Return whether two names belong to the same folder; no folder has the name ``""``."""
+        """Return whether two names lead to the same folder; False if ``other`` is empty."""
 
     def name_folder(self, name: str) -> str:
-        """Return a folder's own name, or the name of the folder around a file."""
+        """Return the name, without the path, of a folder or of the folder that contains a file."""
 
     def list_frames(self, folder: str) -> list[str]:
-        """Return the files in a folder, sorted by name, without hidden ones."""
+        """Return the files directly in a folder, sorted by name, without hidden files."""
 
     def is_pattern(self, word: str) -> bool:
         """Return whether a word is a glob instead of a file name."""
@@ -49,10 +50,15 @@ class Filesystem(Protocol):
     def list_images(
         self, folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
     ) -> list[str | SkippedImage]:
-        """Return the files in a folder that have one of the suffixes, except the files of runs."""
+        """Return the files in a folder that have one of ``suffixes``.
+
+        Hidden files, files of runs, and files in the folder ``leave_out`` (empty for none) are left
+        out. With ``recursive``, files in inner folders are included. A folder that cannot be read
+        is returned as a skipped image.
+        """
 
 
 def choose_filesystem(name: str) -> Filesystem:
-    """Return the filesystem that a name belongs to."""
+    """Return the functions for a name: the module ``remote`` for a URL, else ``local``."""
     chosen: Filesystem = choose(name, local, remote)
     return chosen

@@ -1,7 +1,7 @@
-"""The files that the user's words name: hookcli expands folders, globs and lists of names.
+"""Find the files that the user's words name, by expanding folders, globs and lists of names.
 
-Nothing is decoded here. A name that does not exist is passed on; the code that reads the file
-reports it.
+Nothing is decoded here. The name of a missing file is returned like any other name; the code that
+reads the file reports that the file is missing.
 """
 
 from __future__ import annotations
@@ -40,26 +40,32 @@ def find_files(
     leave_out: Place | None = None,
     stdin: IO[bytes] | None = None,
 ) -> tuple[list[str], list[SkippedImage]]:
-    """Return the files that ``words`` name, in the order of the words, and names without a file.
+    """Return the files that ``words`` name, in the order of the words, and the skipped names.
 
-    ``-`` reads a list of names from standard input, and ``@file`` reads one from a file. A name in
-    a list is a file or a folder, whatever characters it contains. A word with ``*``, ``?`` or ``[``
-    is a glob if no file has exactly this name; below its first star, it matches nothing in the
-    folder of a run. A folder means the images in it or, if it has none, its tensor files. They are
-    recognized by their suffix, and sorted by their paths, compared name by name as bytes. Hidden
-    files, the folders of runs, and folders that a link has already led to are left out. The same
-    holds for URLs. Any other word is passed on unchanged.
+    ``-`` reads a list of names from standard input, and ``@FILE`` reads a list from a file. A name
+    in a list is always a file or a folder, even if the name looks like a glob.
+
+    A word with ``*``, ``?`` or ``[`` is a glob, unless a file has exactly this name. The wildcards
+    of a glob do not lead into run folders.
+
+    A folder stands for the images inside or, without images, for the tensor files inside. The
+    suffix tells which files are images. The files are sorted by path, folder by folder, as bytes.
+    Hidden files and run folders are left out, and a folder is searched only once, even if several
+    links lead to the folder.
+
+    URLs follow the same rules. Any other word is returned unchanged.
 
     Args:
-        words: the user's words; the name of a file in a folder begins with the folder's word.
+        words: the words of the user. The name of a file in a folder begins with the folder's word.
         recursive: whether to search the folders inside a folder.
         null_separated: whether NUL separates the names in a list, instead of the end of a line.
-        keep_folders: whether to pass folders on unchanged.
-        leave_out: a folder whose images are left out, whatever name leads to it.
+        keep_folders: whether to return folders unchanged instead of the files inside.
+        leave_out: a folder whose images are left out, whatever name leads to this folder; None for
+            no such folder.
         stdin: the stream to read for ``-``; None for standard input.
 
     Raises:
-        RequestError: a list cannot be read, or standard input is named twice.
+        RequestError: a list cannot be read, a URL cannot be used, or ``-`` is given twice.
         OutputError: a storage cannot be reached.
     """
     if words.count("-") > 1:
@@ -90,7 +96,11 @@ class _Rules:
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
-    """Return the list that ``word`` refers to; empty if standard input is closed."""
+    """Return the bytes of the list of names: from a file for ``@FILE``, from ``stdin`` for ``-``.
+
+    With None for ``stdin``, the list comes from standard input, and is empty if standard input is
+    closed.
+    """
     try:
         if word != "-":
             name = to_local(word[1:]) or "."
@@ -111,7 +121,14 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
 
 
 def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
-    """Return the names in a list, without carriage returns at their ends or a byte order mark."""
+    """Return the names in a list, which ends of lines separate, or NUL with ``null_separated``.
+
+    A byte order mark, and carriage returns at the ends of lines, are removed. ``word`` is the
+    user's word for the list.
+
+    Raises:
+        RequestError: a list of lines contains a NUL.
+    """
     if null_separated:
         names = data.split(b"\0")
     elif b"\0" in data:
@@ -126,7 +143,7 @@ def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
 
 
 def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
-    """Return ``names``, with each folder replaced by the images in it."""
+    """Return ``names``, with each folder replaced by the images in the folder."""
     return [
         each for name in map(to_local, names) for each in _expand_or_skip(name, rules, _list_images)
     ]
@@ -135,7 +152,11 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
 def _expand_or_skip(
     name: str, rules: _Rules, expand: Callable[[str, _Rules], list[_Found]]
 ) -> list[_Found]:
-    """Return the files that a name expands to, or the reason why it cannot be read."""
+    """Return what ``expand`` finds for a name; a skipped image if the name cannot be read.
+
+    Raises:
+        OutputError: the storage of the name cannot be reached.
+    """
     try:
         return expand(name, rules)
     except StorageError as error:
@@ -145,7 +166,11 @@ def _expand_or_skip(
 
 
 def _list_images(name: str, rules: _Rules) -> list[_Found]:
-    """Return the images in a folder; return any other name unchanged."""
+    """Return the images in a folder or, if the folder has no images, the tensor files in it.
+
+    A name that is not the name of a folder is returned unchanged. With ``rules.keep_folders``, so
+    is the name of a folder.
+    """
     filesystem = choose_filesystem(name)
     filesystem.check(name)
     if rules.keep_folders or not filesystem.is_folder(name):
@@ -160,7 +185,7 @@ def _list_images(name: str, rules: _Rules) -> list[_Found]:
 
 
 def _explain_none(folder: str, rules: _Rules) -> str:
-    """Return why a folder without images is skipped."""
+    """Return the reason to report for a folder in which no images were found."""
     if choose_filesystem(folder).is_same(folder, rules.leave_out):
         return "is the folder that this run writes to"
     if is_run(to_place(folder)):
@@ -169,7 +194,11 @@ def _explain_none(folder: str, rules: _Rules) -> str:
 
 
 def _match(pattern: str, rules: _Rules) -> list[_Found]:
-    """Return the images that match a glob, except in folders of runs that its stars lead to."""
+    """Return the images that match a glob, sorted by path.
+
+    Images in run folders, and in the folder ``rules.leave_out``, are left out if a wildcard leads
+    to the folder.
+    """
     filesystem = choose_filesystem(pattern)
     start = _parent_of(re.split(r"[*?[]", pattern, maxsplit=1)[0])
     known = dict.fromkeys((start, ""), False)

@@ -1,4 +1,4 @@
-"""Images made to fit a model: with its number of frames, or with the second image, or skipped."""
+"""Make images fit a model: add frames or a second image if needed, and skip unsuitable images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_PAIR = "holds pixels, but a pair needs two pictures"
 
 
 def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
-    """Raise a NoImageError if no image is left."""
+    """Raise a NoImageError, which names the first skipped image, if ``sources`` is empty."""
     if sources:
         return
     first = skipped[0] if skipped else SkippedImage("", "no image was given")
@@ -39,25 +39,27 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
 
 @dataclass(frozen=True, slots=True)
 class Fitter:
-    """Prepares images for a model, one at a time; it can be sent to another process.
+    """Reads images in the form that a model needs; a fitter can be sent to another process.
 
     Attributes:
         prepare: the model's preprocessing.
-        second: the second image of every pair; empty if there is none.
+        second: the second image of every pair; empty if the user gave no pair.
     """
 
     prepare: Preprocessing
     second: tuple[Image.Image, ...] = ()
 
     def fit(self, source: ImageSource) -> ImageContent:
-        """Read an image, with the frames or the pair that the model needs.
+        """Return the content of an image, with the frames or the pair that the model needs.
+
+        An image whose content is already the model's pixels is returned unchanged.
 
         Raises:
-            UndecodableError: the model cannot take this image.
+            UndecodableError: the image cannot be read, or the model cannot take the image.
         """
         content = source.read()
         if content.ready is not None:
-            return content  # already fitted; its pictures are no longer kept
+            return content  # already fitted; the pictures are no longer kept
         if content.pixels is None:
             reason = self.prepare.refuse(content.pictures[0])
         else:
@@ -73,14 +75,17 @@ class Fitter:
 def skip_failing(
     on_error: OnError, file: str, skipped: list[SkippedImage], *, is_one_of_several: bool
 ) -> Iterator[None]:
-    """Return a ``with`` block that skips an image if the model fails on it.
+    """Return a ``with`` block around a forward pass, which handles an error of the model.
 
-    It adds the image to ``skipped``, with the reason. If the run should stop instead, the error
-    names the image, unless it is the only one.
+    Args:
+        on_error: ``skip`` suppresses the error; ``stop`` lets the error through.
+        file: the name of the image.
+        skipped: the list to which a suppressed error adds the image, with the reason.
+        is_one_of_several: whether an error that ends the run should name the image.
 
     Raises:
-        ModelError: the model failed, and the run should stop.
-        NoBoxError: the model found nothing that could be scored, and the run should stop.
+        ModelError: the model failed, and ``on_error`` is ``stop``.
+        NoBoxError: the model found nothing that could be scored, and ``on_error`` is ``stop``.
     """
     try:
         yield
@@ -93,9 +98,14 @@ def skip_failing(
 
 
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
-    """Return why pixels differ from those that a model has accepted; empty if they fit.
+    """Return why pixels do not fit a model that has accepted other pixels; empty if pixels fit.
 
-    This is for models about which nothing else is known. The shapes have no leading axis.
+    Pixels fit if both shapes have equally many axes and channels. The function is for models whose
+    input hookcli does not know.
+
+    Args:
+        first: the shape of the accepted pixels, (C, …), without a batch axis.
+        shape: the shape of the pixels to check, (C, …), without a batch axis.
     """
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""
@@ -104,10 +114,10 @@ def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
 
 
 def make_fitter(request: ImageRequest, loaded: ModelDescription) -> Fitter:
-    """Return the fitter for this model.
+    """Return the fitter for the model that ``loaded`` describes.
 
     Raises:
-        RequestError: a clip or a pair was given to a model that accepts neither.
+        RequestError: the request has a clip or a pair, which the model does not accept.
         NoImageError: the second image of a pair cannot be used.
     """
     if request.clip and loaded.task.frames == 1:
@@ -122,9 +132,9 @@ def make_fitter(request: ImageRequest, loaded: ModelDescription) -> Fitter:
 def fit_sources(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Return the images that fit this model, and the images that do not.
+    """Return the images that fit the model, and the images that do not fit.
 
-    Images that are read later are returned unchanged.
+    An image whose content is not in memory yet is returned among the fitting images, unchecked.
 
     Raises:
         NoImageError: no image fits.

@@ -1,4 +1,4 @@
-"""Images on this machine: a ``filesystems.Filesystem`` of paths."""
+"""The functions of ``filesystems.Filesystem`` for images on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Identity: TypeAlias = tuple[int, int]
 
 
 def check(name: str) -> None:
-    """Do nothing: any name may be a file's name here."""
+    """Accept any name, because every text may be the name of a file on this machine."""
 
 
 def open_file(file: str) -> BufferedReader:
@@ -37,7 +37,10 @@ def is_folder(name: str) -> bool:
 
 
 def is_same(folder: str, other: str) -> bool:
-    """Return whether two names belong to the same folder, which may have several names."""
+    """Return whether two names lead to the same folder, for example through a link.
+
+    Return False if ``other`` is empty, or if a folder does not exist.
+    """
     try:
         return bool(other) and _identify(folder) == _identify(other)
     except OSError:
@@ -68,10 +71,12 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return the files with these suffixes, depth first, and the folders that cannot be read.
+    """Return the files in a folder with one of ``suffixes``, depth first.
 
-    Hidden files, the folders of runs, the folder ``leave_out``, and folders that a link has already
-    led to are left out. Folders are compared by their identity, since resolving names takes longer.
+    Hidden files, files of runs, and files in the folder ``leave_out`` (empty for none) are left
+    out. With ``recursive``, files in inner folders are included. A folder that cannot be read is
+    returned as a skipped image. A folder is searched only once, even if several links lead to the
+    folder; folders are compared by device and inode, since resolving names takes longer.
     """
     found: list[str | SkippedImage] = []
     visited: set[_Identity] = set()
@@ -102,13 +107,17 @@ def _identify(folder: str) -> _Identity:
 
 
 def _list_entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return the content of a folder, sorted by name as bytes."""
+    """Return the entries of a folder, sorted by name; names are compared as bytes."""
     with os.scandir(folder) as inside:
         return sorted(inside, key=lambda entry: os.fsencode(entry.name))
 
 
 def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
-    """Return whether a folder holds a run; files of these names may also be another tool's."""
+    """Return whether a folder, whose entries are ``inside``, is a run folder.
+
+    The names of the entries are not enough, since another tool may also write a ``run.json`` or a
+    ``manifest.json``.
+    """
     marks = {names.REQUEST, names.MANIFEST}
     return any(entry.name in marks for entry in inside) and ownership.is_run(Path(folder))
 
@@ -116,9 +125,14 @@ def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
 def _choose(
     inside: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the path of each file with these suffixes and, if ``recursive``, of each folder.
+    """Yield the files with one of ``suffixes`` and, if ``recursive``, the folders in a folder.
 
-    The second value says whether the path is a folder. Hidden files and folders are left out.
+    Each item is a path, and whether the path is a folder. Hidden files and folders are left out.
+
+    Args:
+        inside: the entries of the folder.
+        suffixes: the suffixes of files, in lower case.
+        recursive: whether to yield folders.
     """
     for entry in inside:
         if entry.name.startswith("."):
@@ -132,5 +146,5 @@ def _choose(
 def _is_folder(entry: os.DirEntry[str], *, is_file: bool) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a broken link; the code that opens it reports why
+    except OSError:  # a broken link; the code that opens the file reports why
         return not is_file

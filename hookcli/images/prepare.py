@@ -1,4 +1,4 @@
-"""Turning images into pixels ahead of their forward passes, in worker processes if that pays."""
+"""Turn images into pixels ahead of the forward passes, in worker processes if that saves time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LEAST_SHARED = 256 << 20  # bytes; containers have 64 MB by default
+_LEAST_SHARED = 256 << 20  # bytes of shared memory; containers have 64 MB by default
 _AHEAD = 8  # images that each worker prepares in advance
 _WORTH_WORKERS = 24
 _MOST_WORKERS = 4
@@ -44,12 +44,14 @@ class PreparedImage:
     """An image that is ready for the model, or the reason why it is not.
 
     Attributes:
+        key: the image's key, unique in the run.
         file: the file as the user gave it.
-        state: the state of the file when it was read.
-        pixels: the pixels without a leading axis; None if the image is skipped.
-        reason: why it is skipped.
+        state: the state of the file when the file was read.
+        pixels: the pixels without a batch axis; None if the image is skipped.
+        reason: why the image is skipped; empty otherwise.
         size: the width and height of the image.
-        note: how the input was made from the image, if it is not used as it is.
+        note: how the model's input was made, if it is not the image itself (a clip, a pair, a part
+            of the image); empty otherwise.
     """
 
     key: str
@@ -61,7 +63,10 @@ class PreparedImage:
     note: str = ""
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
-        """Return the image's record after its forward pass."""
+        """Return the record of the image with the model's predictions.
+
+        The image must not be skipped.
+        """
         assert self.pixels is not None  # noqa: S101  a skipped image has no forward pass
         return ImageResult(
             self.key,
@@ -75,7 +80,10 @@ class PreparedImage:
 
 
 def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
-    """Return a fitting image's pixels on the CPU; nothing else refers to their memory."""
+    """Return the pixels of an image as a new tensor on the CPU, without a batch axis.
+
+    ``content`` must be a result of ``fitter.fit``. The tensor shares no memory with ``content``.
+    """
     if content.ready is not None:
         return torch.from_numpy(content.ready).clone()
     if content.pixels is None:
@@ -84,10 +92,11 @@ def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
 
 
 def release_pictures(fitter: Fitter, sources: Sequence[ImageSource]) -> list[ImageSource]:
-    """Return the same images, with the model's pixels in place of the pictures.
+    """Return the images, with the model's pixels instead of the pictures that are in memory.
 
-    A large picture takes 340 MB for as long as it is kept. A detection model takes the whole
-    picture as floats, which need three times as much memory; hookcli makes them only when needed.
+    A large picture takes 340 MB of memory, and a model's pixels usually much less. The pixels of a
+    detection model, which takes whole pictures as floats, need three times the memory of the
+    pictures: for such a model, the images are returned unchanged.
     """
     if fitter.prepare.task.keeps_pictures:
         return list(sources)
@@ -106,13 +115,16 @@ def _without_pictures(fitter: Fitter, content: ImageContent) -> ImageContent:
 
 
 def _describe(fitter: Fitter, content: ImageContent) -> str:
-    """Return how the image was changed before the transform; empty if it was not."""
+    """Return how the image was changed before the transform; empty if it was not changed."""
     count = max(len(content.pictures), content.frame_count)
     return fitter.prepare.describe(content.pictures, count)
 
 
 def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
-    """Read an image, unless it was read before, and make its pixels."""
+    """Return an image's pixels, or the reason why the image is skipped.
+
+    The file is read only if the content of the image is not in memory.
+    """
     state = source.state()
     try:
         content = source.kept or fitter.fit(source)
@@ -130,7 +142,10 @@ def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
 
 
 class FirstImage:
-    """The first usable image of a run, with which hookcli tries out a model."""
+    """The first usable image of a run, with which hookcli tries out a model.
+
+    Call the object to get the pixels of the image.
+    """
 
     def __init__(
         self,
@@ -138,7 +153,7 @@ class FirstImage:
         images: Sequence[ImageSource],
         accepts: Callable[[Tensor], bool] = lambda _: True,
     ) -> None:
-        """Read no image yet.
+        """Store the arguments, without reading an image.
 
         ``accepts`` returns whether the model takes the pixels (1, …) of an image.
         """
@@ -148,13 +163,14 @@ class FirstImage:
 
     @property
     def source(self) -> ImageSource:
-        """The image; the first of all images until its pixels have been requested."""
+        """The first usable image; before the first call of the object, the first of all images."""
         return self._images[self._place]
 
     def __call__(self) -> Tensor | None:
-        """Return its pixels (1, …), or None if no image can be used.
+        """Return the pixels (1, …) of the first usable image, or None if no image is usable.
 
-        Each call makes new pixels, because a large picture's pixels take as much memory as it does.
+        Each call makes the pixels again, because the pixels of a large picture would take too much
+        memory to keep.
         """
         for place in range(self._place, len(self._images)):
             pixels = prepare_image(self._fitter, self._images[place]).pixels
@@ -165,10 +181,11 @@ class FirstImage:
 
 
 def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
-    """Prepare an image, and skip it if it differs from the first one that the model accepted.
+    """Prepare an image, but skip the image if its pixels are unlike the first accepted pixels.
 
-    This is the same as ``prepare_image`` for models with known inputs. ``first`` is the shape of
-    the first pixels that the model accepted, without a leading axis; None before there are any.
+    Pixels are unlike if the number of axes or channels differs. hookcli skips no image for this
+    reason if it knows how many channels the model takes. ``first`` is the shape, without a batch
+    axis, of the first pixels that the model accepted; None if there are no such pixels yet.
     """
     ready = prepare_image(fitter, image)
     if fitter.prepare.channels is not None or first is None or ready.pixels is None:
@@ -178,7 +195,11 @@ def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None
 
 
 def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
-    """Return the number of processes that prepare images; 0 if too few images would use them."""
+    """Return the number of worker processes that should prepare images.
+
+    ``asked`` is the number that the user asked for; with None, hookcli chooses a number, or 0 if
+    workers would not save time. If all images are in memory, the result is always 0.
+    """
     if all(source.kept is not None for source in sources):
         return 0
     if asked is not None:
@@ -188,11 +209,11 @@ def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
         return 0
     if _are_large(sources):
         return min(_MOST_WORKERS, cores)
-    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one process costs more than it saves
+    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one worker costs more than it saves
 
 
 def _are_large(sources: Sequence[ImageSource]) -> bool:
-    """Return whether decoding the first files takes long enough to pay for worker processes."""
+    """Return whether the first files are so large that decoding them is worth worker processes."""
     sizes = [0]
     for source in sources[:_WORTH_WORKERS]:
         with contextlib.suppress(OSError, ValueError):
@@ -207,14 +228,22 @@ def prepare_images(
     warn: Callable[[str], None],
     close_in_worker: int | None = None,
 ) -> Iterator[PreparedImage]:
-    """Yield the images in order; ``workers`` processes prepare them ahead, or this one if it is 0.
+    """Yield the prepared images in order.
 
     If a worker is killed, hookcli warns, replaces the workers once, and prepares the lost images
-    again. ``warn`` receives the message. ``close_in_worker`` is a file descriptor of this process
-    that workers must not keep open, such as a lock's.
+    again.
+
+    Args:
+        fitter: the fitter of the model.
+        images: the images to prepare.
+        workers: the number of worker processes that prepare images ahead. With 0, or if shared
+            memory is short, this process prepares each image when the caller asks for it.
+        warn: receives the message that a worker was killed.
+        close_in_worker: a file descriptor of this process that workers must not keep open, such as
+            the descriptor of a lock file; None for none.
 
     Raises:
-        ModelError: workers are killed repeatedly.
+        ModelError: a worker was killed a second time.
     """
     done, deaths = 0, 0
     while done < len(images):
@@ -223,7 +252,7 @@ def prepare_images(
                 done += 1
                 yield image
         except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
-            # The other errors mean that the worker died before its pixels were received.
+            # An error other than a RuntimeError means that a worker died before its pixels arrived.
             died = "DataLoader worker (pid"
             if isinstance(error, RuntimeError) and not str(error).startswith(died):
                 raise
@@ -265,9 +294,9 @@ def _stream(
 
 
 def _is_shared_memory_short() -> bool:
-    """Return whether shared memory may be too small for the pixels.
+    """Return whether shared memory may be too small for the pixels that workers send.
 
-    A worker would then wait forever.
+    If shared memory is too small, a worker waits forever.
     """
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return True
@@ -279,7 +308,11 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """The images as workers index them; torch would change an error's message in transit."""
+    """The images as a dataset from which workers take prepared images by index.
+
+    An error of hookcli is returned as an item instead of being raised, since torch would change the
+    message of an exception from a worker.
+    """
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images
@@ -301,8 +334,8 @@ def _as_it_is(image: T) -> T:
 def _begin_worker(close: int | None, options: tuple[tuple[str, str], ...], _worker: int) -> None:
     """Set up a worker: ignore Ctrl-C (the main process handles it), and apply the storage options.
 
-    It also closes the inherited lock file, so that the lock ends with the run. A process that was
-    not forked has not inherited it.
+    The worker also closes the file descriptor ``close`` of a lock file, so that the lock ends with
+    the run; only a forked worker has inherited this descriptor.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_options(options)

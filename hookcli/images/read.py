@@ -1,4 +1,4 @@
-"""Reading the files that the user named: pictures, clips in folders, and tensors."""
+"""Read the files that the user named: pictures, clips in folders, and tensor files."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ class ImageContent:
 
     Attributes:
         sha256: the hash of the file's bytes; for a clip, of its frames' bytes in order.
-        size: the width and height.
-        pictures: the upright pictures, RGB with 8 bits per channel: one, or the frames of a clip.
+        size: the width and height in pixels.
+        pictures: the upright pictures, RGB with 8 bits per channel: one picture, a pair, or the
+            frames of a clip; empty for a tensor file, and if ``ready`` replaces the pictures.
         pixels: the floats (C, H, W) from a tensor file; None for pictures.
-        frame_count: how many pictures an animated file or a folder holds.
-        ready: the model's pixels, if the pictures are no longer kept.
-        note: how the input was made from the pictures, if they are not used as they are.
+        frame_count: the number of pictures in an animated file or a folder.
+        ready: the model's pixels, without a batch axis, if they replace the pictures; else None.
+        note: how the model's input was made, if it is not the picture itself (a clip, a pair, a
+            part of the picture); set only together with ``ready``, otherwise empty.
     """
 
     sha256: str
@@ -53,14 +55,15 @@ class ImageContent:
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """An image of a run, wherever it is; it can be sent to another process.
+    """An image of a run, from this machine or a URL; it can be sent to another process.
 
     Attributes:
         key: the image's key, safe as a file name and unique in the run.
-        file: the file or folder where it was found, by its path or its URL.
-        row: the name of the image in a tensor file; empty for other files.
-        kept: its content if the image was already read, as in a run over few images; None if it is
-            read whenever it is needed.
+        file: the path or the URL of the image's file; for a clip, of the folder of frames.
+        row: the name of the image in a tensor file of several images, such as ``[3]`` or ``:name``;
+            otherwise empty.
+        kept: the content of the image, if the image was already read; None if hookcli reads the
+            image whenever it needs the content.
     """
 
     key: str
@@ -70,20 +73,20 @@ class ImageSource:
 
     @property
     def name(self) -> str:
-        """The file and the row, as people see them."""
+        """The name of the image for people: ``file`` followed by ``row``."""
         return f"{self.file}{self.row}"
 
     @property
     def holds_pixels(self) -> bool:
-        """Whether the image is exact pixels from a tensor file instead of a picture."""
+        """Whether the image comes from a tensor file, whose pixels are used unchanged."""
         return _is_tensor_file(self.file) if self.kept is None else self.kept.pixels is not None
 
     def read(self) -> ImageContent:
-        """Read the image, unless its content is kept.
+        """Return the content of the image, which is read from the file unless it is kept.
 
         Raises:
             UndecodableError: the image cannot be used.
-            OutputError: its storage cannot be reached.
+            OutputError: the storage of the file cannot be reached.
         """
         if self.kept is not None:
             return self.kept
@@ -94,12 +97,14 @@ class ImageSource:
         return content
 
     def state(self, *, verify: bool = False) -> FileState:
-        """Return a value that shows whether the image has changed: its file's state, or a hash.
+        """Return the present state of the image, to tell later whether the image has changed.
 
-        If the content is kept, this is its hash, because the name may be a row's or a clip's.
+        The state is the size and the modification time of the file, and with ``verify`` the hash of
+        the file. If the content of the image is kept, the state is only the hash of that content,
+        because ``name`` may then stand for a row of a tensor file or for a folder.
 
         Raises:
-            OutputError: its storage cannot be reached.
+            OutputError: the storage of the file cannot be reached.
         """
         if self.kept is not None:
             return FileState(self.name, sha256=self.kept.sha256)
@@ -114,7 +119,7 @@ class _KeyMaker:
         self._next_numbers: dict[str, int] = {}  # by stem; all lower numbers are taken
 
     def make_key(self, name: str) -> str:
-        """Return ``name`` made safe as a file name, with ``-2``, ``-3``, ... if it is taken."""
+        """Return ``name``, made safe as a file name, with ``-2``, ``-3``, … if the key is taken."""
         stem = safe_name(name)
         key, number = stem, self._next_numbers.get(stem.lower(), 2)
         while key.lower() in self._taken:
@@ -126,7 +131,7 @@ class _KeyMaker:
 
 
 def list_images(files: Sequence[str]) -> list[ImageSource]:
-    """Return one image per file, or per row of a tensor file, in order; no picture is decoded."""
+    """Return one image per file, or per image of a tensor file, in order; decode no picture."""
     images: list[ImageSource] = []
     keys = _KeyMaker()
     for file in files:
@@ -142,12 +147,13 @@ def list_images(files: Sequence[str]) -> list[ImageSource]:
 def read_images(
     files: Sequence[str], *, clip_frames: int = 0
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Decode ``files`` in order; return the images, and the unusable ones with the reasons.
+    """Decode ``files`` in order; return the images, and the unusable files with the reasons.
 
     Args:
         files: images, tensor files (``.npy`` and ``.safetensors``, with one image per row) and,
             with ``clip_frames``, folders.
-        clip_frames: how many frames of a folder to read, evenly spaced; 0 refuses folders.
+        clip_frames: the largest number of evenly spaced frames to read from a folder; 0 refuses
+            folders.
     """
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
@@ -162,10 +168,12 @@ def read_images(
 
 
 def file_state(file: str, *, verify: bool = False) -> FileState:
-    """Return the present state of the file; with ``verify``, read and hash the file.
+    """Return the size and the modification time of a file, and with ``verify`` the file's hash.
+
+    A file that cannot be read has the state of a missing file. A pipe or a device has no hash.
 
     Raises:
-        OutputError: its storage cannot be reached.
+        OutputError: the storage of the file cannot be reached.
     """
     state = FileState(file)
     try:
@@ -184,7 +192,12 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
 
 
 def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
-    """Yield the images in one file."""
+    """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder.
+
+    Raises:
+        UndecodableError: the file does not exist, or cannot be read or used.
+        OutputError: the storage of the file cannot be reached.
+    """
     try:
         yield from _read(file, clip_frames)
     except FileNotFoundError as error:
@@ -206,8 +219,10 @@ def _cannot_read(error: OSError) -> UndecodableError:
 def with_frames(file: str, content: ImageContent, most: int) -> ImageContent:
     """Return the content with up to ``most`` evenly spaced frames, if the file is an animation.
 
+    Content without pictures, or with several pictures, is returned unchanged.
+
     Raises:
-        UndecodableError: the first picture could be decoded, but the frames cannot.
+        UndecodableError: the frames cannot be read or decoded.
     """
     if len(content.pictures) != 1:
         return content
@@ -220,7 +235,7 @@ def with_frames(file: str, content: ImageContent, most: int) -> ImageContent:
 
 
 def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
-    """Yield the images in one file.
+    """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder.
 
     Raises:
         UndecodableError: the file cannot be used.
@@ -259,9 +274,10 @@ def _read_tensor_file(
 
 
 def _read_pictures(file: str, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
-    """Return the picture in a file, and add the file's bytes to ``sha256``.
+    """Return the first picture in a file, as a tuple, and add the file's bytes to ``sha256``.
 
-    The file is read twice, first for the hash, since it may be too large to keep.
+    The file is read twice, for the hash and for the picture, since the file may be too large to
+    keep in memory.
     """
     with choose_filesystem(file).open_file(file) as stream:
         before = _state(stream)
@@ -282,7 +298,7 @@ def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
 
 
 def _read_clip(folder: str, most: int) -> ImageContent:
-    """Return the frames in a folder, in the order of their names."""
+    """Return up to ``most`` evenly spaced frames from a folder, in the order of the file names."""
     files = choose_filesystem(folder).list_frames(folder)
     if not files:
         raise UndecodableError("is a directory without images")

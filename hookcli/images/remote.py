@@ -1,4 +1,4 @@
-"""Images that are not on this machine: a ``filesystems.Filesystem`` of URLs."""
+"""The functions of ``filesystems.Filesystem`` for images at URLs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def check(name: str) -> None:
-    """Raise if a URL cannot be used; this reads nothing.
+    """Check that hookcli can use a URL, without reading anything.
 
     Raises:
-        RequestError: the URL holds a password, or the package for it is not installed.
+        RequestError: the URL holds a password, or the package for such URLs is not installed.
     """
     storage.check_url(str(to_place(name)))
 
 
 def open_file(file: str) -> io.BytesIO:
-    """Read the whole file at once."""
+    """Read the whole file, and return the content as a stream."""
     return io.BytesIO(storage.read_file(file))
 
 
@@ -36,7 +36,10 @@ def find_state(file: str) -> tuple[int, int]:
 
 
 def is_folder(name: str) -> bool:
-    """Return whether a URL is a folder; a URL with an image's suffix counts as a file."""
+    """Return whether a URL is a folder.
+
+    A URL with the suffix of an image or of a tensor file always counts as a file.
+    """
     return not _names_file(name) and (name.endswith("/") or storage.is_folder(name))
 
 
@@ -66,7 +69,10 @@ def is_pattern(word: str) -> bool:
 
 
 def glob(pattern: str) -> list[str]:
-    """Return the names that match a glob; hidden files match only if the pattern has their dot."""
+    """Return the URLs that match a glob.
+
+    Hidden files match only if a name in the pattern begins with a dot.
+    """
     found = storage.match_urls(pattern)
     return found if "/." in pattern else [url for url in found if "/." not in url]
 
@@ -74,9 +80,10 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return the files with these suffixes, sorted like files on this machine.
+    """Return the files in a folder with one of ``suffixes``, sorted as ``local.list_images`` sorts.
 
-    Hidden files, the folders of runs, and the folder ``leave_out`` are left out.
+    Hidden files, files of runs, and files in the folder ``leave_out`` (empty for none) are left
+    out. With ``recursive``, files in inner folders are included.
     """
     root = Url(folder)
     names = storage.list_files(root)
@@ -99,6 +106,9 @@ def _names_file(name: str) -> bool:
 
 
 def _find_marked(names: dict[str, int]) -> set[str]:
-    """Return the folders that may be run folders, by the names of their files."""
+    """Return the folders that hold a ``run.json`` or a ``manifest.json``: possible run folders.
+
+    The keys of ``names`` are the names of all files.
+    """
     marks = {REQUEST, MANIFEST}
     return {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}

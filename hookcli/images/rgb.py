@@ -1,10 +1,10 @@
 """Pictures of any mode converted to 8-bit RGB, one band of rows at a time.
 
-A picture takes up to four bytes per pixel, and putting transparency on white takes several such
-pictures. A whole large picture would fill the memory; a band needs little.
+A picture takes up to four bytes per pixel, and laying a transparent picture on white takes several
+such pictures. For a whole large picture, this could fill the memory; a band needs little.
 
-This module itself converts greys of more than 8 bits: Pillow clips 16 bits to white, and ignores
-the meaning of the numbers in a TIFF's tags.
+Greys of more than 8 bits are not left to Pillow, which clips 16-bit values to white and ignores the
+tags of a TIFF that give the values a meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     _Numbers: TypeAlias = NDArray[np.integer | np.floating]
-    _Scale: TypeAlias = tuple[float, float]  # the numbers that become black and white
+    _Scale: TypeAlias = tuple[float, float]  # the pixel values that become black and white
 
 BAND = 1 << 20  # pixels
 _DEEP = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
@@ -30,9 +30,9 @@ _WHITE_IS_ZERO, _UNSIGNED = 0, (1,)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Return an RGB copy of ``image``, whose pixels must be loaded, with transparency on white.
+    """Return an RGB copy of ``image``; a transparent picture is laid on white.
 
-    Greys of more than 8 bits are scaled to 8.
+    Greys of more than 8 bits are scaled to 8 bits. The pixels of ``image`` must be loaded.
     """
     samples = _samples_of(image)
     if samples is not None:
@@ -54,7 +54,10 @@ def _lay_on_white(image: Image.Image) -> Image.Image:
 
 
 def _convert(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
-    """Return the whole picture converted by ``convert``, which treats each pixel separately."""
+    """Return the whole picture as RGB, converted by ``convert`` one band of rows at a time.
+
+    ``convert`` must return the band in mode RGB, and treat each pixel by itself.
+    """
     page = Image.new("RGB", image.size)
     top = 0
     for band in _list_bands(image):
@@ -64,7 +67,7 @@ def _convert(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) 
 
 
 def _list_bands(image: Image.Image) -> Iterator[Image.Image]:
-    """Yield the picture in bands, each of as many rows as ``BAND`` pixels allow."""
+    """Yield the picture in bands of as many rows as ``BAND`` pixels allow, but at least one row."""
     rows = max(1, BAND // max(1, image.width))
     for top in range(0, image.height, rows):
         yield image.crop((0, top, image.width, min(top + rows, image.height)))
@@ -72,12 +75,14 @@ def _list_bands(image: Image.Image) -> Iterator[Image.Image]:
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """The meaning of the numbers in a grey picture.
+    """The meaning of the pixel values in a grey picture of more than 8 bits.
 
     Attributes:
-        white: the largest integer that the file's depth allows; None for floats.
-        is_white_zero: True if the smallest number is white and the largest black.
-        is_unsigned: True if the numbers have 32 bits, and Pillow takes the first for a sign.
+        white: the upper end of the scale of integers: 4095 for 12 bits, 65535 for 16 or 32 bits;
+            None for floats.
+        is_white_zero: whether the smallest value is white and the largest value black.
+        is_unsigned: whether the values are unsigned integers of 32 bits, which Pillow reads as
+            signed integers.
     """
 
     white: int | None = 65535
@@ -86,9 +91,10 @@ class _Samples:
 
 
 def _samples_of(image: Image.Image) -> _Samples | None:
-    """Return how to read ``image``; None if it is not a grey of more than 8 bits.
+    """Return the meaning of the pixel values of a grey picture of more than 8 bits.
 
-    It must be the image as it was opened, because a rotated copy has no tags.
+    Return None for any other picture. ``image`` must be the object that Pillow opened, because a
+    copy does not have the tags of the file.
     """
     tags = getattr(image, "tag_v2", {})
     bits, sign = tags.get(_BITS), tags.get(_SAMPLE_FORMAT, _UNSIGNED)
@@ -103,11 +109,11 @@ def _samples_of(image: Image.Image) -> _Samples | None:
 
 
 def _find_scale(bands: Iterable[Image.Image], samples: _Samples) -> _Scale:
-    """Return the numbers of a picture, given in bands, that become black and white.
+    """Return the pixel values that become black and white, for the bands of one picture.
 
-    Integers are scaled by their depth: 16 bits by 257, 12 bits by 16.06, and 32 bits like 16 if
-    they fit. Floats from 0 to 1, or from 0 to 255, keep these limits. Any other picture is scaled
-    from its own smallest to its largest number.
+    Black is 0. White is 65535 for integers of 16 or 32 bits, 4095 for integers of 12 bits, and 1 or
+    255 for floats, depending on the largest float. If a value of the picture lies outside this
+    range, black and white are the smallest and the largest finite value instead.
     """
     import numpy as np  # takes 0.1 s, and only such pictures need it
 
@@ -124,9 +130,9 @@ def _find_scale(bands: Iterable[Image.Image], samples: _Samples) -> _Scale:
 
 
 def _grey_to_rgb(image: Image.Image, samples: _Samples, scale: _Scale) -> Image.Image:
-    """Return the picture with 8 bits per channel.
+    """Return a grey picture of more than 8 bits as RGB with 8 bits per channel.
 
-    The number that means transparency becomes white.
+    Pixels whose value means transparency become white.
     """
     values = _numbers(image, samples)
     grey = _to_bytes(values, scale)

@@ -1,4 +1,4 @@
-"""Files of exact pixels: ``.npy`` and ``.safetensors``, with one image per row."""
+"""Tensor files (``.npy`` and ``.safetensors``), whose pixels are used unchanged."""
 
 from __future__ import annotations
 
@@ -21,10 +21,19 @@ TENSOR_SUFFIXES = (".npy", ".safetensors")
 
 
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
-    """Yield the images (C, H, W) of a tensor file, each after its name in the file.
+    """Yield the name and the pixels (C, H, W) of each image in a tensor file.
+
+    In a file with several tensors, the name of an image begins with ``:`` and the tensor's name. In
+    a tensor of several images, the name ends with the row, such as ``[3]``. If the file holds a
+    single image, the name is empty.
+
+    Args:
+        path: the path of the file, whose suffix shows the format.
+        data: the content of the file.
 
     Raises:
-        UndecodableError: the file holds no floats of such a shape.
+        UndecodableError: the file cannot be read, or a tensor in the file does not hold floats
+            (C, H, W) or (N, C, H, W).
     """
     import numpy as np
 
@@ -42,9 +51,9 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """Return the arrays in a file, each by the suffix that the image's name gets.
+    """Return the arrays in a tensor file, keyed by the prefix of the names of their images.
 
-    The suffix is empty if there is only one array.
+    The prefix is ``:`` with the array's name, or empty if the file has only one array.
     """
     import numpy as np
 

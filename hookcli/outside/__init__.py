@@ -1,1 +1,1 @@
-"""Text, files, names and code from outside of hookcli, and output to other programs."""
+"""Handling of text, files, names and code from outside hookcli, and output for other programs."""

@@ -1,10 +1,12 @@
-"""Documents as typed values: decoded when they are read back, and described by a JSON Schema.
+"""Documents as typed values: decoded from JSON files, and described by a JSON Schema.
 
 msgspec decodes JSON by the type of a document. A file that is damaged, or that hookcli did not
-write, is therefore rejected in one place, before anything is computed from it. Unknown fields are
-ignored, since a later version may write more of them. The JSON Schema is made from the same types,
-and from the texts under ``Attributes`` in their docstrings; if several documents share a text, the
-type of the field has it. The schema does not allow fields that this version does not write.
+write, is therefore rejected in one place, before hookcli computes anything from the file. Unknown
+fields are ignored, since a later version of hookcli may write further fields.
+
+hookcli makes the JSON Schema from the same types, and takes the descriptions from the texts under
+``Attributes`` in the docstrings of the types. A description that several documents share belongs to
+the type of the field. The schema does not allow fields that this version does not write.
 """
 
 from __future__ import annotations
@@ -44,26 +46,30 @@ T = TypeVar("T")
 SCHEMA_VERSION = 1  # the version that hookcli writes, and the newest that it reads
 MOST_BYTES = 1 << 30  # of one JSON file; report.json of 100,000 images has about 300 MB
 
-# The texts of msgspec's errors: the problem, and its place.
+# Splits the text of an msgspec error into the problem and its position in the document.
 _REASON = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?")
 _ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)  # of a docstring
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
-MOST_VALUES = 2**62  # no tensor has more
-PARTS = "#/$defs/"  # the target of a schema's references
+MOST_VALUES = 2**62  # no tensor has more values
+PARTS = "#/$defs/"  # the beginning of references within a schema
 LEFT_OUT = MappingProxyType({"left out": True})
 """The metadata of a field that is left out of JSON if it is empty."""
 
 
 def keywords(**values: object) -> Meta:
-    """Return schema keywords for the values that hookcli writes.
+    """Return metadata that adds keywords to the JSON Schema of a type.
 
-    Reading does not check them: files of other versions may have more values.
+    The keywords describe the values that this version of hookcli writes. Reading does not check the
+    keywords, because files of other versions may have further values.
     """
     return Meta(extra_json_schema=values)
 
 
 def at_least(parts: int) -> Meta:
-    """Return a check, made when reading, that a list or an object has at least so many parts."""
+    """Return metadata for a list or an object that must have at least ``parts`` items.
+
+    Reading a document checks the number of items.
+    """
     return Meta(min_length=parts)
 
 
@@ -83,18 +89,21 @@ _MOST_LEVELS = 64  # of a document; hookcli writes fewer than ten
 
 
 class DamagedError(ValueError):
-    """A file is not a valid file of hookcli; the text says where and why."""
+    """A file is not a valid file of hookcli; the text of the error says where and why."""
 
 
 class LaterVersionError(DamagedError):
-    """A later version of hookcli wrote a file; a message has the file's name and then this text."""
+    """A later version of hookcli wrote a file.
+
+    In a message, the text of the error follows the name of the file.
+    """
 
 
 def decode(data: bytes, kind: type[T]) -> T:
     """Decode JSON as a value of ``kind``; the schema version is not checked.
 
     Raises:
-        DamagedError: the data are not JSON, or not of this kind.
+        DamagedError: the data are not JSON, or do not fit ``kind``.
     """
     try:
         value = msgspec.json.decode(data, type=kind)
@@ -105,23 +114,25 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, object], T]:
-    """Decode a JSON object; return it as it is, and as a value of ``kind``.
+    """Decode a JSON object; return it both as a dictionary and as a value of ``kind``.
 
     Raises:
         LaterVersionError: this version does not know the ``schema_version`` yet.
-        DamagedError: the data are not JSON, or not of this kind.
+        DamagedError: the data are not JSON, or do not fit ``kind``.
     """
     document = decode(data, dict[str, object])
     return document, convert(document, kind)
 
 
 def decode_escaped(data: bytes, kind: type[T]) -> T:
-    """Decode JSON that may hold file names that are not UTF-8, ``Infinity`` and ``NaN``.
+    """Decode JSON that may hold ``Infinity``, ``NaN``, and file names that are not UTF-8.
 
-    Python writes such a name with lone surrogates, which msgspec does not decode.
+    Python represents a file name that is not UTF-8 with lone surrogates, which msgspec does not
+    decode.
 
     Raises:
-        DamagedError: the data are not JSON, or not of this kind.
+        LaterVersionError: this version does not know the ``schema_version`` yet.
+        DamagedError: the data are not JSON, or do not fit ``kind``.
     """
     try:
         document = json.loads(data)
@@ -132,7 +143,7 @@ def decode_escaped(data: bytes, kind: type[T]) -> T:
 
 
 def encode_escaped(value: object) -> bytes:
-    """Encode a typed value as JSON for ``decode_escaped``: bytes as base64, any name as text."""
+    """Encode a typed value as JSON for ``decode_escaped``: bytes as base64, all names as text."""
     return json.dumps(msgspec.to_builtins(value)).encode()
 
 
@@ -141,7 +152,7 @@ def convert(document: object, kind: type[T]) -> T:
 
     Raises:
         LaterVersionError: this version does not know the ``schema_version`` yet.
-        DamagedError: the document is not of this kind.
+        DamagedError: the document does not fit ``kind``.
     """
     if isinstance(document, dict):
         version = document.get("schema_version", SCHEMA_VERSION)
@@ -160,13 +171,13 @@ def read_document(file: Path, kind: type[T]) -> T:
 
     Raises:
         OSError: the file cannot be read, or is not a regular file.
-        DamagedError: the file is not JSON, or not of this kind.
+        DamagedError: the file is not JSON, or does not fit ``kind``.
     """
     return decode(read_regular(file, MOST_BYTES), kind)
 
 
 def _refuse_deep(document: object) -> None:
-    """Refuse lists and objects that are nested too deep for recursive functions."""
+    """Raise a DamagedError if lists and objects are nested too deeply for recursive functions."""
     level = [document]
     for _ in range(_MOST_LEVELS):
         level = [
@@ -196,19 +207,25 @@ def _damaged(error: Exception) -> DamagedError:
 
 
 def to_fields(value: DataclassInstance) -> dict[str, Any]:
-    """Return the fields of a dataclass that JSON holds, in their order."""
+    """Return the names and values of the fields that JSON holds, in the order of the fields.
+
+    A field with the metadata ``LEFT_OUT`` is missing if its value is empty.
+    """
     found = {name: getattr(value, name) for name, _ in _list_fields(type(value))}
     return {n: found[n] for n, always in _list_fields(type(value)) if always or found[n]}
 
 
 @functools.cache
 def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
-    """Return the names of the fields, each with whether JSON always holds it."""
+    """Return the name of each field, and whether JSON holds the field even if it is empty."""
     return [(each.name, each.metadata != LEFT_OUT) for each in fields(kind)]
 
 
 def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
-    """Return the types of a row's values, by the names of their fields, for values except None."""
+    """Return, by field name, the type that a row's value has unless the value is None.
+
+    A generic type such as ``tuple[int, ...]`` is returned without its parameters.
+    """
     found = {}
     for name, hint in get_type_hints(kind).items():
         types = get_args(hint)
@@ -218,9 +235,10 @@ def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
 
 
 def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
-    """Return the schemas of dataclasses, and of the dataclasses in them, by class name.
+    """Return, by class name, the JSON Schemas of dataclasses and of the dataclasses inside them.
 
-    Objects do not allow other fields. Every field is required unless it is ``LEFT_OUT``.
+    The schemas do not allow further fields. Every field is required, except fields with the
+    metadata ``LEFT_OUT``.
     """
     every = {kind.__name__: kind for each in kinds for kind in _list_types(each)}
     _, parts = msgspec.json.schema_components(every.values(), ref_template=f"{PARTS}{{name}}")
@@ -228,7 +246,7 @@ def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[s
 
 
 def _list_types(hint: Any) -> Iterator[type[DataclassInstance]]:
-    """Yield the dataclasses that a type is or holds."""
+    """Yield the type itself, if it is a dataclass, and all dataclasses inside the type."""
     if is_dataclass(hint) and isinstance(hint, type):
         yield hint
     inner = get_type_hints(hint).values() if is_dataclass(hint) else get_args(hint)
@@ -261,7 +279,10 @@ def _describe_type(kind: type[DataclassInstance], part: dict[str, Any]) -> dict[
 
 
 def _read_docstring(kind: type) -> tuple[str, dict[str, str]]:
-    """Return the text of a docstring, and the texts under ``Attributes``, without markup."""
+    """Return a docstring up to ``Attributes``, and the texts under ``Attributes`` by name.
+
+    All texts are without markup and line breaks.
+    """
     text, _, entries = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:\n")
     found = _ATTRIBUTE.findall(entries)
     return _as_sentences(text), {name: _as_sentences(words) for name, words in found}
@@ -274,18 +295,18 @@ def _as_sentences(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A JSON document, with the version of its form.
+    """A JSON document, with the version of the document format.
 
     Attributes:
-        schema_version: the version of the form of documents; it goes up when a field goes away or
-            its meaning or type changes, not when one is added.
+        schema_version: the version of the document format. A new version of the format removes a
+            field, or changes the meaning or type of a field; new fields do not change the version.
     """
 
     schema_version: Annotated[int, keywords(const=SCHEMA_VERSION)] = SCHEMA_VERSION
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:
-    """Raise a ValueError if a name appears more than once."""
+    """Raise a ValueError if a name appears more than once; ``noun`` is the word for such a name."""
     for name, times in Counter(names).items():
         if times > 1:
             raise ValueError(f"the {noun} {name!r} appears {times} times")

@@ -1,4 +1,4 @@
-"""Making text from strangers (names of files, layers and categories) harmless to show."""
+"""Escape text from strangers (names of files, layers and categories) to make it safe to show."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 def for_terminal(text: str) -> str:
     """Return ``text`` as one line, with control and formatting characters as visible escapes.
 
-    This also escapes characters that cannot be decoded, and a leading ``::``, which the logs of
-    continuous integration take for a command.
+    Bytes that are not UTF-8 become visible escapes too. So does the first colon of a leading
+    ``::``, which the logs of continuous integration take for a command.
     """
     shown = "".join(_visible(character) for character in text)
     return f"\\x3a{shown[1:]}" if shown.startswith("::") else shown
@@ -31,14 +31,15 @@ def for_terminal(text: str) -> str:
 def for_csv(text: str) -> str:
     """Return ``text`` so that no spreadsheet takes it for a formula, and no terminal for a command.
 
-    A leading ``=``, ``+``, ``-`` or ``@`` is quoted, and control characters become ``%XX``.
+    Text with a leading ``=``, ``+``, ``-`` or ``@`` gets an apostrophe in front. Control characters
+    and bytes that are not UTF-8 become ``%XX``.
     """
     shown = _CONTROL.sub(lambda match: _quote(match[0].encode()), reversible(text))
     return f"'{shown}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
 
 
 def for_markdown(text: str) -> str:
-    """Return ``text`` for a table cell, without column breaks, markup or HTML."""
+    """Return ``text`` escaped for a Markdown table cell: no column breaks, markup or HTML."""
     shown = for_terminal(text)
     for character in "\\|`*_<>[]":
         shown = shown.replace(character, f"\\{character}")
@@ -46,9 +47,10 @@ def for_markdown(text: str) -> str:
 
 
 def for_page(text: str) -> str:
-    """Return a name from ``reversible`` in the form that people see.
+    """Return a name for people to read; ``text`` is the name as ``reversible`` encodes it.
 
-    Control characters, and characters that change the direction of writing, are visible escapes.
+    Control characters, and characters that change the direction of writing, become visible escapes.
+    The result is not escaped for HTML.
     """
     name = unquote(text, errors="surrogateescape")
     if name.isascii() and name.isprintable():
@@ -57,7 +59,10 @@ def for_page(text: str) -> str:
 
 
 def for_shell(words: Sequence[str]) -> str:
-    """Return a shell command that produces the words, which ``reversible`` has encoded."""
+    """Return the words of a command as one line, quoted for a shell.
+
+    ``words`` must be encoded by ``reversible``; the shell receives the original words.
+    """
     return " ".join(_shell_word(unquote(word, errors="surrogateescape")) for word in words)
 
 
@@ -74,11 +79,11 @@ def _shell_word(word: str) -> str:
 
 
 def reversible(text: str) -> str:
-    """Return ``text`` with the bytes that are not UTF-8 (surrogates in Python) as ``%XX``.
+    """Return ``text`` with ``%XX`` for each byte that is not UTF-8 (a surrogate in Python).
 
     A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting restores every
-    possible file name. A surrogate that represents no byte, which only a module's name can contain,
-    is escaped like any other character.
+    possible file name. Only the name of a module can contain a surrogate that represents no byte;
+    such a surrogate becomes three ``%XX``.
     """
     if text.isascii() and "%" not in text:
         return text

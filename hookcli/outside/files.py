@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from hookcli.outside.urls import Place
 
 _NAME_LENGTH = 120
-_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")  # a Path has dropped the second slash
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")  # a Path drops the second slash of a URL
 
 
 class OutsideError(OSError):
-    """A file of a run folder is a link to a file outside of it."""
+    """A file in a run folder is a link to a file outside the run folder."""
 
 
 class NotRegularError(OSError):
@@ -38,9 +38,9 @@ class NotRegularError(OSError):
 def open_regular(file: str | Path) -> BufferedReader:
     """Open a regular file for reading; links are followed.
 
-    Reading from a pipe or a device could last forever. This checks the kind of the file before it
-    opens the file, so that a process that waits to write into a pipe is not disturbed, and again on
-    the open descriptor, which nobody can replace.
+    Reading from a pipe or a device could last forever. The kind of file is therefore checked twice:
+    before opening, so that a process that waits to write into a pipe is not disturbed, and on the
+    open descriptor, because someone could replace the file in between.
 
     Raises:
         NotRegularError: the file is a pipe, a device or a socket.
@@ -59,7 +59,7 @@ def open_regular(file: str | Path) -> BufferedReader:
 
 
 def read_regular(file: str | Path, most: int | None = None) -> bytes:
-    """Read a whole regular file of at most ``most`` bytes.
+    """Return the content of a regular file of at most ``most`` bytes; None sets no limit.
 
     Raises:
         OSError: the file cannot be opened, is not a regular file, or is larger.
@@ -82,7 +82,7 @@ def _check_regular(facts: os.stat_result, file: str | Path) -> None:
 def full_name(file: Path) -> Path:
     """Return the absolute path, which stays valid if other code changes the working directory.
 
-    If the working directory has been deleted, this returns the path unchanged.
+    If the working directory has been deleted, the path is returned unchanged.
     """
     try:
         return file.absolute()
@@ -91,7 +91,7 @@ def full_name(file: Path) -> Path:
 
 
 def write_atomic(file: Path, data: bytes) -> Path:
-    """Write a file completely or not at all; missing folders are created.
+    """Write a file completely or not at all, and return ``file``; missing folders are created.
 
     Raises:
         OutputError: the file cannot be written; no part of it remains.
@@ -128,7 +128,7 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all bytes, in as many calls as the system needs."""
+    """Write all of ``data`` to a file descriptor, in as many calls as the system needs."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -163,5 +163,9 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def safe_name(text: str, length: int = _NAME_LENGTH) -> str:
-    """Return ``text`` as part of a file name for any system: ASCII letters, digits and ``._-``."""
+    """Return ``text`` as part of a file name for any system: ASCII letters, digits and ``._-``.
+
+    Other characters become ``_``. The result has at most ``length`` characters. If ``text`` has no
+    letter and no digit, the result may be ``unnamed``.
+    """
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:length] or "unnamed"

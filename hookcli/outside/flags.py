@@ -1,7 +1,8 @@
 """Options of the command line, each declared on the field of the request that it fills.
 
-A field with an option is ``Annotated[int, Flag("--tile PX", "Longest side of a channel.")]``. The
-command line, its checks, and the command that repeats a run are made from these fields.
+A field with an option is ``Annotated[int, Flag("--tile PX", "Longest side of a channel.")]``.
+hookcli makes the command line, the checks of the values, and the command that repeats a run from
+these fields.
 """
 
 from __future__ import annotations
@@ -17,25 +18,30 @@ class Flag:
     """An option or an argument of the command line.
 
     Attributes:
-        usage: the names, and the word for the value in ``--help``: ``-o --out DIR``. A name without
-            dashes belongs to an argument. A field that is True unless the option is given has a
-            name such as ``--no-recursive``.
+        usage: the names of the option, and the word for the value in ``--help``: ``-o --out DIR``.
+            An argument has one name without dashes. If the option sets the field to False, the name
+            begins with ``--no-``.
         help: the text for ``--help``.
-        at_least: the smallest allowed number; None for any.
-        at_most: the largest allowed number; None for any.
-        read: makes a value from a text and the option's name; None if the field's type is enough.
-        write: turns the value back into a text.
-        many: the option may be given several times; the field's value is a tuple with one item for
-            each time.
-        word: one of the words that ``read`` finds; the field is set if that word is given. Fields
-            that share an option have a word each.
-        none: an option and its text that mean None for this field.
-        panel: the panel in ``--help`` if the docstring of the request names none.
-        late: the option comes after the other options of its panel.
-        in_diff: hookcli diff reports a difference in this option: it affects the layers' outputs,
-            and only the command of a run records its value.
-        always: the command that repeats a run includes it even with its default value.
-        repeats: the command that repeats a run includes it.
+        at_least: the smallest allowed number; None for no limit.
+        at_most: the largest allowed number; None for no limit.
+        read: parses a text from the command line, given the text and the name of the option; None
+            if the type of the field is enough.
+        write: turns a value of the field back into a text; None means ``str``, or the items of a
+            tuple joined by commas.
+        many: whether the option may be given several times; the field's value is then a tuple with
+            one item for each time.
+        word: for an option that several fields share (``--save tensors,attention``), the word that
+            turns on this field; empty for other options.
+        none: an option and its value that set this field to None, such as ``("--channels",
+            "all")``; None if no option does so.
+        panel: the title of the group of options in ``--help``; ignored if the docstring of the
+            request names a group.
+        late: whether ``--help`` shows the option after the other options of its group.
+        in_diff: whether ``hookcli diff`` reports that two runs differ in this option. Set this for
+            an option that affects the outputs of layers and is recorded only in a run's command.
+        always: whether the command that repeats a run includes the option even if the value is the
+            default.
+        repeats: whether the option belongs in the command that repeats a run.
     """
 
     usage: str
@@ -55,7 +61,7 @@ class Flag:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, such as ``-o`` and ``--out``; an argument's name has no dashes."""
+        """The names of the option, such as ``-o`` and ``--out``, or the one name of an argument."""
         words = self.usage.split()
         return tuple(each for each in words if each.startswith("-")) or (words[0],)
 
@@ -66,25 +72,32 @@ class Flag:
 
     @property
     def is_argument(self) -> bool:
-        """Whether this is an argument, which has no name on the command line."""
+        """Whether this is a positional argument instead of an option."""
         return not self.usage.startswith("-")
 
     @property
     def name(self) -> str:
-        """The long name, for messages."""
+        """The long name of the option, such as ``--out``, or the name of an argument."""
         return self.names[-1]
 
     @property
     def parameter(self) -> str:
-        """The name as a Python identifier."""
+        """The long name as a Python identifier, such as ``batch_size``."""
         return self.name.partition("/")[0].strip("-").replace("-", "_")
 
     def is_none(self, given: Mapping[str, Any]) -> bool:
-        """Return whether the given options mean None for the field."""
+        """Return whether the options that the user gave set the field to None.
+
+        The keys of ``given`` are names of options without leading dashes.
+        """
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
-        """Return the value of the field for the words given on the command line."""
+        """Return the value of the field for what the user gave on the command line.
+
+        ``given`` is a text, a list of texts if the option may be given several times, or a value
+        that the command line has already converted.
+        """
         if isinstance(given, bool):
             return given and not self.name.startswith("--no-")
         if self.read is None:
@@ -96,7 +109,7 @@ class Flag:
         return self.read(given, self.name)
 
     def list_words(self, value: Any) -> tuple[str, ...]:
-        """Return the words of a command for a value of the field."""
+        """Return the words of a command line that set the field to ``value``."""
         name = self.names[0]
         if self.word:
             return (name, self.word)
@@ -119,9 +132,11 @@ class Field:
     """A field of a request.
 
     Attributes:
-        kind: its type, without the option.
-        default: the default value; ``MISSING`` if there is none.
-        request: the class of its value if the value is itself a request; None otherwise.
+        name: the name of the field.
+        kind: the type of the field, without the ``Flag``.
+        default: the default value; ``MISSING`` if there is no default.
+        flag: the option that fills the field; None if no option does.
+        request: the class of the field's value if the value is itself a request; None otherwise.
     """
 
     name: str
@@ -137,7 +152,10 @@ class Field:
 
     @property
     def parameter(self) -> str:
-        """The name of the field's parameter on the command line: its option's name, or its own."""
+        """The name of the command's parameter for the field.
+
+        This is the option's name as a Python identifier, or the field's name without an option.
+        """
         return self.name if self.flag is None else self.flag.parameter
 
     @property
@@ -148,7 +166,7 @@ class Field:
 
     @property
     def default_text(self) -> str:
-        """The option's help about its default; empty for none."""
+        """The end of the option's help, which shows the default; empty if there is none to show."""
         if self.default in (None, (), "", MISSING) or isinstance(self.default, bool):
             return ""
         return f"  [default: {_write(self.default)}]"
@@ -156,14 +174,14 @@ class Field:
 
 @cache
 def list_fields(request: type) -> tuple[Field, ...]:
-    """Return the fields of a request's class that can be given."""
+    """Return the fields of a request's class that the constructor takes."""
     hints = get_type_hints(request, include_extras=True)
     given = (each for each in fields(request) if each.init)
     return tuple(read_field(each.name, hints[each.name], each.default) for each in given)
 
 
 def read_field(name: str, hint: Any, default: Any) -> Field:
-    """Return the field that a type with a flag describes."""
+    """Return a field from its name, its type hint (which may hold a ``Flag``) and its default."""
     metadata = getattr(hint, "__metadata__", ())
     flags = [each for each in metadata if isinstance(each, Flag)]
     kind = hint.__origin__ if metadata else hint
@@ -175,10 +193,15 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield each field with a flag, of a request and of the requests in it, with its value.
+    """Yield each field with an option, in a request and in all requests inside it.
 
-    The name of a field is its path in the request: ``run.model.seed``. Fields of the classes in
-    ``left_out`` are left out.
+    Each item is the field, its flag and its value. The name of a field in an inner request is the
+    path to the field: ``run.model.seed``.
+
+    Args:
+        request: the request.
+        left_out: classes of inner requests whose fields are left out.
+        path: a prefix for the names of the fields, ending with a dot.
     """
     kind: Any = type(request)
     for field in list_fields(kind):
@@ -191,6 +214,10 @@ def list_values(
 
 
 def find_panel(request: type) -> str:
-    """Return the panel: the part of a request docstring's first line before a colon, if any."""
+    """Return the title of the request's group of options in ``--help``.
+
+    The title is the beginning of the docstring's first line, up to a colon and a space. Without a
+    colon, the title is empty.
+    """
     panel, colon, _ = (request.__doc__ or "").partition("\n")[0].partition(": ")
     return panel if colon else ""

@@ -1,9 +1,9 @@
-"""Running code that is not hookcli's own, which may raise any exception or change the process.
+"""Run foreign code (not hookcli's own), which may raise any exception or change the process.
 
 Only this module and ``passes/call`` catch every exception. An exception of foreign code becomes an
-error of hookcli (``ForeignCode``) or does not matter (``Forgiveness``); Ctrl-C and a signal that
-ends the process pass through. Afterwards the process has its earlier working directory and standard
-streams again, and a recursion limit that its stack can hold.
+error of hookcli (``ForeignCode``) or is suppressed (``Forgiveness``); Ctrl-C and a signal that ends
+the process pass through. After ``ForeignCode``, the process has its earlier working directory and
+standard streams again, and a recursion limit that the stack can hold.
 
 Standard library only.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 # Python 3.11 crashes with a segmentation fault if endless recursion reaches the end of the stack
-# before the limit. A stack of 8 MB is full at 30,000 calls of modules, properties or __getattr__,
-# but not at 8,000.
+# before the recursion limit. A stack of 8 MB is full at 30,000 calls of modules, properties or
+# __getattr__, but not at 8,000.
 _DEEPEST = 8_000
 _STREAMS = (1, 2)
 ENDS = (KeyboardInterrupt, Termination)  # these end the process; they are never foreign errors
@@ -29,13 +29,15 @@ _BUILT = "it runs when the model is built; try it in Python first"
 
 
 class Surroundings:
-    """A ``with`` block around foreign code that restores the process when it ends.
+    """A ``with`` block around foreign code that restores the process at the end of the block.
 
-    It restores the working directory, ``sys.stdout`` and ``sys.stderr``. It also makes sure that
-    their descriptor numbers are open, because the next opened file would otherwise get them.
+    The block restores the working directory, ``sys.stdout`` and ``sys.stderr``. If the foreign code
+    closed file descriptor 1 or 2, the block opens the null device under this number, because the
+    next opened file would otherwise get the number.
 
-    A block that is entered again starts in the directory that the code chose: a file may call
-    ``os.chdir`` when it is imported, and its factory may read files from there.
+    If the same object is used for a second block, that block starts in the directory to which the
+    foreign code changed in the first block. A Python file may call ``os.chdir`` when it is
+    imported, and a function in the file may later read files from that directory.
     """
 
     def __init__(self) -> None:
@@ -62,10 +64,10 @@ class Surroundings:
 
 
 class Forgiveness:
-    """A ``with`` block around one question to a foreign object that may have no answer.
+    """A ``with`` block that suppresses any exception of a foreign object, even ``SystemExit``.
 
-    Any exception of the object ends the block and goes no further, including ``sys.exit()``. Keep
-    only the question inside the block, since it would also hide a mistake of hookcli.
+    Ctrl-C and a signal that ends the process pass through. Put only the access to the foreign
+    object into the block, because the block would also hide an error in hookcli's own code.
     """
 
     def __enter__(self) -> None:
@@ -78,16 +80,24 @@ class Forgiveness:
 
 
 class ForeignCode:
-    """A ``with`` block around foreign code: any exception in it becomes a ModelError.
+    """A ``with`` block that turns any exception of foreign code into a ModelError.
 
-    That includes ``sys.exit()``. Errors of hookcli pass through unchanged. The block restores the
-    process (``Surroundings``), and lowers a recursion limit that is too high for the stack.
+    Even ``SystemExit`` becomes a ModelError. Errors of hookcli, Ctrl-C, and a signal that ends the
+    process pass through unchanged. At its end, the block restores the process (``Surroundings``),
+    and lowers a recursion limit that the foreign code set too high for the stack.
     """
 
     def __init__(
         self, what: str, surroundings: Surroundings | None = None, hint: str = _BUILT
     ) -> None:
-        """``what`` begins the message; several blocks may share their surroundings."""
+        """Prepare the block.
+
+        Args:
+            what: the subject of the error message, such as the name of a function.
+            surroundings: restores the process; several blocks may share the object. None makes a
+                new object.
+            hint: the hint of the error.
+        """
         self._what, self._hint = what, hint
         self._surroundings = surroundings or Surroundings()
         self._limit = 0
@@ -99,7 +109,7 @@ class ForeignCode:
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the process, and turn any exception but hookcli's own into a ModelError."""
+        """Restore the process, and turn an exception of foreign code into a ModelError."""
         most = max(self._limit, _DEEPEST)
         if sys.getrecursionlimit() > most:
             sys.setrecursionlimit(most)
@@ -114,7 +124,7 @@ class ForeignCode:
 def ask(thing: object, name: str, default: object = None) -> Any:
     """Return an attribute of a foreign object.
 
-    This returns ``default`` if the object has no such attribute, or raises when asked for it.
+    If the attribute does not exist, or if reading it raises an exception, return ``default``.
     """
     with Forgiveness():
         return getattr(thing, name)
@@ -122,7 +132,7 @@ def ask(thing: object, name: str, default: object = None) -> Any:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error; empty when its class is foreign and its ``__str__`` raises."""
+    """Return the text of an error; empty if the error's (foreign) ``__str__`` raises."""
     with Forgiveness():
         return str(error).strip()
     return ""
@@ -131,16 +141,17 @@ def text_of(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, cut off at 200 characters.
 
-    Messages of torch can have thousands of characters. An error without text gives its class name.
+    Messages of torch can have thousands of characters. If the error has no text, return the name of
+    the error's class.
     """
     lines = text_of(error).splitlines()
     return lines[0][:200] if lines else type(error).__name__
 
 
 def foreign_line(error: BaseException) -> str:
-    """Return the first line of an error of foreign code, with quotes for backticks.
+    """Return the first line of an error of foreign code, with apostrophes instead of backticks.
 
-    In a message of ours, backticks are for what the caller can give.
+    In hookcli's own messages, backticks mark names of parameters that the caller can set.
     """
     return first_line(error).replace("`", "'")
 

@@ -1,4 +1,7 @@
-"""Documents and rows as JSON text. Each ``render_`` is pure: the same values, the same text."""
+"""Documents and rows as JSON text.
+
+Each ``render_`` function is pure: the same values always give the same text.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +23,29 @@ if TYPE_CHECKING:
 
 
 def render_json(document: Document) -> str:
-    """Return a document as JSON, see ``plain``."""
+    """Return a document as JSON text.
+
+    Text in the document is escaped, and NaN and Inf become null, as ``plain`` describes.
+    """
     return "".join(render_pieces(plain(document)))
 
 
 def encode_json(document: Document) -> bytes:
-    """Return a document, already ``plain``, as JSON; it takes little more memory than the bytes."""
+    """Return a document as the bytes of a JSON file.
+
+    The caller must have called ``plain`` on the document. The function needs little more memory
+    than the bytes that it returns.
+    """
     stream = io.BytesIO()
     stream.writelines(piece.encode() for piece in render_pieces(document))
     return stream.getvalue()
 
 
 def render_pieces(document: Document) -> Iterator[str]:
-    """Yield the pieces of a document, already ``plain``, as JSON.
+    """Yield a document as pieces of JSON text.
 
-    Lists are yielded row by row, since a run may have 100,000 images.
+    The caller must have called ``plain`` on the document. Lists are yielded item by item, since a
+    run may have 100,000 images.
     """
     for place, (name, value) in enumerate(to_fields(document).items()):
         yield f"{',' if place else '{'}\n {json.dumps(name)}: "
@@ -53,16 +64,19 @@ def _render_value(value: object, depth: int) -> str:
 
 
 def render_line(row: DataclassInstance) -> str:
-    """Return a row as a line of JSON, ``schema_version`` first, see ``plain``."""
+    """Return a row as one line of JSON that begins with ``schema_version``.
+
+    Text in the row is escaped, and NaN and Inf become null, as ``plain`` describes.
+    """
     whole = {**to_fields(Document()), **to_fields(plain(row))}
     return json.dumps(whole, allow_nan=False, default=to_fields) + "\n"
 
 
 def plain(value: Any) -> Any:
-    """Return a value of the same type that JSON can hold.
+    """Return a value, such as a document, a list or a text, in a form that JSON can hold.
 
-    Text is reversibly escaped, and NaN and Inf become None. Never call this twice: it would escape
-    escaped text again. Unchanged parts are not copied.
+    Text is reversibly escaped, and NaN and Inf become None. Parts that need no change are not
+    copied. Never call the function on its own result, because it would escape the text again.
     """
     if isinstance(value, str):
         return escape.reversible(value)

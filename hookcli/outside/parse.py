@@ -1,6 +1,7 @@
 """Parsers for command-line texts that are more than a number or a choice.
 
-Each takes the text and the name of the option, and raises a RequestError if it cannot read it.
+Each parser takes the text and the name of the option. Each raises a RequestError if the text is
+not valid for the option.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _CHANNELS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _HIGHEST_CHANNEL = 1_000_000
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")  # in a URL
-# For options that share a parser: the end of the hint, and how many numbers they take.
+# For options that share a parser: the hints of error messages, and the number of values.
 _ALL = {"--channels": ", or all", "--tensor-channels": "; without the option all are saved"}
 _COLOURS = "write three numbers: 0.485,0.456,0.406; or one for a grey model"
 _PIXELS = {
@@ -38,7 +39,10 @@ _PAIRS = {
 
 
 def read_channels(text: str, option: str) -> tuple[int, ...] | None:
-    """Parse ``3,7,10-20`` into channel numbers, and ``all`` of ``--channels`` into None."""
+    """Parse ``3,7,10-20`` into channel numbers, without repetitions.
+
+    For the option ``--channels``, the text ``all`` gives None.
+    """
     if text == "all" and option == "--channels":
         return None
     channels: list[int] = []
@@ -59,7 +63,7 @@ def read_channels(text: str, option: str) -> tuple[int, ...] | None:
 
 
 def read_colours(text: str, option: str) -> tuple[float, ...]:
-    """Parse ``0.485,0.456,0.406`` into numbers."""
+    """Parse ``0.485,0.456,0.406`` into floats."""
     try:
         return tuple(map(float, text.split(",")))
     except ValueError as error:
@@ -67,7 +71,7 @@ def read_colours(text: str, option: str) -> tuple[float, ...]:
 
 
 def read_pixels(text: str, option: str) -> tuple[int, ...]:
-    """Parse ``120,80`` into whole numbers, as many as the option takes."""
+    """Parse ``120,80`` into whole numbers, which must be as many as the option takes."""
     many, hint = _PIXELS[option]
     with contextlib.suppress(ValueError):
         numbers = tuple(map(int, text.split(",")))
@@ -77,7 +81,7 @@ def read_pixels(text: str, option: str) -> tuple[int, ...]:
 
 
 def read_place(text: str, _option: str) -> Place:
-    """Parse the name of a folder, or its URL."""
+    """Parse the path or the URL of a folder."""
     return to_place(text)
 
 
@@ -87,7 +91,11 @@ def read_names(text: str, _option: str) -> tuple[str, ...]:
 
 
 def read_threshold(word: str, option: str) -> tuple[str, float]:
-    """Parse ``NAME=VALUE`` into a rule or a glob of calls, and its threshold or tolerance."""
+    """Parse ``NAME=VALUE`` into the name and the value, which must be finite.
+
+    For ``--rule``, the name is a rule and the value its threshold. For ``--layer-tolerance``, the
+    name is a glob of calls and the value their tolerance, which must not be negative.
+    """
     name, _, value = word.rpartition("=")
     with contextlib.suppress(ValueError):
         threshold = float(value)
@@ -97,7 +105,7 @@ def read_threshold(word: str, option: str) -> tuple[str, float]:
 
 
 def read_pair(word: str, option: str) -> tuple[str, str]:
-    """Parse ``KEY=VALUE`` into a pair."""
+    """Parse ``KEY=VALUE`` into a pair; the key must be a Python identifier."""
     name, sign, value = word.partition("=")
     if not name.isidentifier() or not sign:
         shown = name if option == "--storage-option" else word  # the value may be a credential
@@ -106,7 +114,7 @@ def read_pair(word: str, option: str) -> tuple[str, str]:
 
 
 def read_storage_option(word: str, option: str) -> tuple[str, str]:
-    """Parse ``KEY=VALUE`` into a pair that holds no credential."""
+    """Parse ``KEY=VALUE`` into a pair, and refuse a credential in the key or the value."""
     name, value = read_pair(word, option)
     if any(map(is_secret, (name, *_list_keys(value)))) or _PASSWORD.search(value):
         raise RequestError(
@@ -117,7 +125,7 @@ def read_storage_option(word: str, option: str) -> tuple[str, str]:
 
 
 def _list_keys(text: str) -> list[str]:
-    """Return the keys of a JSON object and of the objects in it; none for other text."""
+    """Return the keys of all objects in a JSON text; an empty list for any other text."""
     found: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
         json.loads(text, object_pairs_hook=lambda pairs: found.extend(key for key, _ in pairs))
@@ -125,7 +133,7 @@ def _list_keys(text: str) -> list[str]:
 
 
 def read_saved(text: str, option: str) -> frozenset[str]:
-    """Parse ``tensors,attention`` into the words for the values to save."""
+    """Parse ``tensors``, ``attention``, or both with a comma between them, into a set of words."""
     saved = frozenset(text.split(","))
     for word in sorted(saved - {"tensors", "attention"}):
         raise RequestError(f"{option} cannot be {word!r}", "one of: tensors, attention")

@@ -1,4 +1,7 @@
-"""Rows as CSV and Markdown text. Each ``render_`` is pure: the same rows, the same text."""
+"""Rows as CSV and Markdown text.
+
+Each ``render_`` function is pure: the same rows always give the same text.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,23 @@ if TYPE_CHECKING:
 
 @cache
 def column_names(kind: type[DataclassInstance]) -> list[str]:
-    """Return the column names of a row type, in order."""
+    """Return the names of the fields of a class of rows, which are the names of the columns."""
     return [field.name for field in dataclasses.fields(kind)]
 
 
 def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
-    """Return a header and one line per row; shapes as ``1x64x56x56``, None as an empty cell."""
+    """Return rows of the class ``kind`` as CSV: a header, and one line per row.
+
+    A shape is written as ``1x64x56x56``, and None as an empty cell. Text is escaped for terminals
+    and spreadsheets.
+    """
     names = column_names(kind)
     lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
     return _render_lines(chain([names], lines))
 
 
 def render_fields(*texts: str) -> str:
-    """Return texts as CSV cells joined by commas, without a line end."""
+    """Return texts as one line of CSV, without the end of the line."""
     return _render_lines([[_cell(text) for text in texts]])[:-1]
 
 
@@ -42,7 +49,7 @@ def _render_lines(lines: Iterable[Sequence[str]]) -> str:
 
 
 def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; the cells are plain text, which is escaped here."""
+    """Return a Markdown table from plain text, which this function escapes."""
     lines = [header, ["---"] * len(header), *rows]
     cells = [
         [escape.for_markdown(cell) if i != 1 else cell for cell in line]

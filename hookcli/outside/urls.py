@@ -24,9 +24,9 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
 class Url(str):
-    """The address of a folder or file elsewhere, such as ``s3://bucket/runs/one``.
+    """The URL of a folder or file that is not on this machine, such as ``s3://bucket/runs/one``.
 
-    Like a path, it has a ``name``, and ``/`` adds a part.
+    Like a ``Path``, a ``Url`` has a ``name``, and the operator ``/`` adds a part.
     """
 
     __slots__ = ()
@@ -46,7 +46,7 @@ class Url(str):
     resolve = absolute
 
     def as_uri(self) -> str:
-        """Return the address."""
+        """Return the address as a plain ``str``."""
         return str(self)
 
 
@@ -55,21 +55,22 @@ Place: TypeAlias = Path | Url
 
 
 def choose(name: str | Path, local: T, remote: T) -> T:
-    """Return ``local`` if a name is on this machine, and ``remote`` if it is elsewhere."""
+    """Return ``remote`` if a name is the URL of a remote file, else ``local``."""
     return remote if _is_url(str(name)) else local
 
 
 def _is_url(name: str) -> bool:
-    """Return whether a name is the URL of a remote file; ``file://`` is on this machine."""
+    """Return whether a name is the URL of a remote file; a ``file://`` URL is not."""
     scheme = _SCHEME.match(name)
     return scheme is not None and scheme[1] != "file"
 
 
 def to_place(name: str | Path) -> Place:
-    """Return the place that a name means; ``file:///data`` is the path ``/data``.
+    """Return a name as a path or a URL; ``file:///data`` becomes the path ``/data``.
 
     Raises:
-        RequestError: the name is no URL, or has a password, which would be shown and saved too.
+        RequestError: a URL is not valid, names no bucket or server, or holds a password or a key,
+            which hookcli would show and save.
     """
     name = str(name)
     if not _is_url(name):
@@ -91,10 +92,10 @@ def to_place(name: str | Path) -> Place:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a name, such as ``secretKey``, names a credential."""
+    """Return whether a name, such as ``secretKey``, is the name of a credential."""
     return _SECRET.search(_CAMEL.sub("_", name)) is not None
 
 
 def to_local(name: str) -> str:
-    """Return a name on this machine without ``file://``."""
+    """Return the path in a ``file://`` URL; return any other name unchanged."""
     return unquote(name.removeprefix("file://")) if name.startswith("file:///") else name

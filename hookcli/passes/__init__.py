@@ -1,1 +1,1 @@
-"""Images through a model: forward pass, backward pass, survey, and the origin of a NaN."""
+"""Run images through a model: forward and backward passes, surveys, and searches for a NaN."""

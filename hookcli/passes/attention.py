@@ -1,7 +1,8 @@
 """The attention in the forward passes of a run: what each head looks at.
 
-hookcli recomputes the probabilities call by call from the model's own queries and keys. It reduces
-them while the call is running, so that at most one call's probabilities of one image take memory.
+hookcli recomputes the probabilities of each attention call from the model's own queries and keys.
+hookcli reduces the probabilities right after the call, so only the probabilities of one call and
+one image take memory on the device.
 """
 
 from __future__ import annotations
@@ -60,15 +61,21 @@ _NOT_FOUND = "it was not called for the first image, whose tokens were followed"
 
 @dataclass(frozen=True, slots=True)
 class AttentionSettings:
-    """What hookcli computes of the attention in all forward passes of a run.
+    """What hookcli computes about the attention in all forward passes of a run.
 
     Attributes:
         inputs: how the model is called with pixels.
         first: returns the pixels (1, …) of the first image of the run.
-        point: the point whose patch is the drawn query, from the left and the top as shares of
-            what the network sees; None for the class token.
-        limit: the largest size of one image's maps for the page, in bytes.
-        found: the attention found so far, by the shape of the pixels without the leading axis.
+        layers: the layers whose attention is wanted, including all modules inside the layers.
+        point: the point whose patch is the query to draw, as distances from the left and top edges
+            in shares of the width and height of the network's input. None draws the class token or,
+            without a class token, the patch in the middle.
+        draws: whether to make the maps of queries that pictures and the page need.
+        rollout: whether to compute the attention rollout over all calls.
+        keeps: whether to keep the probabilities of every call.
+        limit: the maximum size in bytes of all maps of one image on the page.
+        found: the attention calls found so far, by the shape of the pixels without the leading
+            axis.
     """
 
     model: nn.Module
@@ -83,12 +90,13 @@ class AttentionSettings:
     found: dict[tuple[int, ...], FoundAttention] = field(default_factory=dict)
 
     def find(self, pixels: Tensor) -> FoundAttention:
-        """Return the attention in forward passes of pixels (N, …) of this shape.
+        """Return the attention calls of a forward pass with the shape of ``pixels`` (N, …).
 
-        It is found with the first image, resized to this shape if necessary.
+        hookcli finds the calls by running the model on the run's first image, resized to this shape
+        if necessary, and remembers the result for each shape.
 
         Raises:
-            RequestError: the model is not given one tensor of pictures or clips.
+            RequestError: the model's input is not a tensor with the pixels of one picture or clip.
             ForwardError: the model raised an exception.
         """
         shape = tuple(pixels.shape[1:])
@@ -102,7 +110,7 @@ class AttentionSettings:
 
 
 class AttentionListener:
-    """The listener of one image's forward pass."""
+    """Listens to one image's forward pass, and reduces the probabilities of each attention call."""
 
     def __init__(self, settings: AttentionSettings, key: str, found: FoundAttention) -> None:
         self.settings, self.key, self.found = settings, key, found
@@ -117,7 +125,11 @@ class AttentionListener:
         self._rollout: Tensor | None = None
 
     def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
-        """Receive an operation that is about to run; return None unless its attention is wanted."""
+        """Receive an operation that is about to run.
+
+        Return the attention call that the operation belongs to, and the operation, for ``end``;
+        None if the operation belongs to no wanted attention call.
+        """
         if split_path(operation.path)[1] not in FUNCTIONS:
             return None
         place = self._counts[operation.path]
@@ -128,7 +140,10 @@ class AttentionListener:
         return None if wanted is None else (wanted, operation)
 
     def end(self, call: object, output: object) -> None:
-        """Compute the probabilities of a call that has returned."""
+        """Compute and reduce the probabilities of an attention call that has returned.
+
+        ``call`` is the value that ``begin`` returned; ``output`` is None if the operation raised.
+        """
         if output is None:
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", call)
@@ -143,7 +158,7 @@ class AttentionListener:
             self._other.append(hidden_row(wanted.call, _OTHER_TOKENS))
 
     def finish(self) -> ImageAttention:
-        """Return what the attention calls did with the image."""
+        """Return the results of all attention calls of the forward pass."""
         uncalled = (hidden_row(each.call, _NOT_CALLED) for each in self._wanted.values())
         unseen = (hidden_row(call, reason) for call, reason in self.found.hidden)
         hidden = (*self._other, *uncalled, *unseen)
@@ -153,7 +168,11 @@ class AttentionListener:
         return ImageAttention(self.key, tuple(self._calls), hidden, rollout)
 
     def _note_other(self, path: str, place: int) -> None:
-        """Remember a call inside a wanted module that the first image did not make."""
+        """Add a row without figures for an attention call that the first image did not make.
+
+        Calls outside the wanted modules get no row. ``path`` is the operation path of the function,
+        and ``place`` the index of the call among the calls of that operation.
+        """
         module_path = split_path(path)[0]
         wanted = [layer.module_path for layer in self.settings.layers if not layer.is_operation]
         if any(is_inside(module_path, each) for each in wanted):
@@ -163,7 +182,7 @@ class AttentionListener:
             self._other.append(hidden_row(call, _NOT_FOUND))
 
     def _take(self, wanted: AttentionCall, probabilities: Tensor) -> None:
-        """Reduce the probabilities (windows, heads, queries, keys) of one call."""
+        """Reduce the probabilities (windows, heads, queries, keys) of one attention call."""
         settings, places = self.settings, wanted.places
         query = maps = kept = None
         if settings.draws:
@@ -178,7 +197,10 @@ class AttentionListener:
         self._calls.append(CallAttention(wanted.call, row, query, maps=maps, kept=kept))
 
     def _query_map(self, probabilities: Tensor, places: TokenPlaces) -> QueryMap | None:
-        """Return the map of the drawn query; None if there is no such query."""
+        """Return the map of the query that ``settings.point`` chooses; None without such a query.
+
+        The probabilities are (windows, heads, queries, keys).
+        """
         point = self.settings.point
         if point is None:
             values = query_map(probabilities, places, CLASS_TOKEN)
@@ -196,7 +218,10 @@ class AttentionListener:
         return QueryMap(_one_frame(values), (column / columns, row / rows, 1 / columns, 1 / rows))
 
     def _all_maps(self, probabilities: Tensor, places: TokenPlaces) -> QueryMaps:
-        """Return the maps of all queries that are kept, as one picture."""
+        """Return the maps of the queries that ``thin_queries`` keeps, as one picture.
+
+        The probabilities are (windows, heads, queries, keys).
+        """
         tiles = []
         for cell in thin_queries(places.query_grid, self._side):
             values = query_map(probabilities, places, cell)
@@ -218,12 +243,12 @@ class AttentionListener:
 
 
 def _is_drawn(places: TokenPlaces) -> bool:
-    """Return whether queries and keys have places on a picture, not on a clip or nowhere."""
+    """Return whether the queries and the keys both have places on a still image, not a clip."""
     return len(places.query_grid) == 2 == len(places.key_grid)
 
 
 def _one_frame(values: Tensor) -> Tensor:
-    """Return a map (heads, h, w) on the host; for a clip, the mean over the frames."""
+    """Return a map as (heads, h, w) on the host; a clip's (heads, frames, h, w) is averaged."""
     values = values.float()
     return (values.mean(1) if values.dim() == 4 else values).cpu()
 
@@ -232,7 +257,16 @@ def _one_frame(values: Tensor) -> Tensor:
 def attend(
     settings: AttentionSettings | None, key: str, pixels: Tensor
 ) -> Iterator[AttentionListener | None]:
-    """In the block, compute the attention of one image's (1, …) forward pass, if it is wanted."""
+    """Compute the attention of the forward pass of one image that runs in the ``with`` block.
+
+    Args:
+        settings: what to compute; if None, the block computes nothing and yields None.
+        key: the key of the image.
+        pixels: the pixels of the image, (1, …).
+
+    Yields:
+        The listener, whose ``finish`` returns the results after the forward pass.
+    """
     if settings is None:
         yield None
         return

@@ -1,6 +1,6 @@
-"""Images through a model, forward and backward, under hooks: records of gradients and pictures.
+"""Run images through a model, forward and backward, and collect records and pictures of gradients.
 
-Images run one at a time, because the gradients of parameters are sums over a batch.
+Images run one at a time, because the gradient of a parameter is a sum over the batch.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ IMAGE_NOT_NEEDED = "the gradient of the image was not requested: use `input_grad
 
 @dataclass(frozen=True, slots=True)
 class BackwardSettings:
-    """What hookcli collects in all backward passes of a run, besides ``ForwardSettings``.
+    """What hookcli collects in all forward and backward passes of a run with gradients.
+
+    ``style``, ``save`` and ``sketch`` mean the same as in ``ForwardSettings``.
 
     Attributes:
-        score: computes the score, at which the backward pass starts, from the model's output.
-        wanted: what is recorded and drawn in the backward pass.
-        cams: the layers that get a Grad-CAM.
+        runner: runs the model.
+        score: computes the score, from which the backward pass starts, from the model's output.
+        wanted: what to record and draw besides the gradients of layers.
+        cams: the layers for which to compute a Grad-CAM.
     """
 
     runner: EagerRunner
@@ -62,11 +65,16 @@ def run_backward(
 ) -> PassResult:
     """Run images through the model, forward and backward, under hooks, one image at a time.
 
-    The arguments are the same as for ``run_forward``.
+    Args:
+        settings: the model and what to collect.
+        keys: the keys of the images.
+        pixels: the pixels of the images, (N, …), as ``Runner.place`` returns them.
+        first_image: whether the run begins with these images. If so, hookcli keeps samples of the
+            first image's gradients for histograms.
 
     Raises:
         BrokenForwardError: the model raised an exception.
-        HookcliError: the output has no such score.
+        HookcliError: the requested score cannot be computed from the model's output.
     """
     results = []
     for i, key in enumerate(keys):
@@ -127,7 +135,14 @@ def _observe_image(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The outcome of one forward and backward pass, without the observations."""
+    """The outcome of one forward and backward pass, without the observed gradients.
+
+    Attributes:
+        output: the model's output.
+        missing: the gradients that were not computed, with the reasons.
+        pixels: the input pixels, (1, …); ``pixels.grad`` is None unless the request needs the
+            gradient of the pixels.
+    """
 
     output: object
     score: Score
@@ -144,6 +159,15 @@ def _run_pass(
     target: int | None = None,
 ) -> _Outcome:
     """Run one forward and backward pass.
+
+    Args:
+        settings: the model and what to collect.
+        pixels: the pixels of one image, (1, …).
+        observer: receives every gradient.
+        collector: receives the module paths of the layers that ran. If the model raises, the error
+            gets the collector's observations.
+        changes: the edits to make; empty for a pass without edits.
+        target: the class to score; None lets ``settings.score`` choose.
 
     Raises:
         BrokenForwardError: the model raised an exception.
@@ -175,13 +199,15 @@ def _run_pass(
 class _Observer:
     """Passes the gradients of the selected layers to a collector.
 
-    It also keeps the wanted activations and their gradients, from which Grad-CAMs are made.
+    An observer also keeps activations, for ``times_activation`` and Grad-CAMs, and the gradients of
+    these activations.
 
     Attributes:
-        collector: receives each call and its gradient.
+        collector: called with each call and its gradient.
         selected: the module paths of the selected layers; None for all layers.
-        activations: copies of activations, by call id.
-        gradients: the calls and copies of the gradients of these activations, by the same ids.
+        activations: copies of the kept activations, by call id.
+        gradients: for each kept activation, the call and a copy of the gradient, by the call id of
+            the activation.
     """
 
     collector: Callable[[Call, Tensor], None]
@@ -190,11 +216,11 @@ class _Observer:
     gradients: dict[str, tuple[Call, Tensor]] = field(default_factory=dict)
 
     def keep(self, call: Call, tensor: Tensor) -> None:
-        """Keep a copy of an activation."""
+        """Store a copy of an activation in ``activations``."""
         self.activations[call.id] = tensor.detach().clone()
 
     def __call__(self, call: Call, gradient: Tensor) -> None:
-        """Observe a gradient."""
+        """Store a copy of the gradient of a kept activation; pass selected gradients on."""
         output = replace(call, side="output").id
         if call.side == "grad_output" and output in self.activations:
             self.gradients[output] = (call, gradient.detach().clone())
@@ -214,7 +240,11 @@ def _find_cams(
 
 
 def _saliency(gradient: Tensor) -> Tensor:
-    """Return (h, w): the largest magnitude over colours and over the pictures of a clip or pair."""
+    """Return the saliency map (h, w) on the host, given the gradient (1, …, h, w) of the pixels.
+
+    A value is the largest magnitude at its pixel over all colours, and over all frames of a clip or
+    both pictures of a pair.
+    """
     plane = gradient[0].abs()
     while plane.dim() > 3:
         plane = plane.amax(0)
@@ -222,7 +252,10 @@ def _saliency(gradient: Tensor) -> Tensor:
 
 
 def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
-    """Return a record without figures, with the reason why the gradient does not exist."""
+    """Return a record without figures for a gradient that was not computed, with the reason.
+
+    ``key`` is the image's key, and ``size`` the height and width of the layers' input.
+    """
     layout = UNKNOWN
     if missing.call.side != "param":
         layout = missing.call.layer.layout_of(missing.shape, size)

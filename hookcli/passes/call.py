@@ -1,4 +1,4 @@
-"""The only place that calls a model, and that separates its errors from hookcli's own."""
+"""The only place that calls a model, and that tells the model's errors from hookcli's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
-# These modules of ours run the operators that a model calls, so an error there is the model's.
+# In these modules, hookcli runs the operators that a model calls: an error there is the model's.
 _NEUTRAL_OF_OURS = {
     f"{_OURS}{module}" for module in ("hooks.operations", "passes.flops", "models.without_compiler")
 }
@@ -42,18 +42,20 @@ def call_model(
 ) -> object:
     """Return what ``model`` returns for ``arguments``.
 
-    Afterwards the process has its earlier working directory and standard streams again, and a
-    model in training mode has its earlier buffers.
+    Afterwards, hookcli restores the working directory and the standard streams of the process, and
+    the buffers of a model in training mode.
 
     Args:
         model: the model; its hooks run as part of the call.
-        arguments: the positional arguments; the model may write over them.
-        observed: returns the ids of the calls that had been observed when the model raised.
-        seed: the seed of torch's random numbers in training mode.
+        arguments: the positional arguments; the model may overwrite tensors among the arguments.
+        observed: returns the ids of the calls observed so far; if the model raises, the hint of
+            the error names the last ones.
+        seed: the seed of torch's random numbers if the model is in training mode.
 
     Raises:
-        ForwardError: the model raised an exception of any kind, ran out of memory, or nested its
-            calls too deep. Any other error that our own hooks raise passes through unchanged.
+        ForwardError: the model raised an exception of any kind, or the model or a hook of hookcli
+            ran out of memory or nested calls too deep. Ctrl-C and all other errors of hookcli's
+            hooks pass through unchanged.
     """
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed())),
@@ -63,17 +65,18 @@ def call_model(
 
 
 def call_backward(value: Tensor) -> None:
-    """Run the backward pass that starts at ``value``, which the model computed.
+    """Run the backward pass from ``value``, a score computed from the model's output.
 
     Raises:
-        ForwardError: as ``call_model``.
+        ForwardError: the backward pass raised an exception; ``call_model`` lists the errors that
+            pass through unchanged.
     """
     with _ModelCode(_describe_backward):
         torch.autograd.backward(value)
 
 
 def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
-    """Return what the model returns for pixels (N, …); the model may overwrite them.
+    """Return the model's output for ``pixels`` (N, …), which the model may overwrite.
 
     Raises:
         ForwardError: the model raised an exception.
@@ -92,7 +95,7 @@ def has_rows(output: object, rows: int) -> bool:
 
 
 def row_of(output: object, row: int) -> object:
-    """Return one image's output in a batch, in the form that it has when the image runs alone."""
+    """Return the part of a batch's output for image ``row``, as if the image had run alone."""
     if _is_list_of_images(output):
         return output[row : row + 1]
     return map_tensors(output, lambda _key, tensor: tensor[row : row + 1])
@@ -106,17 +109,17 @@ def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]
 
 
 class _ModelCode(Surroundings):
-    """A ``with`` block for code of a model: an exception of that code becomes a ForwardError."""
+    """A ``with`` block around code of a model that turns its exceptions into a ForwardError."""
 
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
-        """``describe`` returns the message and the hint for an error."""
+        """Store ``describe``, which returns the message and the hint for an exception."""
         super().__init__()
         self._describe = describe
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Turn an error of the model into a ForwardError.
+        """Restore the process, and turn an error of the model into a ForwardError.
 
         Raises:
             ForwardError: the model raised an exception.
@@ -128,10 +131,11 @@ class _ModelCode(Surroundings):
 
 @contextmanager
 def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
-    """Make a model in training mode return the same for an image, whatever ran before.
+    """Make the output of a model in training mode independent of earlier forward passes.
 
-    Each forward pass draws the same random numbers. When the block ends, the model's buffers, such
-    as BatchNorm's, have their earlier values again.
+    In the ``with`` block, torch draws its random numbers from ``seed``. When the block ends,
+    hookcli restores torch's generators and the model's buffers, such as BatchNorm's running means.
+    For a model in evaluation mode, the block changes nothing.
     """
     if not any(module.training for module in model.modules()):
         yield
@@ -149,23 +153,27 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def _is_model_error(error: BaseException) -> bool:
-    """Return whether the model raised an error, and not one of our hooks.
+    """Return whether ``error`` comes from the model instead of from a hook of hookcli.
 
-    Exhausted memory and a full stack are always the model's errors. For any other error, the
-    innermost frame of the model or of hookcli decides: a hook of ours may call the model's code
-    again, for example when it reads an attribute of the model's output.
+    Exhausted memory and a full stack always count as the model's errors, Ctrl-C never does. For any
+    other error, the innermost frame that belongs to the model or to hookcli decides, because a hook
+    of hookcli may run code of the model, for example to read an attribute of the model's output.
     """
     if isinstance(error, ENDS):
         return False
     if isinstance(error, RecursionError) or is_out_of_memory(error):
         return True
     owners = [owner for frame in frames_of(error) if (owner := _owner_of(frame))]
-    # the first frame is that of the function above that calls the model
+    # the first frame belongs to a function of this module, which called the model
     return owners[-1] == "model" if len(owners) > 1 else True
 
 
 def _owner_of(frame: FrameType) -> str:
-    """Return ``model`` or ``hookcli``; empty for frames of Python and torch, which both use."""
+    """Return whose code a frame runs: ``model``, ``hookcli``, or empty for code that both use.
+
+    Both use code of Python, torch and numpy, except that ``forward`` of a torch module counts as
+    the model's code.
+    """
     name = str(frame.f_globals.get("__name__", ""))
     if name in _NEUTRAL_OF_OURS:
         return ""

@@ -49,9 +49,9 @@ class Captured:
         >>> captured.tensors["conv1"].shape
 
     Attributes:
-        layers: the layers that were chosen.
-        tensors: detached copies of the tensors by call id, on the device of the originals; empty
-            without ``keep=True``.
+        layers: the layers that the arguments of ``hookcli.capture`` chose.
+        tensors: detached copies of the observed tensors, by call id, on the devices of the
+            originals; empty without ``keep=True``.
     """
 
     layers: tuple[LayerInfo, ...]
@@ -64,21 +64,25 @@ class Captured:
 
     @property
     def records(self) -> tuple[LayerRecord, ...]:
-        """One record per observed tensor, in order, with the figures of the whole tensor."""
+        """One record per observed tensor, in the order in which hookcli observed the tensors.
+
+        The figures of a record cover the whole tensor, including the batch axis.
+        """
         return read_records(self._seen, [""])
 
     @property
     def absent(self) -> dict[str, str]:
-        """The reason why each missing gradient is missing, by call id.
+        """The reason why a gradient was not computed, by call id.
 
-        It is empty without ``gradients=True``.
+        The dictionary has an entry for every missing gradient, and is empty without
+        ``gradients=True``.
         """
         missing = () if self._gradients is None else self._gradients.missing
         return {each.call.id: each.reason for each in missing}
 
     @property
     def uncalled(self) -> tuple[Uncalled, ...]:
-        """The chosen layers that have not run, with the reason if it is known."""
+        """The chosen layers that have not run, each with the reason if hookcli knows the reason."""
         model = self._model
         return tuple(
             Uncalled(layer, explain_uncalled(model, layer))
@@ -89,9 +93,10 @@ class Captured:
     def log_to(self, writer: LogWriter, step: int, prefix: str = "activations") -> None:
         """Write the figures of this block to TensorBoard's ``SummaryWriter`` or a similar writer.
 
-        Activations get scalars for their statistics except ``min`` and ``max``, gradients for
-        ``norm`` and ``max_abs``, and both for ``nan_count`` and ``inf_count``. With ``keep=True``,
-        each spatial tensor also gets a picture with up to 16 channels of the batch's first image.
+        For each activation, hookcli writes one scalar per statistic, except ``min`` and ``max``.
+        For each gradient, hookcli writes ``norm``, ``max_abs``, ``nan_count`` and ``inf_count``.
+        With ``keep=True``, each tensor with height and width also gets a picture with up to 16
+        channels of the batch's first image.
 
         Example:
             >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:
@@ -102,14 +107,15 @@ class Captured:
             writer: an object with the methods ``add_scalar(tag, value, step)`` and, for pictures,
                 ``add_image(tag, array, step)``, where ``array`` is (3, H, W) in uint8.
             step: the number of the training step.
-            prefix: the first part of every tag: ``activations/layer1.0.conv1/mean``.
+            prefix: the first part of every tag, such as ``activations`` in
+                ``activations/layer1.0.conv1/mean``.
         """
-        from hookcli.passes.training_log import write_log  # imported when it draws
+        from hookcli.passes.training_log import write_log  # imported late: loads code that draws
 
         write_log(writer, step, prefix, records=self.records, tensors=self.tensors)
 
     def __repr__(self) -> str:
-        """Return one line that says what was observed."""
+        """Return one line with the model's class and the numbers of tensors and chosen layers."""
         return f"Captured({self._describe()})"
 
     def _describe(self) -> str:
@@ -118,7 +124,7 @@ class Captured:
         return f"{model}{count(len(self.records), 'tensor')} of {layers}"
 
     def _repr_html_(self) -> str:
-        """Return the HTML for a notebook: the calls, their figures, and small grids if kept."""
+        """Return HTML for a notebook: a table of figures, and small pictures of kept tensors."""
         records = self.records
         uncalled = self.uncalled
         notes = [f"{each.layer.label} did not run: {each.reason}" for each in uncalled][:MOST_NOTES]
@@ -178,29 +184,31 @@ def capture(
         ...     loss(model(x), y).backward()
         >>> {record.call.id: record.stats.norm for record in captured.records}
 
-    Calls are counted from the beginning of the block: a layer's call in the second forward of a
-    block has the id ``conv1#1``. In a training loop, put the block inside the loop. The figures of
-    a record cover the whole tensor, batch included. A forward that activation checkpointing repeats
-    counts as a further call. When the block ends, even with an error, the hooks are removed and
-    the model is as it was before.
+    hookcli counts the calls of a layer from the beginning of the block: if ``conv1`` is called once
+    per forward pass, the call in the second forward pass has the id ``conv1#1``. In a training
+    loop, put the block inside the loop. The figures of a record cover the whole tensor, including
+    the batch axis. If activation checkpointing repeats a forward pass, the repetition counts as a
+    further call. When the block ends, even with an error, hookcli removes all its hooks from the
+    model.
 
     Args:
         model: a model that is neither compiled nor scripted.
-        layers: one or more forms of the filter language.
-        exclude: forms of layers to leave out.
-        at: ``output``, ``input`` or ``both``.
-        keep: also copy every tensor as it is while its hook runs.
-        gradients: also observe, in every backward inside the block, the sides ``grad_input``,
-            ``grad_output`` and ``param`` (the gradients of the layers' parameters).
-        edits: changes to make, as ``--edit`` takes them, in this order; an edit without a side
-            changes outputs, or with ``gradients`` the gradients of outputs.
-        example: an input of the model, or a tuple of its positional arguments. Functional
-            operations (``op:add``) can be chosen only with it: hookcli finds them by running the
-            model once with this input before the block begins.
+        layers: the layers to observe, as one or more forms of the filter language.
+        exclude: the layers to leave out, as one or more forms of the filter language.
+        at: the sides of the layers to observe: ``output``, ``input`` or ``both``.
+        keep: whether to keep a copy of every tensor, with the values from the time of the hook.
+        gradients: whether to also observe, in every backward pass inside the block, the sides
+            ``grad_input``, ``grad_output`` and ``param`` (the gradients of the layers' parameters).
+        edits: edits to make, in this order, in the syntax of ``--edit``. An edit without a side
+            changes outputs; with ``gradients=True``, it changes the gradients of outputs.
+        example: an input of the model, or a tuple of its positional arguments. You need an example
+            to choose functional operations (``op:add``), because hookcli finds the operations by
+            running the model with the example once before the block begins.
 
     Raises:
-        RequestError: the model is compiled or scripted, ``at`` has another value, no layer matches,
-            operations are chosen without an example, or an edit is impossible or changed nothing.
+        RequestError: the model is compiled or scripted, ``at`` is none of the three words, no layer
+            matches, operations are chosen without an example, or an edit is impossible or changed
+            nothing.
     """
     refuse_unhookable(model)
     wanted = (layers,) if isinstance(layers, str) else tuple(layers)

@@ -1,4 +1,4 @@
-"""Eager PyTorch as a way of running a model: hooks on its modules, edits, pruning and attention."""
+"""Run a model with eager PyTorch: with hooks on its modules, edits, pruning and attention."""
 
 from __future__ import annotations
 
@@ -49,17 +49,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EagerRunner(Runner):
-    """Runs a module under hooks: a ``Runner`` with every ability that hookcli offers.
+    """Runs a PyTorch module under hooks; this runner supports every feature of hookcli.
 
     Attributes:
         module: the model, in the requested mode and on its device.
-        at: ``output``, ``input`` or ``both``.
-        channels_last: the pixels are laid out channels last in memory.
+        at: the observed sides of the layers: ``output``, ``input`` or ``both``.
+        inputs: how the model is called with pixels.
+        attention: what to compute about attention calls; None if attention is not requested.
+        channels_last: whether the pixels and weights have the channels-last memory format.
         threads: how many threads torch uses on the CPU; None leaves torch's own number.
-        seed: the seed of the random numbers that every batch draws; None continues the sequence
-            of random numbers from batch to batch.
-        is_plain: edits are not made, the weights are not pruned, and no attention is computed.
-        operations: the operations that the first image calls; empty if none was requested.
+        seed: the seed of the random numbers for every batch; None continues the sequence of random
+            numbers from batch to batch.
+        is_plain: whether to run without edits, without pruning, and without computing attention.
+        operations: the operations that the first image calls; empty if no operation was requested.
         choose: returns the requested layers, given all operations of the model.
         libraries: returns the versions of the packages that the model comes from, by name.
     """
@@ -83,7 +85,7 @@ class EagerRunner(Runner):
 
     @classmethod
     def of(cls, loaded: LoadedModel, layers: Sequence[LayerInfo], at: str = "output") -> Self:
-        """Return the runner of a loaded model."""
+        """Return a runner of a loaded model, without edits, pruning and attention."""
         device = next((each.device for each in loaded.module.parameters()), loaded.info.device)
         dtype = getattr(torch, loaded.info.dtype)
         libraries = partial(loaded.source.list_versions, loaded.module)
@@ -103,15 +105,16 @@ class EagerRunner(Runner):
 
     @property
     def plain(self) -> EagerRunner | None:
-        """The same runner without its changes; None if it has none.
+        """This runner with ``is_plain`` set; None if it has neither edits nor pruning.
 
-        It still knows the edits: both runners must take the same path through attention.
+        The plain runner still holds the edits but does not make them. Therefore, both runners
+        decide alike whether ``nn.MultiheadAttention`` may take its fast path.
         """
         return replace(self, is_plain=True) if self.edits or self.pruning else None
 
     @property
     def uses_operations(self) -> bool:
-        """Whether any functional operation is observed or changed."""
+        """Whether hookcli observes or changes any functional operation."""
         is_operation = any(layer.is_operation for layer in self.layers)
         return is_operation or self.edits.has_operations or self.attention is not None
 
@@ -150,13 +153,19 @@ class EagerRunner(Runner):
 
     @contextmanager
     def changed(self, changes: Sequence[Change]) -> Iterator[None]:
-        """Make ``changes`` while the block lasts; a plain runner also restores unpruned weights."""
+        """Make ``changes`` in the ``with`` block.
+
+        With ``is_plain``, the model also computes with its unpruned weights in the block.
+        """
         weights = self.pruning.without_pruning() if self.is_plain else nullcontext()
         with weights, change(self.module, changes):
             yield
 
     def call(self, pixels: Tensor, seen: Callable[[], Sequence[str]] = tuple) -> object:
-        """Return the model's output for ``pixels`` (N, …), under the caller's hooks."""
+        """Return the model's output for ``pixels`` (N, …), under the hooks that the caller placed.
+
+        ``seen`` returns the ids of the calls observed so far, for the error if the model raises.
+        """
         self.pruning.recompute_weights()
         arguments = self.inputs.arguments_of(pixels)
         with (
@@ -168,12 +177,17 @@ class EagerRunner(Runner):
 
     @property
     def parts(self) -> frozenset[int]:
-        """The ``id`` of each module and each parameter of the model."""
+        """The Python ``id`` of each module and each parameter of the model."""
         return frozenset(map(id, (*self.module.modules(), *self.module.parameters())))
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Lay out the weights in memory, and keep fast paths from hiding operations."""
+        """Prepare the model for a comparison in the ``with`` block.
+
+        With ``channels_last``, the weights are converted to this memory format and stay converted.
+        If operations are observed or changed, ``nn.MultiheadAttention`` takes no fast path in the
+        block, because the fast path hides operations.
+        """
         if self.channels_last:
             if any(parameter.dim() == 5 for parameter in self.module.parameters()):
                 raise _no_channels_last()
@@ -207,7 +221,10 @@ class EagerRunner(Runner):
         return explain_uncalled(self.module, layer)
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the operations that hookcli would observe if the first image had called them."""
+        """Return the requested operations that hookcli missed: the first image did not call them.
+
+        ``called`` has the paths of all layers and operations that were called for any image.
+        """
         known = {each.layer.module_path for each in self.operations}
         operations = list(self.operations)
         last = max((moment for each in operations for moment in each.moments), default=0)
@@ -236,7 +253,11 @@ class EagerRunner(Runner):
         )
 
     def _ratio_of(self, row: LayerRow) -> float | None:
-        """Return a gradient's norm over its parameter's norm, or else the ratio of the row."""
+        """Return the norm of a parameter's gradient divided by the norm of the parameter.
+
+        Return None if the parameter is zero or no longer exists. For a row about another tensor, or
+        without a norm, return the ratio that the row already has.
+        """
         if row.side != "param" or row.norm is None:
             return row.ratio
         name = ".".join(filter(None, (row.module_path, row.output_key)))
@@ -248,9 +269,11 @@ class EagerRunner(Runner):
 
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:
-        """Find the modules that overwrite the outputs of others, in a forward without gradients.
+        """Find the modules that overwrite the outputs of other modules in the ``with`` block.
 
-        This needs the version counters of tensors, which do not exist in inference mode.
+        hookcli adds the modules to ``overwritten``, by the call id of the output. The block runs
+        under ``torch.no_grad`` instead of inference mode, in which tensors lack the version
+        counters that this method needs.
         """
         watcher = WriteWatcher(overwritten)
         operations = (layer for layer in self.layers if layer.is_operation)
@@ -261,7 +284,7 @@ class EagerRunner(Runner):
 
 @contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Draw random numbers from ``seed`` while the block lasts; None changes nothing."""
+    """Seed torch's random numbers with ``seed`` in the ``with`` block; None changes nothing."""
     if seed is None:
         yield
         return

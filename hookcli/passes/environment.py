@@ -1,4 +1,4 @@
-"""What the figures depend on besides the model and the images: packages, processor, settings."""
+"""The packages, the processor and the settings on which the results of a run depend."""
 
 from __future__ import annotations
 
@@ -23,13 +23,19 @@ def list_versions(
     channels_last: bool = False,
     uses_operations: bool = False,
 ) -> dict[str, str]:
-    """Return the versions and settings that a run of a model depends on, by name.
+    """Return the versions and settings on which the results of a run depend, by name.
 
-    ``module`` is None for a model that PyTorch does not run, and ``libraries`` has the versions of
-    the packages that the model comes from. An entry that the schema requires but the model lacks,
-    such as ``timm``, is empty. ``mha_fast_path`` is ``off`` if operations are observed or changed
-    in a model with an ``nn.MultiheadAttention``, because the module then computes its attention in
-    single steps. Otherwise it is empty.
+    An entry that the schema requires but that does not apply to the model, such as ``timm``, is
+    empty. If hookcli observes or changes operations of a model with an ``nn.MultiheadAttention``,
+    the entry ``mha_fast_path`` is ``off``, because hookcli then keeps this module from computing
+    the attention in one fused step. Otherwise, this entry is empty.
+
+    Args:
+        module: the model; None if PyTorch does not run the model.
+        device: the device on which the model runs.
+        libraries: the versions of the packages that the model comes from, by name.
+        channels_last: whether pixels and weights have the channels-last memory format.
+        uses_operations: whether hookcli observes or changes functional operations.
     """
     modules = () if module is None else module.modules()
     has_mha = any(isinstance(each, nn.MultiheadAttention) for each in modules)
@@ -52,7 +58,10 @@ def list_packages() -> dict[str, str]:
 
 
 def _name_processor(device: torch.device) -> str:
-    """Return the GPU and its libraries or, on a CPU, the instruction set of torch: ``AVX2``."""
+    """Return the name of a CUDA device with the versions of CUDA and cuDNN.
+
+    For any other device, return the instruction set that torch uses on the CPU, such as ``AVX2``.
+    """
     if device.type != "cuda":
         return torch.backends.cpu.get_cpu_capability()
     cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version

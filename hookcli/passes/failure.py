@@ -1,7 +1,7 @@
-"""The error message for a model that raises: the module that failed, its inputs, the calls before.
+"""The error message for a model that raises: the failed module, its inputs, and the last calls.
 
-All facts come from the traceback, so they cost nothing until a model raises. Building the message
-runs no code of the model, because that code may raise again.
+All facts come from the traceback, so a forward pass that succeeds pays nothing for them. Code of
+the model may raise again, so hookcli ignores such an exception while it builds the message.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 def describe_failure(
     model: nn.Module, error: BaseException, observed: Sequence[str]
 ) -> tuple[str, str]:
-    """Return a message that names the module that raised, and a hint.
+    """Return a message that names the innermost module in which ``error`` was raised, and a hint.
 
-    The hint lists the module's inputs and the last of the ``observed`` call ids.
+    The hint lists the shapes of the module's inputs and the last three of ``observed``, the ids of
+    the calls observed before the error. For common errors, the hint also suggests a remedy.
     """
     paths: dict[int, str] = {}
     with Forgiveness():
@@ -68,17 +69,22 @@ def describe_failure(
 
 
 def frames_of(error: BaseException) -> list[FrameType]:
-    """Return the frames of an error's traceback, the outermost first."""
+    """Return the frames of an error's traceback, outermost first."""
     return [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
 
 
 def is_module(value: object) -> TypeGuard[nn.Module]:
-    """Return whether ``value`` is a module, without its ``__class__``: reading that may raise."""
+    """Return whether ``value`` is a module, without reading ``__class__``, which may raise."""
     return issubclass(type(value), nn.Module)
 
 
 def _shapes_given(module: nn.Module, frame: FrameType) -> str:
-    """Return the shapes of the tensors that a module's call got, by ``forward``'s names."""
+    """Return the names and shapes of the tensor arguments of a module's call, as text.
+
+    The names are the argument names of ``forward``. ``frame`` is the frame of the module's
+    ``_call_impl``. The text is empty if no argument is a tensor, or if the arguments cannot be
+    read.
+    """
     with Forgiveness():
         names = list(inspect.signature(module.forward).parameters)
         args = frame.f_locals.get("args", ())

@@ -1,8 +1,8 @@
-"""Finding a model's attention calls, and the part of the image that each of their tokens covers.
+"""Find a model's attention calls, and the part of the image that each token covers.
 
-Two forward passes, of an image and of its noisy, flipped negative, are enough for all pixels of the
-same shape. Where the two differ, the model chooses tokens at random or by the content of the image,
-so that the tokens' places do not hold for other images.
+Two forward passes, with an image and with its noisy, flipped negative, are enough for all pixels of
+the same shape. If the places of the tokens differ between the two passes, the model chooses tokens
+at random or by the content of the image, so the places are not valid for other images.
 """
 
 from __future__ import annotations
@@ -51,13 +51,15 @@ _PROJECTED = "its heads are mixed with each other before they weigh the values"
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """An attention call that every forward pass of pixels of one shape makes.
+    """An attention call that a model makes in every forward pass with pixels of one shape.
 
     Attributes:
-        call: the module that computes it, and the number of the attention call in this module.
-        path: the path of the function as an operation.
-        place: the number of the call among the calls of that operation, from 0.
-        places: the parts of the image that its queries and keys cover.
+        call: the module that computes the attention, and the index of this attention call among
+            the module's attention calls.
+        path: the operation path of the torch function: ``blocks.0.attn/op:softmax``.
+        place: the index of this call among the calls of that operation, from 0.
+        function: the name of the torch function, one of ``FUNCTIONS``.
+        places: the parts of the image that the queries and the keys cover.
     """
 
     call: Call
@@ -69,12 +71,14 @@ class AttentionCall:
 
 @dataclass(frozen=True, slots=True)
 class FoundAttention:
-    """The attention of every forward pass of pixels of one shape.
+    """The attention calls of a model's forward pass with pixels of one shape.
 
     Attributes:
-        calls: the visible calls, in running order.
-        hidden: calls and modules whose attention is not visible, and why.
-        counts: the number of calls of each function that may be an attention, by its path.
+        calls: the calls whose attention hookcli can compute, in running order.
+        hidden: the other calls, and the modules whose attention hookcli cannot see, each with the
+            reason.
+        counts: how often the forward pass calls each function that may be an attention, by the
+            function's operation path.
     """
 
     calls: tuple[AttentionCall, ...]
@@ -82,12 +86,12 @@ class FoundAttention:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def refuse_rollout(self) -> str:
-        """Return why the attention cannot be rolled out over the calls; empty if it can."""
+        """Return why a rollout over ``calls`` is impossible; empty if it is possible."""
         return refuse_rollout([call.places for call in self.calls])
 
 
 def hidden_row(call: Call, reason: str) -> AttentionRow:
-    """Return the row of a call without figures, and the reason why it has none."""
+    """Return a row without figures for an attention call; ``reason`` says why it has no figures."""
     layer = call.layer
     return AttentionRow(
         call.order, call.id, layer.module_path, layer.module_type, images=1, reason=reason
@@ -97,12 +101,13 @@ def hidden_row(call: Call, reason: str) -> AttentionRow:
 def find_attention(
     model: nn.Module, inputs: ModelInputs, layers: Sequence[LayerInfo], pixels: Tensor
 ) -> FoundAttention:
-    """Return the attention of layers, and of all modules inside them, for one shape of pixels.
+    """Return the attention calls of layers and of all modules inside the layers.
 
-    The pixels (1, …) are an example of that shape.
+    The result holds for all images whose pixels have the shape of ``pixels``, (1, …). The model is
+    unchanged afterwards.
 
     Raises:
-        RequestError: the model is not given one tensor of pictures or clips.
+        RequestError: the model's input is not a tensor with the pixels of one picture or clip.
         ForwardError: the model raised an exception.
     """
     arguments = inputs.arguments_of(pixels)
@@ -110,7 +115,7 @@ def find_attention(
         raise RequestError(
             "`attention` follows the pixels of one picture or clip, and this model takes others"
         )
-    # The second forward pass continues from the state after the first, as for a second image.
+    # As for a second image, the second pass starts from the state that the first pass left.
     with unchanged(model):
         finder = _follow(model, inputs, pixels)
         throw_dice()
@@ -129,9 +134,9 @@ def find_attention(
 
 
 def _follow_other(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
-    """Follow the tokens of a noisy, flipped negative.
+    """Run the model on a noisy, flipped negative of ``pixels``, and follow the tokens.
 
-    If the model cannot take a negative, follow the tokens of the same pixels.
+    If the model fails on the negative, run the model on ``pixels`` again.
     """
     noise = torch.rand(pixels.shape).to(pixels) * (pixels.amax() - pixels.amin() + 1)
     with suppress(ForwardError):
@@ -140,7 +145,7 @@ def _follow_other(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Fin
 
 
 def _follow(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
-    """Run a forward pass, and follow its tokens."""
+    """Run a forward pass, and follow the tokens from the pixels to each attention call."""
     arguments = inputs.arguments_of(pixels)
     trails = TokenTrails(pixels, [arguments, *map(vars, model.modules())])
     finder = _Finder({layer.module_path: layer for layer in list_layers(model)}, trails)
@@ -162,10 +167,11 @@ def _is_chosen(call: AttentionCall, layers: Sequence[LayerInfo]) -> bool:
 def _list_hidden(
     model: nn.Module, layers: Sequence[LayerInfo], finder: _Finder
 ) -> Iterator[tuple[LayerInfo, str]]:
-    """Yield the innermost wanted attention modules that ran without visible attention, and why.
+    """Yield each attention module that ran while hookcli saw no attention in it, and the reason.
 
-    hookcli recognizes them by their names, by a product of tokens with tokens, or by a softmax that
-    weighs values which could not be followed.
+    The result covers only modules inside ``layers`` and, of nested attention modules, only the
+    innermost. A module counts as an attention module if its name says so, if it multiplied tokens
+    with tokens, or if it weighed values with a softmax over tensors that hookcli could not follow.
     """
     attentions = [
         path
@@ -187,21 +193,24 @@ def _list_hidden(
 
 
 def _has_name_of_attention(path: str, module: nn.Module) -> bool:
-    """Return whether the class or the path of a module says that it is an attention."""
+    """Return whether the class name or the path of a module contains a usual name of attention."""
     kind, place = type(module).__name__, path.rpartition(".")[2].lower()
     return "Attention" in kind or "Attn" in kind or place in ("attn", "attention", "self_attn")
 
 
 @dataclass(slots=True)
 class _Finder:
-    """The listener of the forward pass that finds the attention calls.
+    """Listens to the operations of one forward pass, and collects the attention calls.
 
     Attributes:
-        layers: the modules by their paths.
+        layers: all modules of the model, by module path.
+        trails: follows the tokens through the operations.
+        calls: the attention calls found so far, in running order.
         ran: the paths of the modules that called any torch function.
         products: the paths of the modules that multiplied tokens with tokens.
-        blind: the paths of the modules with a softmax over tensors that could not be followed.
-        counts: the number of calls of each function that may be an attention, by its path.
+        blind: the paths of the modules that weighed values with a softmax over tensors that hookcli
+            could not follow.
+        counts: how often each function that may be an attention was called, by operation path.
     """
 
     layers: Mapping[str, LayerInfo]
@@ -214,7 +223,10 @@ class _Finder:
     _of_modules: Counter[str] = field(default_factory=Counter)
 
     def explain_change(self, call: AttentionCall) -> str:
-        """Return why a call's probabilities change before they weigh the values, if they do."""
+        """Return how the model changes a call's probabilities before weighing the values with them.
+
+        The text is empty if the model uses the probabilities unchanged.
+        """
         place = call.call.order - 1
         shares = self.trails.shares
         reasons = {
@@ -226,7 +238,7 @@ class _Finder:
         return next((reason for reason, places in reasons.items() if place in places), "")
 
     def compare(self, other: _Finder) -> None:
-        """Forget the places of all tokens whose places differ in another forward pass."""
+        """Remove the token places of each call whose places differ in the pass of ``other``."""
         others = {(call.path, call.place): call.places for call in other.calls}
         self.calls = [
             replace(call, places=call.places.unlike(others.get((call.path, call.place)), _CHOSEN))

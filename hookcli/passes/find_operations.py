@@ -1,4 +1,4 @@
-"""Finding a model's functional operations, which only a forward pass shows."""
+"""Find a model's functional operations, which only a forward pass reveals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 def find_named_operations(
     loaded: LoadedModel, *options: Sequence[str]
 ) -> tuple[FoundOperation, ...]:
-    """Return the operations of a model if any form of ``options`` chooses operations.
+    """Return the operations of a model if any form in ``options`` chooses operations.
+
+    Each option is a list of forms of the filter language, such as ``op:add``. If no form chooses
+    operations, the model does not run, and the result is empty.
 
     Raises:
         FilterSyntaxError: a form cannot be read.
@@ -48,17 +51,18 @@ def find_named_operations(
 
 
 def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
-    """Return the operations that a forward pass calls, in the order of the first calls.
+    """Return the operations that a forward pass calls, in the order of their first calls.
 
-    Operations inside torch's own leaf modules, such as the ``conv2d`` inside ``Conv2d``, are left
-    out, and so are operations that return no tensor. Afterwards the buffers of the model, which
-    batch norms change in training, and the state of the random numbers are as before.
+    The result leaves out operations inside torch's own leaf modules, such as the ``conv2d`` inside
+    ``Conv2d``, and operations that return no tensor. Afterwards, hookcli restores the state of the
+    model, including buffers that batch norms change in training, and the random number generators.
+    ``arguments`` are the positional arguments of the model; hookcli passes copies to the model.
 
     Raises:
         ForwardError: the model raised an exception.
     """
     finder = _Finder()
-    with torch.inference_mode(False):  # tensors of inference mode do not count their writes
+    with torch.inference_mode(False):  # in inference mode, tensors have no write counter
         own = map_tensors(arguments, lambda _, tensor: tensor.clone())
         with unchanged(model):
             run_watched(model, cast("tuple[object, ...]", own), finder)
@@ -80,7 +84,7 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
 
 
 def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Listener) -> None:
-    """Run a forward pass for its operations alone.
+    """Run a forward pass without gradients, and call ``listener`` around each operation.
 
     Raises:
         ForwardError: the model raised an exception.
@@ -91,7 +95,13 @@ def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Liste
 
 @dataclass(slots=True)
 class _Trace:
-    """The calls of one operation, and whether any of them returned or computed a tensor."""
+    """The calls of one operation.
+
+    Attributes:
+        moments: the position of each call among the calls of all operations, from 1.
+        returns: whether any call returned a tensor.
+        computes: whether any call computed new values.
+    """
 
     moments: list[int] = field(default_factory=list)
     returns: bool = False
@@ -100,7 +110,11 @@ class _Trace:
 
 @dataclass(slots=True)
 class _Finder:
-    """The listener of one forward pass."""
+    """Listens to one forward pass, and collects the calls of each operation.
+
+    Attributes:
+        seen: the calls of each operation, by operation path.
+    """
 
     seen: dict[str, _Trace] = field(default_factory=dict)
     _moments: Iterator[int] = field(default_factory=lambda: itertools.count(1))

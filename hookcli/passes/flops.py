@@ -1,4 +1,4 @@
-"""A count of floating-point operations by torch's own formulas: two per multiply-add."""
+"""Count floating-point operations with torch's own formulas: two per multiply-add."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _ATTENTION_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
     """Counts the floating-point operations that run inside its ``with`` block.
 
-    ``FlopCounterMode`` returns the same count but loads torch's compiler (1 to 1.5 s): torch wraps
-    the dispatch function of a mode in one that imports it, unless the mode declines. It also
-    refuses higher-order operators without a formula, and runs both branches of ``torch.cond``.
-    Here, they run as the model calls them, and what runs inside of them is not counted.
+    torch's ``FlopCounterMode`` returns the same count, but loads torch's compiler (1 to 1.5 s):
+    unless ``_should_skip_dynamo`` returns False, torch wraps the dispatch function of a mode in a
+    function that imports the compiler. ``FlopCounterMode`` also rejects higher-order operators
+    without a formula, and runs both branches of ``torch.cond``. This class runs higher-order
+    operators as the model calls them, and does not count the operations inside them.
     """
 
     supports_higher_order_operators = True
@@ -33,7 +34,7 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__(FlopCounterMode(display=False))
         formulas = self.counter.flop_registry
-        formulas.setdefault(_ATTENTION_ON_CPU, flop_registry[_ATTENTION])  # torch's: from 2.15 on
+        formulas.setdefault(_ATTENTION_ON_CPU, flop_registry[_ATTENTION])  # torch < 2.15 lacks it
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -41,7 +42,7 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
     @property
     def total(self) -> int:
-        """The number of operations so far."""
+        """The number of floating-point operations counted so far."""
         return int(self.counter.get_total_flops())
 
     def __torch_dispatch__(
@@ -51,7 +52,7 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        """Run one operator and count it."""
+        """Run one operator, and count its floating-point operations."""
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):
             return func(*args, **kwargs)

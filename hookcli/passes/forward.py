@@ -1,7 +1,7 @@
-"""Images through a runner: records, and the channels that will be drawn.
+"""Run images through a runner, and collect records and pictures of the observed tensors.
 
-hookcli reduces the tensors of a batch while the runner shows them. This module decides how many
-images share a forward pass, and also runs the images without the edits, if there are any.
+hookcli reduces each tensor during the forward pass. This module decides whether the images of a
+batch share a forward pass. If a runner has edits or pruning, every batch also runs without them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 
 class BrokenForwardError(ForwardError):
-    """The model raised during its forward.
+    """The model raised an exception during its forward or backward pass.
 
     Attributes:
-        partial: the observations until then.
-        one_at_a_time: hookcli had already noticed that images of this model cannot share a forward.
+        partial: the observations before the exception.
+        one_at_a_time: whether hookcli had already noticed that images of this model cannot share a
+            forward pass.
     """
 
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
@@ -40,11 +41,11 @@ class BrokenForwardError(ForwardError):
 
 @contextmanager
 def broken_forwards() -> Iterator[None]:
-    """Turn any ModelError of the block into a BrokenForwardError.
+    """Turn any ModelError in the ``with`` block into a BrokenForwardError without observations.
 
     Raises:
-        BrokenForwardError: the block raised a ModelError. It has no observations, unless the error
-            already was a BrokenForwardError.
+        BrokenForwardError: the block raised a ModelError. A BrokenForwardError of the block passes
+            through unchanged, with its observations.
     """
     try:
         yield
@@ -56,13 +57,14 @@ def broken_forwards() -> Iterator[None]:
 
 @contextmanager
 def observed_until(collector: Collector) -> Iterator[None]:
-    """Turn an exception that the model raises in the block into a BrokenForwardError.
+    """Turn an exception that the model raises in the ``with`` block into a BrokenForwardError.
 
-    An error of ours, which has no cause, passes through, for example when the model removed hooks.
+    A ForwardError without ``__cause__`` comes from hookcli itself, for example because the model
+    removed hooks, and passes through unchanged.
 
     Raises:
-        BrokenForwardError: the model raised an exception; the error holds the observations of
-            ``collector`` until then.
+        BrokenForwardError: the model raised an exception; ``partial`` has the observations that
+            ``collector`` made before the exception.
     """
     try:
         yield
@@ -79,12 +81,13 @@ class ForwardSettings:
     """What hookcli collects in all forward passes of a run.
 
     Attributes:
-        runner: runs the model; if its tensors are changed, every batch also runs without changes.
+        runner: runs the model; if the runner has edits or pruning, every batch also runs without
+            them.
         style: how feature maps are drawn.
-        focus: (2, H, W) from 0 to 1: the share of each pixel inside a box, and the share outside;
-            None without a box.
+        focus: two masks, (2, H, W): the share of each pixel inside the box of ``--focus``, from 0
+            to 1, and the share outside; None without a box.
         save: which parts of the tensors are saved; None saves nothing.
-        sketch: take a sketch of every tensor.
+        sketch: whether to take a sketch of every tensor (see ``hookcli.distance.sketch``).
     """
 
     runner: Runner
@@ -100,10 +103,10 @@ class PassResult:
 
     Attributes:
         results: one result per forward pass, in the order of the images.
-        one_at_a_time: images of this model cannot share a forward pass, because the leading axis of
-            some tensor is not the batch.
-        overwritten: the module that overwrote the output of a call, by call id; only the first
-            image is checked.
+        one_at_a_time: whether images of this model cannot share a forward pass, because the leading
+            axis of some tensor is not the batch.
+        overwritten: the module that overwrote the output of a call, by call id; hookcli checks only
+            the first forward pass of a run.
     """
 
     results: tuple[BatchResult, ...]
@@ -114,12 +117,19 @@ class PassResult:
 def run_forward(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> PassResult:
-    """Run images with these keys and pixels (N, …) through the model under hooks.
+    """Run images through the model under hooks, in one forward pass if possible.
 
-    Begin a run with one image alone: it shows whether the leading axis of every tensor is the
-    batch. If it is not, images cannot share a forward pass. For the ``first_image``, hookcli also
-    keeps samples of all values for histograms, and finds the modules that overwrite the outputs of
-    other modules.
+    Begin a run with a single image, because its forward pass shows whether the leading axis of
+    every tensor is the batch. If not, images cannot share a forward pass, and ``one_at_a_time`` of
+    the result is True.
+
+    Args:
+        settings: the model and what to collect.
+        keys: the keys of the images.
+        pixels: the pixels of the images, (N, …), as ``Runner.place`` returns them.
+        first_image: whether the run begins with these images. If so, hookcli also keeps samples of
+            all tensors for histograms, and finds the modules that overwrite the outputs of other
+            modules.
 
     Raises:
         BrokenForwardError: the model raised an exception.

@@ -1,4 +1,4 @@
-"""Pictures of the tensors that a ``hookcli.capture`` block kept: one grid per spatial call."""
+"""Draw the tensors that a ``hookcli.capture`` block kept: one grid of channels per tensor."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _GRADIENT = GridStyle(top=16, signed=True)
 def draw_kept(
     records: Sequence[LayerRecord], tensors: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Image.Image]]:
-    """Yield the call id of each spatial tensor that was kept, and a small grid in RGB.
+    """Yield the call id and a small RGB picture of each kept tensor whose channels are pictures.
 
-    The grid shows up to 16 channels of the first image of the batch. For a gradient, zero is in
-    the middle of the colour scale.
+    The picture is a grid of up to 16 channels of the batch's first image. For a gradient, zero is
+    in the middle of the colour scale. ``tensors`` has the kept tensors by call id.
     """
     for record in records:
         tensor = tensors.get(record.call.id)

@@ -1,4 +1,4 @@
-"""A forward pass of one black image that finds the layouts which layers' types leave open."""
+"""Find, with one forward pass, the layouts that do not follow from the types of the layers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 
 def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[LayerInfo, ...]:
-    """Return the layers with all layouts that could be inferred for them.
+    """Return ``layers``, each with the layout that hookcli could infer for it.
 
-    If a layer's type does not show where it has its channels, the model runs once. Afterwards the
-    model's buffers, its modules' attributes and the random number generator are as before. If the
-    model raises, nothing is inferred.
+    If the type of any layer leaves the position of the channel axis open, hookcli runs the model
+    (twice if there are functional operations among ``layers``), and then restores the model's state
+    and the random number generators. If the model raises an exception or has lazy parameters, the
+    layers are returned unchanged.
 
     Raises:
         ModelError: the model has deleted the working directory.
@@ -40,7 +41,7 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
     pixels = loaded.pixels_to_try()
     watched = list(list_watchable(module))
     with contextlib.suppress(ForwardError), torch.no_grad(), unchanged(module):
-        if any(layer.is_operation for layer in layers):  # its input may come from any layer
+        if any(layer.is_operation for layer in layers):  # its input may come from any operation
             found = find_operations(module, inputs.arguments_of(pixels))
             watched += [each.layer for each in found]
         watcher = LayoutWatcher(inputs.size_of(pixels))

@@ -1,4 +1,4 @@
-"""The module that made a NaN or Inf: the model runs once more while every module is watched."""
+"""Find what made a NaN or Inf: run the model again, and watch every module."""
 
 from __future__ import annotations
 
@@ -37,13 +37,22 @@ def find_nan_origin(
     made_by: Mapping[str, str],
     score: Callable[[object], ScoreTensor] | None,
 ) -> dict[str, str]:
-    """Return sentences that name the origins of such values, under the keys ``NaN`` and ``Inf``.
+    """Return a sentence on the origin of ``NaN`` values, and one on the origin of ``Inf`` values.
 
-    hookcli searches the forward pass, then the forward pass with edits, then the backward pass. An
-    origin in the forward pass itself takes precedence over an edit that is known to make the value:
-    ``made_by`` has that edit's text, under the same keys. The model is in evaluation mode and gets
-    the pixels (1, …) of one image. ``score`` computes the score at which a backward pass starts;
-    None without a backward pass.
+    The keys of the result are ``NaN`` and ``Inf``; a key is missing if hookcli finds no origin.
+    hookcli searches the forward pass without edits, then the forward pass with edits, then the
+    backward pass. Only an origin in the forward pass without edits takes precedence over
+    ``made_by``.
+
+    Args:
+        model: the model to run again, without the edits.
+        inputs: how the model is called with pixels.
+        pixels: the pixels of one image, (1, …).
+        edits: the edits of the run.
+        made_by: the texts of the edits that are known to have made such values, under the keys
+            ``NaN`` and ``Inf``.
+        score: computes the score from which a backward pass starts, given the model's output; None
+            in a run without a backward pass.
     """
     made = {kind: f"{kind} is made by the edit {text!r}" for kind, text in made_by.items()}
     made |= find_forward_origin(model, inputs, pixels)
@@ -58,18 +67,21 @@ def find_nan_origin(
 
 
 def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> dict[str, str]:
-    """Return sentences that name the origin of the first ``NaN`` and ``Inf`` of a forward pass.
+    """Return sentences on the origin of the first ``NaN`` and the first ``Inf`` in a forward pass.
 
-    The producer is the innermost call whose output holds such a value, but whose inputs and
-    parameters hold none. If that module has submodules and none of them is the producer, an
-    operation between them is, and another forward pass finds it. hookcli does not report values
-    that modules take but never return, such as a mask of minus infinity, unless a module turns
-    ``Inf`` into ``NaN``.
+    The keys of the result are ``NaN`` and ``Inf``. The origin is the first module that returns such
+    a value without having received one. If a parameter or buffer of this module holds the value,
+    the sentence names the tensor. If the value appears between the calls of submodules, a second
+    forward pass finds the operation that made the value.
+
+    hookcli does not report values that modules take but never return, such as a mask of minus
+    infinity. If a module makes ``NaN`` from such values, the sentence about ``NaN`` also names the
+    origin of the ``Inf``. The arguments mean the same as in ``find_nan_origin``.
     """
     kinds = list_not_finite(pixels)
     watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in kinds})
     with (
-        contextlib.suppress(ForwardError),  # report the observations until the model failed
+        contextlib.suppress(ForwardError),  # report what was observed before the model failed
         torch.inference_mode(),
         watch(model, list_watchable(model), watcher.started, watcher.finished),
     ):
@@ -89,9 +101,11 @@ def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -
 def _find_operations(
     model: nn.Module, inputs: ModelInputs, pixels: Tensor, between: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the operation that made each kind of value, if one was observed.
+    """Return the ids of the operation calls that made the first ``NaN`` and the first ``Inf``.
 
-    ``between`` has the path of the module in which each kind appeared between submodules.
+    The keys of the result are ``NaN`` and ``Inf``; a key is missing if hookcli found no operation.
+    ``between`` maps ``NaN`` and ``Inf`` to the path of the module in which the value appeared
+    between the calls of submodules. If ``between`` is empty, the model does not run.
     """
     made: dict[str, str] = {}
     given: list[frozenset[str]] = []
@@ -122,10 +136,20 @@ def find_backward_origin(
     score: Callable[[object], ScoreTensor],
     changes: Sequence[Change] = (),
 ) -> dict[str, str]:
-    """Return sentences that name the origin of the first ``NaN`` and ``Inf`` of a backward pass.
+    """Return sentences on the origin of the first ``NaN`` and the first ``Inf`` in a backward pass.
 
-    The first gradient with such a value decides: if it is an input of a module's backward pass, the
-    value was made between modules; if it is an output, the module made it.
+    The keys of the result are ``NaN`` and ``Inf``. The first gradient that holds the value decides:
+
+    * the gradient of a module's output: the operations that use this output made the value;
+    * the gradient of a module's input: the module's own backward pass made the value;
+    * the gradient of a parameter: the value was made while this gradient was computed.
+
+    Args:
+        model: the model to run again, without the edits.
+        inputs: how the model is called with pixels.
+        pixels: the pixels of one image, (1, …).
+        score: computes the score from which the backward pass starts, given the model's output.
+        changes: the edits of the run, which change the forward and the backward pass.
     """
     made: dict[str, str] = {}
 
@@ -154,11 +178,12 @@ def find_backward_origin(
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A running call.
+    """A call that has started and not yet returned.
 
     Attributes:
-        kinds: which of ``NaN`` and ``Inf`` its inputs hold.
-        last_child: the id of the last call inside it that ended; empty before the first.
+        kinds: which of ``NaN`` and ``Inf`` the inputs of the call hold.
+        last_child: the id of the most recent call that returned directly inside this call; empty
+            until a call has returned.
     """
 
     call: Call
@@ -180,11 +205,13 @@ class _Watcher:
     """Follows one forward pass and records where ``NaN`` and ``Inf`` first appear.
 
     Attributes:
-        made: sentences that name the producers, under the keys ``NaN`` and ``Inf``.
-        running: the running calls, the outermost first.
-        came_out: the kinds that any module has returned.
-        between: the path of the module in which each kind appeared between submodules.
-        causes: for a kind that a module made from the other kind, that other kind.
+        made: a sentence that names the origin, under the keys ``NaN`` and ``Inf``.
+        running: the running calls, outermost first.
+        came_out: which of ``NaN`` and ``Inf`` any module has returned.
+        between: the path of the module in which the value appeared between the calls of
+            submodules, under the keys ``NaN`` and ``Inf``.
+        causes: which of ``NaN`` and ``Inf`` the inputs of the module held that first returned the
+            value, under the keys ``NaN`` and ``Inf``.
     """
 
     model: nn.Module

@@ -1,4 +1,4 @@
-"""Functions that restore a model's objects to their state when the function was made."""
+"""Make functions that, when called later, restore the present state of a model's objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ _KINDS = (OrderedDict, dict, list, set, deque, bytearray)  # subclasses before t
 
 @contextmanager
 def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterator[None]:
-    """Call ``undo`` and restore torch's random number generators when the block ends."""
+    """When the ``with`` block ends, call the functions in ``undo`` and restore torch's generators.
+
+    The generators are torch's random number generators for the CPU and for the CUDA devices of the
+    model.
+    """
     devices = {value.device for value in (*model.parameters(), *model.buffers())}
     try:
         with torch.random.fork_rng(device for device in devices if device.type == "cuda"):
@@ -34,9 +38,11 @@ def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterato
 
 
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore a tensor: its memory, shape, gradient and values.
+    """Yield functions that restore a tensor's memory, shape, gradient and values.
 
-    The values in ``memories`` are already restored or need not be; the tensor's memory is added.
+    ``memories`` has the identities (see ``memory_of``) of the memories whose values need no further
+    function; the memory of ``tensor`` is added. If ``tensor`` has no such identity, this yields
+    nothing.
     """
     memory = memory_of(tensor)
     if memory is None:
@@ -51,9 +57,11 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores the items of a container, an array, or random numbers.
+    """Return a function that restores the present content of ``value``.
 
-    For other objects it returns None. Values inside the items are not restored.
+    The content is the items of a container, the numbers of a NumPy array, or the state of a random
+    number generator. The function does not restore the inner state of the items. Return None for
+    any other object and for a read-only array.
     """
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
@@ -76,7 +84,8 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
 def memory_of(tensor: Tensor) -> int | None:
     """Return the identity of the memory that a tensor shares with its views.
 
-    It is None if the tensor has no values, or no single piece of memory, like sparse tensors.
+    Return None for a tensor without values, as on the meta device, and for a tensor without a
+    single block of memory, such as a sparse one.
     """
     try:
         storage = tensor.untyped_storage()
@@ -98,6 +107,6 @@ def _place(tensor: Tensor) -> tuple[object, ...]:
 
 def _refill(kind: Any, container: Any, items: Any) -> None:
     if kind is set and set.__eq__(container, items) is True:
-        return  # if refilled, its items might have a different order
+        return  # refilling the set might change the order of its items
     kind.clear(container)
     (kind.update if hasattr(kind, "update") else kind.extend)(container, items)

@@ -1,7 +1,7 @@
-"""The interface of a way of running a model, with only what runs and comparisons need.
+"""The interface through which runs and comparisons run a model.
 
-``passes/eager`` is PyTorch itself. Only a runner's own file knows what it runs: all other code asks
-a ``Runner`` for layers, tensors and the output, and never for a module.
+``passes/eager`` implements this interface for modules of PyTorch. Code that receives a ``Runner``
+can ask for layers, tensors and the model's output, but not for modules.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Batch:
     Attributes:
         keys: the keys of the images.
         pixels: the pixels of the images, (N, …), as ``Runner.place`` returns them; the model may
-            write over them.
-        is_first: the run begins with these images, so the runner also finds out, if it can, which
-            modules overwrite the outputs of others.
+            overwrite the pixels.
+        is_first: whether the run begins with this batch. If so, a runner that can look inside the
+            model also finds out which modules overwrite the outputs of other modules.
     """
 
     keys: Sequence[str]
@@ -55,13 +55,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class ForwardOutcome:
-    """The outcome of a batch, besides the tensors that the observer received.
+    """The outcome of running a batch, without the tensors that the observer received.
 
     Attributes:
         output: the model's output.
-        effects: what the edits did.
-        overwritten: the module that overwrote the output of a call, by call id.
-        attention: what the attention calls do with the image; None if it was not requested.
+        effects: the effects of the edits on this batch.
+        overwritten: the module that overwrote the output of a call, by call id; empty unless the
+            batch is the run's first.
+        attention: the rows and maps of the attention calls; None if attention was not requested.
     """
 
     output: object
@@ -71,22 +72,23 @@ class ForwardOutcome:
 
 
 class Runner:
-    """One way of running a model; a subclass overrides the methods that differ.
+    """Runs a model in one particular way; a subclass for each way overrides some methods.
 
-    Abilities that only ``passes/eager`` has belong to ``plan.prepared.EagerModel``. The defaults
-    fit a runner that changes none of the user's objects and cannot look inside its model.
+    The methods of this class suit a runner that changes no object of the user and cannot look
+    inside the model. Code that needs the modules of a model asks for a ``plan.prepared.EagerModel``
+    instead.
 
     Attributes:
         layers: the observed layers.
         device: the device of the pixels.
-        edits: changes to the tensors that pass through the model.
+        edits: the edits, which change tensors inside the model.
     """
 
     layers: Sequence[LayerInfo]
     device: torch.device | str = "cpu"
     edits: Edits = Edits()
 
-    # A batch
+    # Running a batch
 
     @property
     def alone(self) -> bool:
@@ -95,15 +97,15 @@ class Runner:
 
     @property
     def plain(self) -> Runner | None:
-        """The runner of the same model without edits and pruning; None if it has none of them."""
+        """A runner of the same model without edits and pruning; None if this runner has neither."""
         return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
-        """Return the height and width of the input that the layers see, given pixels (N, …)."""
+        """Return the height and width of the layers' input for ``pixels`` (N, …)."""
         return last_two_axes(pixels)
 
     def place(self, pixels: Tensor) -> Tensor:
-        """Return pixels (N, …) ready for the model: on its device, in its dtype."""
+        """Return ``pixels`` (N, …) on the model's device and in the model's dtype."""
         return pixels
 
     def run(
@@ -117,61 +119,66 @@ class Runner:
 
         Args:
             batch: the images.
-            observer: receives every tensor of every call of the layers; it must reduce or copy the
-                tensor before it returns.
-            called: a set that receives the module path of every layer that ran, even if the layer
-                returned no tensor.
+            observer: receives every tensor of every call of the layers. The observer must reduce
+                or copy the tensor before returning.
+            called: a set to which the runner adds the module path of every layer that ran, even if
+                the layer returned no tensor; None if the caller does not need these paths.
             seen: returns the ids of the calls observed so far; if the model raises, the error names
-                the last ones.
+                the last of these calls.
 
         Raises:
-            ForwardError: the model raised an exception, which is the cause of the error.
+            ForwardError: the model raised an exception, which is the error's ``__cause__``.
         """
         raise NotImplementedError
 
-    # What it was made from
+    # The objects that the runner was made from
 
     @property
     def parts(self) -> frozenset[int]:
-        """The ``id`` of each of the user's objects that another runner could share."""
+        """The Python ``id`` of each of the user's objects that another runner may also use."""
         return frozenset()
 
     def ready(self) -> AbstractContextManager[None]:
-        """Return a block in which this runner may run between the batches of another.
+        """Return a ``with`` block in which this runner and another one can run batches in turn.
 
         Raises:
-            RequestError: the model cannot run in the requested way.
+            RequestError: the model cannot run in the requested way, such as with channels last.
         """
         return nullcontext()
 
     def unchanged(self) -> AbstractContextManager[None]:
-        """Return a block that restores the model at its end, except for what ``close`` restores."""
+        """Return a ``with`` block at whose end hookcli restores the state of the model.
+
+        Pruning, which hookcli does before the block, stays until ``close``.
+        """
         return nullcontext()
 
     def close(self) -> None:
-        """Restore the objects that the runner was made from."""
+        """Restore the user's model, for example the weights that were pruned."""
 
-    # What is known about the inside of the model
+    # Facts about the inside of the model
 
     def versions(self) -> dict[str, str]:
-        """Return the versions and settings that the figures depend on, by name."""
+        """Return the versions and settings on which the model's results depend, by name."""
         return list_versions(None, self.device, {})
 
     def guess_sizes(self, area: float) -> list[tuple[int, float]]:
-        """Return estimates of each layer's number of channels, and of the values in a channel.
+        """Return estimates of each layer's number of channels and of the values in a channel.
 
-        Nothing runs. ``area`` is the number of values in a channel of the pixels.
+        The model does not run. ``area`` is the number of values in a channel of the pixels, height
+        times width.
         """
         return [(COLOURS, area)] * len(self.layers)
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
-        """Return why a layer did not run."""
+        """Return the reason why an observed layer did not run."""
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the layers that hookcli would also observe if the first image had called them.
+        """Return the layers that hookcli missed because the first image did not call them.
 
-        ``called`` has the paths of all layers and operations that any image has called.
+        hookcli chooses operations by the calls of the first image only. ``called`` has the paths of
+        all layers and operations that were called for any image.
         """
         return ()
 
@@ -181,15 +188,24 @@ class Runner:
         made_by: Mapping[str, str],
         score: Callable[[object], ScoreTensor] | None,
     ) -> dict[str, str]:
-        """Return sentences that name the known origins, under the keys ``NaN`` and ``Inf``.
+        """Return a sentence on the origin of ``NaN`` values, and one on the origin of ``Inf``.
 
-        The arguments are the pixels (1, …) of an image, the text of the edit that is known to have
-        made each of the two, and the function that computes the score of a backward pass, if any.
+        The keys of the result are ``NaN`` and ``Inf``; a key is missing if the origin is unknown.
+
+        Args:
+            pixels: the pixels of one image, (1, …).
+            made_by: the texts of the edits that are known to have made such values, under the keys
+                ``NaN`` and ``Inf``.
+            score: computes the score from which a backward pass starts, given the model's output;
+                None in a run without a backward pass.
         """
         return {}
 
     def complete_rows(self, rows: Iterable[LayerRow]) -> tuple[LayerRow, ...]:
-        """Return rows with the figures that need the weights: the ratio and the sparsity."""
+        """Return ``rows`` with the columns ``ratio`` and ``sparsity`` computed from the weights.
+
+        A runner that cannot read the weights returns the rows unchanged.
+        """
         return tuple(rows)
 
 
@@ -202,7 +218,7 @@ class Side:
         info: the facts about the model.
         runner: runs the model.
         sources: the images in order.
-        skipped: the inputs that cannot be used.
+        skipped: the images of the request that cannot be used, with the reasons.
         fitter: prepares images for the model.
     """
 

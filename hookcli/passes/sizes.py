@@ -1,4 +1,4 @@
-"""The sizes of a model's tensors: guessed from its modules, or measured in one forward pass."""
+"""The sizes of a model's tensors: estimated from its modules, or measured in one forward pass."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attri
 def guess_sizes(
     model: nn.Module, layers: Sequence[LayerInfo], area: float
 ) -> list[tuple[int, float]]:
-    """Return estimates of each layer's number of channels, and of the values in a channel.
+    """Return estimates of each layer's number of channels and of the values in a channel.
 
-    A module without weights counts as having as many channels as the module before it, and a block
-    as many as its last submodule. A stride applies from its module on, in the order of
-    registration. Strides of kernels of one value are ignored, since shortcuts beside a block have
-    them. ``area`` is the number of values in a channel of the pixels.
+    The model does not run. If the attributes of a module do not state its channels, the estimate is
+    the number of channels of the module registered before it or, for a block, of the block's last
+    submodule. A stride applies to its module and to all modules registered later. Strides of 1 x 1
+    kernels are ignored, because the shortcuts around blocks have such strides. ``area`` is the
+    number of values in a channel of the pixels, height times width.
     """
     width, widths, areas = COLOURS, dict[str, int](), dict[str, float]()
     modules = dict(model.named_modules())
@@ -56,7 +57,7 @@ def guess_sizes(
 
 
 def _width_of(module: nn.Module) -> int | None:
-    """Return a module's own number of output channels; None if it has no such attribute."""
+    """Return the number of output channels that a module's attributes state; None if unknown."""
     widths = (ask(module, name) for name in _WIDTHS)
     width = next((width for width in widths if width is not None), None)
     shape = ask(module, "normalized_shape")
@@ -65,16 +66,16 @@ def _width_of(module: nn.Module) -> int | None:
 
 
 def _multiply(lengths: object) -> int:
-    """Return the product of two lengths, or the square of one; 1 if the value is neither."""
+    """Return the product of a tuple of lengths, or the square of one length; otherwise 1."""
     both = lengths if isinstance(lengths, tuple) else (lengths, lengths)
     known = [length for length in both if isinstance(length, int) and length > 0]
     return math.prod(known) if len(known) == len(both) else 1
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
-    """Return the size of the saved tensors for pixels (1, …), in bytes.
+    """Return the size in bytes of the tensors that a run saves for one image, with pixels (1, …).
 
-    The model runs once, and only the shapes of its tensors are read.
+    hookcli runs the model once, and reads only the shapes and dtypes of the tensors.
 
     Raises:
         RequestError: no selected layer has any of the channels to save.

@@ -1,7 +1,7 @@
 """The survey for ``hookcli layers``: every module's calls, shapes and cost, and traps for hooks.
 
-It takes a cheap forward pass of a model without weights, on the meta device where that works: only
-shapes and version counters are read, never a value.
+The survey runs a model without weights, on the meta device if possible. It reads only shapes and
+version counters of tensors, never a value.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A description of layers, and of the model that they belong to.
+    """A description of the chosen layers of a model, and the totals of the whole model.
 
     Attributes:
-        rows: the calls in the order of their start, uncalled layers last.
+        rows: one row for each tensor that a call of a chosen layer returned, in the order in which
+            the calls started; then one row for each layer that ran without returning a tensor or
+            did not run.
         total: the totals of the whole model.
     """
 
@@ -56,7 +58,12 @@ class Survey:
 
 @dataclass(slots=True)
 class _Output:
-    """A tensor that a call returned."""
+    """A tensor that a call returned.
+
+    Attributes:
+        key: the name of the tensor if the call returned several; otherwise empty.
+        flops: the number of floating-point operations of the call.
+    """
 
     call: Call
     key: str
@@ -66,7 +73,7 @@ class _Output:
 
 @dataclass(slots=True)
 class _Watcher:
-    """Follows one forward pass by the starts and ends of all modules."""
+    """Follows one forward pass through the starts and ends of all calls."""
 
     counter: FlopCounter
     layouts: LayoutWatcher
@@ -101,11 +108,12 @@ def survey(
     """Describe every call of the selected layers, and the whole model.
 
     Args:
-        model: the model, in evaluation mode; its values do not matter.
-        selected: the layers to describe; the whole model is watched anyway.
+        model: a model in evaluation mode, on any device including meta.
+        selected: the layers to describe. The totals always cover the whole model.
         input_shape: the shape of the pixels of one image, (1, …).
         inputs: how the model is called with pixels.
-        operations: the operations of the model; needed only if any of them is selected.
+        operations: all functional operations of the model; needed only if ``selected`` contains an
+            operation.
 
     Raises:
         ForwardError: the model raised an exception.
@@ -119,7 +127,7 @@ def survey(
     doubled = []
     if not inputs.alone:
         two = inputs.arguments_of(_blank(model, (2, *input_shape[1:])))
-        with contextlib.suppress(ForwardError):  # some models take one image at a time
+        with contextlib.suppress(ForwardError):  # some models accept only one image at a time
             doubled = _watch_forward(model, layers, two, size).outputs
     leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
     calls = Counter((entry.call.layer.module_path, entry.key) for entry in outputs)
@@ -149,9 +157,11 @@ def survey(
 def survey_layers(
     request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
 ) -> tuple[Survey, tuple[int, ...]]:
-    """Survey chosen layers of a model without weights; also return the shape of its input.
+    """Return a survey of chosen layers of a model, and the shape of the model's input, (1, …).
 
-    With ``operations``, the survey includes all operations between modules.
+    hookcli builds the model without loading weights. ``forms`` chooses layers and ``exclude``
+    leaves out layers, in the filter language. With ``operations``, the survey also includes all
+    functional operations of the model.
     """
     loaded = build_skeleton(request)
     every = ("re:op:",) if operations else ()
@@ -242,7 +252,7 @@ def _row(
 
 
 def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow:
-    """Return the row of a layer that did not run or returned no tensor."""
+    """Return the row of a layer that returned no tensor; ``called`` has the paths that ran."""
     ran = layer.module_path in called
     reason = "" if ran else explain_uncalled(model, layer)
     return SurveyRow(

@@ -1,6 +1,6 @@
-"""The figures of a ``hookcli.capture`` block, written to TensorBoard or a similar writer.
+"""Write the figures of a ``hookcli.capture`` block to TensorBoard or a similar writer.
 
-No logger is imported: any object with ``add_scalar`` and ``add_image`` is a writer.
+hookcli imports no logging library: any object with ``add_scalar`` and ``add_image`` is a writer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class LogWriter(Protocol):
     """The two methods of TensorBoard's ``SummaryWriter`` that hookcli calls."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object:
-        """Write one number."""
+        """Write one number for a training step."""
 
     def add_image(self, tag: str, img_tensor: NDArray[np.uint8], global_step: int, /) -> object:
-        """Write one picture, (3, H, W)."""
+        """Write one picture, (3, H, W), for a training step."""
 
 
 def write_log(
@@ -38,9 +38,10 @@ def write_log(
     records: Sequence[LayerRecord],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Write the figures of every record, and a grid of every spatial tensor that was kept.
+    """Write the figures of every record, and a picture of every kept tensor with height and width.
 
-    A tag is the prefix, the call id, and the name of the figure.
+    The tag of a figure is ``prefix/call id/figure``; the tag of a picture is ``prefix/call id``.
+    ``step`` is the number of the training step, and ``tensors`` has the kept tensors by call id.
     """
     for record in records:
         for name, value in _list_figures(record.call.side, record.stats):
@@ -50,9 +51,11 @@ def write_log(
 
 
 def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
-    """Yield names and values: the size of a gradient, or the distribution of an activation.
+    """Yield the names and values of the figures to log for one tensor.
 
-    Unknown figures are left out: without a finite value, some figures do not exist.
+    A gradient has ``norm`` and ``max_abs``; an activation has all statistics except ``min`` and
+    ``max``; both have the counts of NaN and Inf. Figures that are None are left out, as for a
+    tensor without finite values. ``side`` is the side of the call: ``output``, ``grad_input``, ….
     """
     figures = {"norm": stats.norm, "max_abs": _largest(stats)}
     if side in ("output", "input"):

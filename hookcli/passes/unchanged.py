@@ -1,4 +1,4 @@
-"""A forward pass that leaves no trace of itself in the model."""
+"""Run forward passes that leave no trace in the model."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _WITHOUT_STATE = (type, ModuleType, FunctionType, torch.jit.ScriptModule)
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore a model and the random number generators when the block ends.
+    """Restore a model and all random number generators when the ``with`` block ends.
 
-    This restores the modules' classes, submodules, parameters, buffers, hooks and other attributes,
-    at any depth inside lists, dictionaries, sets, arrays and objects, the modules' own random
-    number generators, and the values of all tensors except parameters. It does not restore
-    iterators, open files, and objects of Python's standard library.
+    For each module, this restores the class, submodules, parameters, buffers, hooks and other
+    attributes, including lists, dictionaries, sets, arrays and objects inside them at any depth.
+    This also restores the values of all tensors except parameters. It does not restore iterators,
+    open files, and objects of Python's standard library.
     """
     of_python = partial(random.setstate, random.getstate())
     of_numpy = partial(np.random.set_state, np.random.get_state())
@@ -43,10 +43,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def throw_dice() -> None:
-    """Make all later random numbers differ from the earlier ones.
+    """Reseed the generators of torch, Python and NumPy, so that no random numbers repeat.
 
-    This reseeds the generators. A few extra draws would not do: NumPy's permutation rejects some of
-    its draws, so that one permutation in 3,000 is the same two draws later.
+    The new seeds are drawn from the generators themselves. A few extra draws would not be enough:
+    NumPy's permutation rejects some draws, so one permutation in 3,000 would be the same after two
+    extra draws.
     """
     torch.manual_seed(int(torch.randint(2**62, ())))
     random.seed(random.random())  # noqa: S311
@@ -54,7 +55,10 @@ def throw_dice() -> None:
 
 
 def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
-    """Return whether the model accepts pixels (1, …); the model is left as it was."""
+    """Return whether the model runs on ``pixels`` (1, …) without an error.
+
+    The forward pass leaves no trace in the model.
+    """
     with suppress(ForwardError), unchanged(loaded.module):
         run_model(loaded, loaded.convert(pixels))
         return True
@@ -91,7 +95,7 @@ def _list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
 
 
 def _slots_of(value: object) -> list[str]:
-    """Return the names of a value's attributes that are slots of its classes."""
+    """Return the names of a value's attributes that its classes declare in ``__slots__``."""
     if _is_of_python(value):
         return []
     slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
@@ -100,14 +104,16 @@ def _slots_of(value: object) -> list[str]:
 
 
 def _has_attributes(value: object) -> bool:
-    """Return whether a value's attributes can change its state."""
+    """Return whether a value has a ``__dict__`` that hookcli must restore."""
     return not _is_of_python(value) and type(ask(value, "__dict__")) is dict
 
 
 def _is_of_python(value: object) -> bool:
-    """Return whether a value belongs to Python, such as a logger, or holds no state of a model.
+    """Return whether hookcli leaves a value alone, because it holds no state of the model.
 
-    Objects of Python's standard library refer to many objects outside the model.
+    Such values are classes, Python modules, functions and scripted ``nn.Module`` objects, and also
+    objects of Python's standard library, such as loggers, which refer to many objects outside the
+    model.
     """
     if isinstance(value, _WITHOUT_STATE):
         return True

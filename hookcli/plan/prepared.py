@@ -238,10 +238,17 @@ def _make_eager(
 
 
 def prepare_side(request: VariantRequest, found: FoundImages, at: At) -> Side:
-    """Return one side of a comparison.
+    """Load the model and find the images for one side of a comparison.
+
+    Args:
+        request: the variant of the model to run on this side.
+        found: the images that the request names.
+        at: whether to observe the outputs of layers, the inputs, or both.
 
     Raises:
-        HookcliError: as ``prepare_model``.
+        RequestError: no layer matched, or the request needs something that the model does not have.
+        NoImageError: no image fits the model.
+        ModelError: the model could not be loaded.
     """
     model = prepare_model(request.run, found, at=at)
     runner = model.runner
@@ -265,7 +272,11 @@ def prepare_side(request: VariantRequest, found: FoundImages, at: At) -> Side:
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
-    """Return a prepared run of the model: its plan, score, attention and other settings.
+    """Settle everything that a run needs besides the model, and return the prepared run.
+
+    This makes the plan of the run, and chooses the score, the attention and the other settings.
+    ``has_weights`` says whether ``model`` has its weights; without them, hookcli can only print the
+    plan.
 
     Raises:
         RequestError: the score, target, layer, attention or box does not exist, or the tensors
@@ -301,6 +312,11 @@ def add_score(
 ) -> PreparedRun:
     """Return a prepared run of the model with its score, Grad-CAM layers and attention.
 
+    Args:
+        model: the model and the images.
+        settings: the settings of the run.
+        attention: what to compute of attention; None computes no attention.
+
     Raises:
         RequestError: the score, target or layer does not exist, or the user asks for something that
             needs modules and the model has none.
@@ -327,9 +343,12 @@ def settle_ablation(
 ) -> PreparedAblation:
     """Return a prepared ablation of the model.
 
+    ``has_weights`` says whether ``model`` has its weights; without them, hookcli can only print the
+    plan.
+
     Raises:
-        RequestError: the score or target does not exist, or the channels of a layer cannot be
-            zeroed.
+        RequestError: the score or target does not exist, or a chosen operation returns a view or a
+            copy of values with other uses, so its channels cannot be zeroed.
     """
     loaded = model.loaded
     scorer = loaded.scorer(config.score, needs_gradient=False)

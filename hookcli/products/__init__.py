@@ -1,1 +1,4 @@
-"""The products of a run, one module for each: its cost, the data it collects, and its files."""
+"""The products of a run, one module each: the cost, the collected data and the files of a product.
+
+A product is one kind of result, such as the grids or the saved tensors.
+"""

@@ -1,4 +1,4 @@
-"""What the heads of attention look at: figures, pictures of the heads, and maps for the page."""
+"""The product of ``--attention``: statistics, pictures of the heads, and maps for the page."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _ROLLOUT = "000_rollout.png"
 
 
 class Attention(Product):
-    """Figures of attention calls and, if every layer has a picture, pictures of the heads."""
+    """Statistics of attention calls and, if the run draws every layer, pictures of the heads."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
-        self._rows: tuple[AttentionRow, ...] = ()  # per row of ``attention.csv``
+        self._rows: tuple[AttentionRow, ...] = ()  # the rows of ``attention.csv``
 
     def claim(self) -> list[str]:
         if self.scope.style.mode == "layers":
@@ -41,7 +41,10 @@ class Attention(Product):
         return [names.ATTENTION_TABLE]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Return the cost of the calls that a forward pass found; zero if hookcli ran none."""
+        """Return the cost of the attention calls that an earlier forward pass found.
+
+        The cost is zero if hookcli did not run such a pass.
+        """
         found, scope = outlook.attention, self.scope
         if found is None:
             return Cost()
@@ -85,7 +88,10 @@ class Attention(Product):
 
 
 def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWriter) -> None:
-    """Draw the attention of an image, and note the pictures in the chunk."""
+    """Draw the attention of an image, and record the pictures in the chunk.
+
+    ``seen`` is the network's input as a JPEG.
+    """
     image, source = attention.image, writer.title_of(attention.image)
     if attention.rollout is not None:
         what = f"Attention rollout {_name_query(attention.rollout)}   {source}"
@@ -133,7 +139,7 @@ def _name_query(query: QueryMap) -> str:
 
 
 def _label_heads(row: AttentionRow) -> list[str]:
-    """Return a label for each head; its entropy is the mean over all queries."""
+    """Return a label for each head, with the head's mean entropy over all queries if known."""
     return [
         f"head {head}" + ("" if entropy is None else f", entropy {entropy:.2f}")
         for head, entropy in enumerate(row.entropy)

@@ -1,4 +1,4 @@
-"""The products of a run."""
+"""The choice of the products that a run makes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def list_products(scope: Scope) -> tuple[Product, ...]:
-    """Return the products of a run, in the order in which the run writes them."""
+    """Return the products of a run, in the order in which the run uses them."""
     return tuple(_choose(scope))
 
 

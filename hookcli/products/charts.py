@@ -1,4 +1,4 @@
-"""Charts of a whole run, drawn from its document: the overview and the gradient flow."""
+"""Charts of a whole run, drawn from the content of ``report.json``: overview and gradient flow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Chart(Product):
-    """A chart, as PNG and, if the user asked for one, in another format."""
+    """A chart, written as PNG and, if the user asked for another format, also in that format."""
 
     file: str  # the name of the PNG
 
@@ -39,19 +39,20 @@ class Chart(Product):
         ]
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
-        """Return the chart in one format."""
+        """Return the content of the chart's file in the format ``form``."""
         raise NotImplementedError
 
 
 class Overview(Chart):
-    """The first image and some of its feature maps, for a slide."""
+    """A chart of the first image and some of the image's feature maps, for a slide."""
 
     file = names.OVERVIEW
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
         """Draw the overview from pictures that the run has written.
 
-        Raises: OutputError: one of the pictures is gone.
+        Raises:
+            OutputError: a picture is missing or cannot be read.
         """
         from hookcli.render.charts.overview_png import draw_overview
 
@@ -73,7 +74,7 @@ def _read(folder: RunFolder, name: str) -> bytes:
 
 
 class GradientFlow(Chart):
-    """How the size of gradients changes over depth."""
+    """A chart of how the norm of the gradients changes over the depth of the model."""
 
     file = names.GRADIENT_FLOW
 

@@ -1,4 +1,4 @@
-"""The figures of all tensors: ``records.parquet`` chunk by chunk, and their sums."""
+"""The statistics of all tensors: ``records.parquet``, chunk by chunk, and the sums over images."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ _PARQUET_BYTES = 13_000  # per chunk: records.parquet without rows
 
 
 def keeps_sketches(scope: Scope) -> bool:
-    """Return whether the run keeps a sketch of every tensor."""
+    """Return whether the run keeps a sketch of every tensor.
+
+    If the user did not choose, only a run over at most ``MOST_SKETCHED`` images keeps sketches.
+    """
     asked = scope.config.tensors.sketch
     return scope.images <= MOST_SKETCHED if asked is None else asked
 
 
 class Figures(Product):
-    """The records of all images, and their totals."""
+    """The records of all images, and the statistics over all images."""
 
     def estimate(self, outlook: Outlook) -> Cost:
         scope = self.scope
@@ -46,7 +49,7 @@ class Figures(Product):
 
 
 def _write_records(ended: EndedChunk, writer: GridWriter) -> None:
-    from hookcli.store.parquet import write_records  # takes 0.2 s
+    from hookcli.store.parquet import write_records  # this import takes 0.2 s
 
     file = write_records(writer.write, ended.chunk.number, ended.records)
     ended.chunk.written_files.append(file)

@@ -1,4 +1,4 @@
-"""The box of ``--focus``, mapped to what the network sees of the image."""
+"""The box of ``--focus``, mapped from the image to the network's input."""
 
 from __future__ import annotations
 
@@ -35,13 +35,19 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return (2, H, W): the share of each pixel inside the box of ``--focus``, and outside it.
+    """Return two masks (2, H, W) of the network's input, for the inside and the outside of a box.
 
-    Without a box, return None.
+    The value of a pixel is the share of the pixel that is inside, or outside, the box.
+
+    Args:
+        box: left, top, width and height of the box of ``--focus``, in pixels of the image. If the
+            box is None, the result is None.
+        loaded: the description of the model, which maps the box to the network's input.
+        sources: the images of the run.
 
     Raises:
-        RequestError: the box is not inside the image, the preprocessing cuts it away, or it covers
-            all that the network sees.
+        RequestError: there is not exactly one image, the box is not inside the image, the
+            preprocessing cuts the box away, or the box covers all of the network's input.
     """
     if box is None:
         return None
@@ -69,7 +75,10 @@ def find_focus(
 
 
 def describe_focus(box: Box, shares: Tensor) -> FocusBox:
-    """Return the box as given, and its left, top, width and height as shares of the picture."""
+    """Return the box in pixels of the image and as shares of the network's input.
+
+    ``shares`` are the masks (2, H, W) of ``find_focus``.
+    """
     inside = shares[0] >= _LEAST_SHARE
     rows, columns = inside.any(1).nonzero().flatten(), inside.any(0).nonzero().flatten()
     (top, bottom), (left, right) = rows[[0, -1]].tolist(), columns[[0, -1]].tolist()

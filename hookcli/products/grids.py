@@ -28,7 +28,10 @@ _TILE_BYTES = 320  # per tile: its label, and its figures in the page and its JS
 
 
 class Grids(Product):
-    """Grids or sheets; with grids, also the channels at the resolution of their layer."""
+    """Pictures of feature maps: a grid for each call, or a sheet for each image.
+
+    With grids, the channels are also written at the resolution of the layer.
+    """
 
     def claim(self) -> list[str]:
         is_sheet = self.scope.style.mode == "sheet"
@@ -37,7 +40,7 @@ class Grids(Product):
     def estimate(self, outlook: Outlook) -> Cost:
         scope, tiles = self.scope, self._count_tiles(outlook)
         drawn, weight = sum(map(bool, tiles)), 1 if scope.formats == 1 else 1 + _SECOND_FORMAT
-        # of all gradients, only those of outputs are drawn
+        # in a run with gradients, only the gradients of outputs are drawn
         sides = len(scope.config.sides) if scope.config.backward is None else 1
         grids, maps, values = min(drawn, 1), 0, 0.0
         if scope.style.mode == "layers":
@@ -55,7 +58,7 @@ class Grids(Product):
         return Cost((grids * scope.formats + maps) * scope.images, size * scope.images)
 
     def _count_tiles(self, outlook: Outlook) -> list[int]:
-        """Return how many tiles each layer gets; a linear layer counts at least its bars."""
+        """Return the number of tiles of each layer; at least 1 for a linear layer, for its bars."""
         style = self.scope.style
         most = _MOST_IN_A_STRIP if style.mode == "sheet" else math.inf
         tiles = []

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Heats(Product):
-    """The maps that a backward pass makes; the page shows attention maps beside them."""
+    """The Grad-CAM and saliency maps of a backward pass, and the list of all maps for the page.
+
+    The list also has the attention maps, which the product ``Attention`` draws.
+    """
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)

@@ -1,4 +1,4 @@
-"""Pictures of what the network saw; in a run of many images, only of those on the page."""
+"""Pictures of the network's input for each image or, in a run over many images, for some images."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from hookcli.products.product import Forward, Outlook, RunEnd, Scope
     from hookcli.render.draw.grid_writer import GridWriter
 
-_BYTES_PER_PIXEL = 0.28  # quality of the JPEG
+_BYTES_PER_PIXEL = 0.28  # of a JPEG in the quality that hookcli writes
 _THREADS = min(4, os.cpu_count() or 1)
 
 
 class InputPictures(Product):
-    """Pictures of what the network saw."""
+    """Pictures of the network's input.
+
+    A run over more than 200 images writes pictures only for images that findings name, and for up
+    to 100 images with the largest value of a channel.
+    """
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
@@ -66,7 +70,10 @@ class InputPictures(Product):
 
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
-    """Return the keys of the images that the page of a run over many images shows."""
+    """Return the keys of the images whose input gets a picture in a run over many images.
+
+    These are images that findings name, and up to 100 images with the largest value of a channel.
+    """
     keys = [source.key for source in end.sources]
     best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)
     firing = (key for tops in best.values() for top in tops[:1] for key in top.images)
@@ -75,7 +82,11 @@ def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
 
 
 def _show(source: ImageSource, place: int, end: RunEnd) -> str | None:
-    """Write what the network saw of an image; return None if the file has changed since."""
+    """Write the picture of the network's input for an image, and return the name of the file.
+
+    Write nothing and return None if the image's file has changed since the run read it. ``place``
+    is the position of the image in ``end.totals.images``.
+    """
     from hookcli.images.prepare import prepare_image
 
     ready = prepare_image(end.fitter, source)

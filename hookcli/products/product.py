@@ -1,8 +1,9 @@
-"""The life cycle of a product of a run, and what a product knows about the run at each stage.
+"""The life cycle of a product of a run, and the facts that a product gets at each stage.
 
-Before the run, a product says which files it may write and what they will cost. It collects from
-each forward pass, writes at the end of each chunk and of the run, and gives the page what it shows.
-It collects its data in a ``summary.chunks.Chunk``; the run saves chunks and adds them up.
+Before the run, a product names the files that it may write, and estimates their number and size. It
+collects data from each forward pass, writes files at the end of each chunk and of the run, and
+returns its fields of the page's document. A product stores its data in a ``summary.chunks.Chunk``;
+the run saves chunks and adds them up.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
 
 Job: TypeAlias = "Callable[[], None]"
-"""Writes files of a chunk and records their names in it, while the model runs the next chunk."""
+"""A function that writes files of a chunk and records their names in the chunk.
+
+The function can run while the model works on the next chunk.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Scope:
     """The part of a request on which the products of the run depend."""
 
     config: RunConfig
-    style: GridStyle  # its mode is no longer ``auto``
+    style: GridStyle  # the mode ``auto`` has been replaced by a definite mode
     images: int  # the number of images
 
     @property
@@ -56,7 +60,7 @@ class Scope:
 
     @property
     def chunk_size(self) -> int:
-        """How many images a chunk holds."""
+        """The number of images in a chunk; the last chunk may have fewer."""
         return chunk_size(self.config.batch_size)
 
     @property
@@ -67,12 +71,12 @@ class Scope:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The model and the images of a run, from which products estimate their cost."""
+    """The model and the images of a run, from which the products estimate their cost."""
 
     loaded: ModelDescription
     runner: Runner
     sources: Sequence[ImageSource]
-    attention: AttentionSettings | None  # with the calls that a forward pass found
+    attention: AttentionSettings | None  # with the attention calls that a forward pass found
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
@@ -81,12 +85,12 @@ class Outlook:
 
     @property
     def channels(self) -> list[int]:
-        """About how many channels each layer returns."""
+        """An estimate of the number of channels that each layer returns."""
         return [channels for channels, _ in self._sizes]
 
     @property
     def areas(self) -> list[float]:
-        """About how many values a channel of each layer has."""
+        """An estimate of the number of values in one channel of each layer."""
         return [area for _, area in self._sizes]
 
     @cached_property
@@ -96,7 +100,12 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """About how many files and bytes a product will write, if each layer is called once."""
+    """An estimate of the files and bytes that a product will write if each layer is called once.
+
+    Attributes:
+        files: the number of files.
+        size: the size of all files together, in bytes.
+    """
 
     files: int = 0
     size: float = 0.0
@@ -107,11 +116,11 @@ class Forward:
     """A finished forward pass, for products to collect from.
 
     Attributes:
-        result: what was observed.
-        chunk: its chunk, to which products add what they collect.
-        images: the results of the chunk's images by their keys, without images on which the model
-            failed; a product may replace them.
-        show: returns the JPEG of what the network saw of an image, by its key.
+        result: the observations of the forward pass.
+        chunk: the chunk that is running, to which products add the data that they collect.
+        images: by image key, the results of the chunk's images so far; a product may replace a
+            result. An image on which the model failed has no result.
+        show: a function that returns the network's input as a JPEG, given the key of an image.
     """
 
     result: BatchResult
@@ -125,8 +134,8 @@ class EndedChunk:
     """A chunk whose images have gone through the model."""
 
     chunk: Chunk
-    keys: Sequence[str]  # the results of its images, in order
-    records: Sequence[LayerRecord]  # one per image and observed tensor, sorted by image
+    keys: Sequence[str]  # the keys of the chunk's images in order, including skipped images
+    records: Sequence[LayerRecord]  # one per image and observed tensor, image by image
 
 
 @dataclass(slots=True)
@@ -151,31 +160,40 @@ class Product:
         self.scope = scope
 
     def note_pictures(self, chunk: Chunk, pictures: Iterable[str]) -> None:
-        """Record in the chunk that pictures were written or queued, in all formats."""
+        """Add pictures that were written or queued to the chunk's files, in all formats of the run.
+
+        ``pictures`` are the names of the PNG files, relative to the run folder.
+        """
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
     def claim(self) -> list[str]:
-        """Return the folders and files that this product may write, besides those of every run."""
+        """Return the names that the product may write, besides the files of every run.
+
+        Each name is a folder or a file in the run folder.
+        """
         return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
-        """Return what will be written, before the run begins.
+        """Return an estimate of what the product will write; hookcli calls this before the run.
 
         Raises:
-            RequestError: it would take more than the user allows.
+            RequestError: the files would take more bytes than the user allows.
         """
         return Cost()
 
     def collect(self, _forward: Forward, _writer: GridWriter) -> None:
-        """Take what the product needs from a forward pass, and write or queue what is ready.
+        """Collect data from a forward pass, and write or queue files that need no further data.
 
         Raises:
             OutputError: a file cannot be written.
         """
 
     def end_chunk(self, _ended: EndedChunk, _writer: GridWriter) -> Job | None:
-        """Return the work that is left to write a chunk; called before the next chunk begins."""
+        """Return the job that writes the product's remaining files of a chunk; None without a job.
+
+        hookcli calls this before the next chunk begins.
+        """
         return None
 
     def close(self, _end: RunEnd) -> list[str]:
@@ -193,7 +211,7 @@ class Product:
         return {}
 
     def illustrate(self, _document: ReportDocument, _end: RunEnd) -> list[str]:
-        """Write the files that need the whole document, and return their names.
+        """Write the files that are made from the whole document, and return their names.
 
         Raises:
             OutputError: a file cannot be written or read.

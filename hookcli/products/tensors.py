@@ -1,4 +1,4 @@
-"""Saved tensors, and the attention of all heads, as safetensors files with an index."""
+"""Saved tensors, and the saved attention of all heads, as safetensors files with an index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Tensors(Product):
-    """The saved tensors: one file for each chunk."""
+    """The saved tensors: one safetensors file for each chunk, and an index of all tensors."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
@@ -30,7 +30,8 @@ class Tensors(Product):
     def estimate(self, outlook: Outlook) -> Cost:
         """Return the cost of the tensors, measured in one forward pass of the first image.
 
-        A gradient is as large as its tensor. ``Attention`` estimates its own tensors.
+        The gradient of a tensor counts as much as the tensor itself. ``Attention.estimate`` has the
+        cost of saved attention.
         """
         from hookcli.passes.sizes import measure_saved
 
@@ -71,7 +72,11 @@ class Tensors(Product):
 def _write_tensors(
     ended: EndedChunk, kept: dict[str, dict[str, Tensor]], writer: GridWriter
 ) -> None:
-    """Write the tensors of each call in the order of the images."""
+    """Write the tensors of a chunk into one file, and record this file in the chunk.
+
+    ``kept`` maps call ids to tensors by image key; the tensors of a call are written in the order
+    of the images.
+    """
     from hookcli.store.tensors import write_shard
 
     in_order = {
@@ -87,10 +92,15 @@ def check_disk(
     most: float,
     hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
-    """Check that the saved tensors, ``total`` bytes, take at most ``most`` gigabytes (1e9 bytes).
+    """Check that the saved tensors do not take more space than the user allows.
+
+    Args:
+        total: the size of the tensors, in bytes.
+        most: the allowed size, in gigabytes (1e9 bytes).
+        hint: the advice that the error gives.
 
     Raises:
-        RequestError: they take more.
+        RequestError: the tensors take more space.
     """
     if total > most * 1e9:
         raise RequestError(
@@ -101,6 +111,6 @@ def check_disk(
 
 
 def _more_than(limit: float, number: float) -> str:
-    """Return ``number`` with the fewest decimals that show that it exceeds ``limit``."""
+    """Return ``number`` as text, with the fewest decimals that show a number above ``limit``."""
     texts = (f"{number:.{decimals}f}" for decimals in range(1, 12))
     return next((text for text in texts if float(text) > limit), f"{number:g}")

@@ -1,4 +1,4 @@
-"""The thumbnails of a chunk's images, in one picture."""
+"""The thumbnails of images, with one picture for each chunk's images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _THUMBNAIL_BYTES = 3_000
 
 
 class ThumbnailProduct(Product):
-    """Thumbnails, at least of the first ``MOST_THUMBNAILS`` images."""
+    """Thumbnails of at least the first ``MOST_THUMBNAILS`` images, in one picture per chunk."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)

@@ -1,4 +1,4 @@
-"""The images that fire each channel most: a table of all, and a choice for the page."""
+"""The images with each channel's largest values: a table of all, and a selection for the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROW_BYTES = 30  # per row of the table, without names
 
 
 class TopImages(Product):
-    """The top images of every channel; they are collected in ``summary.top_images``."""
+    """The images with every channel's largest values, which ``summary.top_images`` collects."""
 
     def claim(self) -> list[str]:
         return [names.TOP_IMAGES]
@@ -63,10 +63,10 @@ class TopImages(Product):
 
 
 def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
-    """Return ``top_images.csv``: the images that fire each channel most, call by call.
+    """Return ``top_images.csv``: the images with the largest values of each channel, call by call.
 
-    The table can have more rows than all other tables together. So names are escaped only once, and
-    the rows of one call are joined before those of the next are made.
+    The table can have more rows than all other tables together. Each name is therefore escaped only
+    once, and the rows of one call are joined before the rows of the next call are made.
     """
 
     @functools.cache
@@ -92,14 +92,15 @@ def choose_best(
     asked: Sequence[int] | None,
     most: int = MOST_CHANNELS,
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Return, by call id, the channels that the page shows, with the images that fire them most.
+    """Return, by call id, the channels that the page shows, and the images of their largest values.
 
     Args:
-        keys: the keys of all images in their order.
-        top: the images that fire each channel most.
-        calls: the calls in the order of the page.
-        asked: the channels of ``--channels``; of these, up to four times ``most`` are shown.
-        most: how many channels of a layer are shown: those whose best image stands out most.
+        keys: the keys of all images of the run, in order, including skipped images.
+        top: the images with the largest values of each channel.
+        calls: the ids of the calls, in the order of the page.
+        asked: the channels of ``--channels``; of these, the first ``4 * most`` that exist are
+            chosen. None chooses up to ``most`` channels whose best image stands out most.
+        most: the number of channels to choose.
     """
 
     def choose(call_id: str) -> Sequence[int]:
@@ -125,11 +126,17 @@ def choose_best(
 def rank_images(
     keys: Sequence[str], top: TopTally, totals: Chunk, most: int = MOST_RANKED
 ) -> dict[str, RankedImages]:
-    """Return the images that fire every channel most, by call id.
+    """Return, by call id, the images with the largest values of every channel.
 
-    ``keys`` are the keys of all images in order, including skipped ones. Each channel gets the same
-    number of images: all that were kept, or as many as fit into ``most`` for all channels together.
-    If not even one per channel fits, the result is empty.
+    Each channel gets the same number of images: ``top.count``, or fewer so that all channels
+    together have at most ``most`` images. The result is empty if there are more channels than
+    ``most``.
+
+    Args:
+        keys: the keys of all images of the run, in order, including skipped images.
+        top: the images with the largest values of each channel.
+        totals: the results of all images.
+        most: the largest number of images for all channels together.
     """
     calls = [call_id for call_id in totals.calls if call_id in top.values]
     channels = sum(len(top.values[call_id]) for call_id in calls)

@@ -1,1 +1,4 @@
-"""Read run folders: return a finished run as a value, and make its page again; write nothing."""
+"""Read run folders: load finished runs, and make their pages again.
+
+Nothing here writes into a run folder.
+"""

@@ -1,4 +1,4 @@
-"""A finished run as a value; its tables and tensors are read on demand."""
+"""A finished run as an object that reads the run's tables and tensors on demand."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from hookcli.records.tensor_index import SavedTensor
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
-"""By image key, in the run's order: a saved tensor of a call, and the image's row in it."""
+"""By image key, in the run's order: a saved tensor of a call, and the image's row in the tensor."""
 
 # The type of each column's values; columns that a later version added are read as text.
 _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(LayerRow).items()}
@@ -80,7 +80,7 @@ class _ShownFacts:
 class Run:
     """A finished run, opened with ``load_run``.
 
-    Tables and arrays are read when they are asked for.
+    Each table and each array is read from its file when you ask for it.
 
     Example:
         >>> run = hookcli.load_run("hookcli-runs/resnet34-photos")
@@ -91,8 +91,8 @@ class Run:
         files: the files of the run folder.
         manifest: the content of ``manifest.json``.
         saved: the saved tensors, by call id.
-        damage: sentences about pictures and pages that are missing or have a different size than
-            the run wrote.
+        damage: sentences about pictures and pages that are missing, or whose size differs from the
+            size in the manifest.
     """
 
     files: RunFiles
@@ -121,7 +121,9 @@ class Run:
 
     @property
     def layers(self) -> list[dict[str, Any]]:
-        """The rows of ``layers.csv``: numbers, None for an empty cell, and else text.
+        """The rows of ``layers.csv``, with the cells of each row by column.
+
+        A cell in a column of numbers is a number, or None if empty. Other cells are texts.
 
         Raises:
             RequestError: the table is missing or damaged.
@@ -138,7 +140,7 @@ class Run:
 
     @property
     def records(self) -> pyarrow.Table:
-        """The table in ``records.parquet``, with one row per image and call.
+        """The Arrow table in ``records.parquet``, with one row per image and tensor of a call.
 
         Raises:
             RequestError: the table is missing or damaged.
@@ -162,7 +164,7 @@ class Run:
             raise cannot_read(self.folder / RECORDS, error) from error
 
     def figures(self) -> pyarrow.Table:
-        """Return the rows of ``layers.csv`` as a table with typed columns.
+        """Return the rows of ``layers.csv`` as an Arrow table with typed columns.
 
         Example:
             >>> run.figures().to_pandas().sort_values("zero_fraction")
@@ -184,10 +186,11 @@ class Run:
     def grid(self, call_id: str, image_key: str | None = None) -> Image.Image:
         """Return the picture of a call's feature maps as a Pillow image.
 
-        In a run that drew sheets it is the part of the sheet that shows the call.
+        In a run that drew one sheet per image, the picture is the part of the sheet that shows the
+        call.
 
         Args:
-            call_id: the call, as the table shows it.
+            call_id: the id of the call, as tables show it.
             image_key: the key of the image; None for the first image with a picture of the call.
 
         Raises:
@@ -196,7 +199,7 @@ class Run:
         return open_grid(self.files, find_grid(self.files, call_id, image_key))
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the model, what was found, the layers and some grids.
+        """Return the HTML that a notebook shows: the model, the findings, layers and some grids.
 
         Raises:
             RequestError: the manifest or the table is damaged.
@@ -218,10 +221,11 @@ class Run:
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.
 
-        Images for which the call gave no tensor are left out.
+        Images for which no tensor of the call was saved are left out.
 
         Raises:
-            RequestError: no tensor of this call was saved, or the index does not fit the manifest.
+            RequestError: no tensor of this call was saved, or the index of the saved tensors names
+                an image that the manifest does not have.
         """
         return tuple(_places_of(self, call_id))
 
@@ -244,14 +248,14 @@ class Run:
         return (len(shapes), *shape)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the calls whose tensors were saved, so that ``list(run)`` names them."""
+        """Yield the ids of the calls whose tensors were saved, as in ``list(run)``."""
         return iter(self.calls)
 
     def __getitem__(self, call_id: str) -> Array:
         """Return the tensors of a call for all images as one array (images, …), in the run's order.
 
-        bfloat16 is returned as float32. Images for which the call gave no tensor are left out:
-        ``images_of`` names the rows.
+        bfloat16 is returned as float32. Images for which no tensor of the call was saved are left
+        out; ``images_of`` returns the image key of each row.
 
         Raises:
             RequestError: no tensor of this call was saved, the images' tensors differ in shape,
@@ -259,7 +263,7 @@ class Run:
         """
         shape = self.shape_of(call_id)
         for tensor in self.saved[call_id]:
-            # Before memory is taken for what the index promises.
+            # Check the shard before allocating memory for the shape that the index names.
             read_rows(self.files, tensor, 0, 0)
         row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
         tensors = self.saved[call_id]
@@ -275,7 +279,7 @@ class Run:
         bfloat16 is returned as float32.
 
         Raises:
-            RequestError: no tensor was saved of this call for this image, numpy lacks the dtype, or
+            RequestError: no tensor of this call was saved for this image, numpy lacks the dtype, or
                 the shard is damaged.
         """
         places = _places_of(self, call_id)
@@ -291,7 +295,7 @@ class Run:
 def load_run(folder: str | Path) -> Run:
     """Open the folder of a finished run, on this machine or at a URL.
 
-    From a URL, files are copied to this machine when they are asked for.
+    Files at a URL are copied to this machine when the run is asked for their content.
 
     Example:
         >>> run = hookcli.load_run("hookcli-runs/resnet34-photos")
@@ -300,7 +304,7 @@ def load_run(folder: str | Path) -> Run:
     Raises:
         RequestError: the folder is not a run folder, the run is unfinished, its manifest or index
             is damaged, or a table or shard is missing or has a different size than the run wrote.
-        OutputError: a storage cannot be used.
+        OutputError: the storage at the URL cannot be used.
     """
     folder = to_place(folder)
     files = open_files(folder)
@@ -318,9 +322,10 @@ def load_run(folder: str | Path) -> Run:
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
-    """Return the saved call ids that match any form, in the run's order.
+    """Return the saved call ids that match at least one form, in the run's order.
 
-    A form is a call id, or a glob with ``*`` and ``?``; commas separate several in one text.
+    A form is a call id, or a glob with ``*`` and ``?``. A text in ``forms`` may hold several forms,
+    separated by commas.
 
     Raises:
         RequestError: a form matches nothing, or the run saved no tensors.
@@ -331,13 +336,13 @@ def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
 
 
 def _split(run: Run, form: str) -> list[str]:
-    """Return the forms between commas; a call id may have commas of its own."""
+    """Return the forms between the commas of ``form``; ``form`` itself if it is a saved call id."""
     separate = [each for each in form.split(",") if each]
     return [form] if form in run.calls or not separate else separate
 
 
 def _match(run: Run, form: str) -> list[str]:
-    pattern = form.replace("[", "[[]")  # call ids hold output keys in brackets
+    pattern = form.replace("[", "[[]")  # a bracket in a form begins an output key
     matched = [call_id for call_id in run.calls if fnmatch.fnmatchcase(call_id, pattern)]
     if not matched:
         raise _no_tensor(run, form)
@@ -378,6 +383,6 @@ def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:
-    """Return a cell of ``layers.csv`` as the type of its column."""
+    """Return a cell of ``layers.csv`` in the type of its column; None for an empty number."""
     kind = _TYPES.get(name, str)
     return text if kind is str else kind(text) if text else None

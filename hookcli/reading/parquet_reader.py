@@ -1,4 +1,4 @@
-"""Read ``records.parquet``; files that are not the table that a run writes are refused."""
+"""Read ``records.parquet``, and reject any file whose table is not the table that a run writes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _WITHOUT_NULLS = [each.name for each in fields(RecordRow) if each.default is MISSING]
 _NEEDED = [*_WITHOUT_NULLS, *IN_EVERY_VERSION]
-_MOST_ROWS = 1000  # rows of a small file; in a larger one, each row takes some bytes
-_LEAST_BYTES = 4  # per row
-_MOST_UNPACKED, _RATIO = 1 << 24, 64  # bytes of a small file, and per byte of a larger one
+_MOST_ROWS = 1000  # any file may have this many rows
+_LEAST_BYTES = 4  # bytes of the file that each further row must take
+_MOST_UNPACKED, _RATIO = 1 << 24, 64  # uncompressed bytes: in any file, and more per byte of a file
 _LONGEST_TEXT = 1 << 14
 _TEXTS = tuple(field.name for field in SCHEMA if types.is_string(field.type))
 
@@ -36,8 +36,8 @@ def read_records(files: Sequence[Path]) -> pa.Table:
     """Return the rows of all files of ``records.parquet`` as one table, in the order of the files.
 
     Raises:
-        ValueError: a file lacks columns, or has wrong types, nulls where none are allowed, or more
-            rows than its bytes can hold.
+        ValueError: a file lacks columns, has columns of a wrong type or nulls in a column that may
+            not have them, or has more rows or longer texts than a run writes.
         pyarrow.ArrowException: a file is not Parquet, or is damaged.
         OSError: a file cannot be read, or is not a regular file.
     """
@@ -49,11 +49,13 @@ def read_records(files: Sequence[Path]) -> pa.Table:
 
 
 def read_rows(folder: RunFolder, number: int) -> list[dict[str, Any]]:
-    """Return the records of a chunk of an unfinished run.
+    """Return the records of a chunk of an unfinished run, each as a dict by column.
+
+    ``number`` is the number of the chunk, counted from 0.
 
     Raises:
         RequestError: the records are missing or damaged.
-        OutputError: the folder does not let the records be read.
+        OutputError: the folder cannot be read.
     """
     name = records_file(number)
     try:
@@ -87,7 +89,7 @@ def _expand_texts(table: pa.Table) -> pa.Table:
     """Return the table with dictionary-encoded columns decoded to plain text.
 
     Raises:
-        ValueError: a text is so long that many rows of it would fill the memory.
+        ValueError: a text is so long that copies of it in many rows could fill the memory.
     """
     for place, field in enumerate(table.schema):
         if types.is_dictionary(field.type):
@@ -100,7 +102,7 @@ def _expand_texts(table: pa.Table) -> pa.Table:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """Raise an error if a column is missing or different; later versions may add columns.
+    """Check the columns of a table, which may have more columns than this version writes.
 
     Raises:
         ValueError: a column is missing, appears twice, or has a different type.
@@ -116,7 +118,11 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether a column has the wanted type, or holds only nulls and so has no type."""
+    """Return whether the type of a column fits the wanted type.
+
+    Integers and floats may have any width. The type of a column that holds only nulls fits any
+    wanted type except a list.
+    """
     if types.is_list(wanted):
         return bool(types.is_list(kind) and types.is_integer(kind.value_type))
     is_kind = next(

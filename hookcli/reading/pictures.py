@@ -1,4 +1,4 @@
-"""The grids of a finished run as images: which file shows a call, and which part of it."""
+"""Open the picture of a call in a finished run: a grid, or the call's part of a sheet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """The part of ``report.json`` that says what the pictures of a run show."""
+    """The part of ``report.json`` that describes the pictures of feature maps."""
 
     grids: tuple[Grid, ...]
 
@@ -30,10 +30,10 @@ class Pictures:
 def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
     """Return the entry of ``report.json`` for the picture of a call.
 
-    Without a key, it is the entry of the first image with a picture of the call.
+    ``image_key`` chooses the image; None chooses the first image with a picture of the call.
 
     Raises:
-        RequestError: there is no such picture, or ``report.json`` is missing or damaged.
+        RequestError: the run has no such picture, or ``report.json`` is missing or damaged.
     """
     try:
         grids = read_document(files.file(DOCUMENT), Pictures).grids
@@ -61,7 +61,7 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
     """Return the picture of a call in RGB: a grid, or the part of a sheet that shows the call.
 
     Raises:
-        RequestError: the file is missing or damaged.
+        RequestError: the file is missing or damaged, or the sheet has no feature maps of the call.
     """
     try:
         picture = decode_png(read_regular(files.file(grid.file), MOST_BYTES))
@@ -82,7 +82,18 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
 
 
 def _find_part(places: Places, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the left, top, right and bottom of a layer's name, labels and tiles in a sheet."""
+    """Return the left, top, right and bottom of the part of a sheet that shows a layer.
+
+    The part covers the layer's name, the labels and the tiles.
+
+    Args:
+        places: the positions of the layer's tiles.
+        tiles: the number of tiles.
+        size: the width and height of the sheet.
+
+    Raises:
+        ValueError: the part is not inside the sheet.
+    """
     columns = min(tiles, places.columns)
     rows = -(-tiles // places.columns)
     left, top = places.left, places.top

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Return the page of a run folder, and how the folder differs from what the run wrote.
+    """Return the HTML page of a run folder, and how the folder differs from the run's own files.
+
+    With ``single_file``, the page contains the pictures instead of links to the pictures.
 
     Raises:
-        RequestError: the folder is not a run folder, or ``report.json`` is not what a run writes.
-        OutputError: the file cannot be read.
+        RequestError: the folder is not a run folder, or the run is unfinished or damaged.
+        OutputError: the storage of the folder cannot be used.
     """
     files = open_files(run)
     document, state = read_report(files)
@@ -29,11 +31,11 @@ def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, Folder
 
 
 def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
-    """Return the content of ``report.json``, and how the folder differs from what the run wrote.
+    """Return the content of ``report.json``, and how the folder differs from the run's own files.
 
     Raises:
         RequestError: the folder is not a run folder, or the run is unfinished or damaged.
-        OutputError: its storage cannot be used.
+        OutputError: the storage of the folder cannot be used.
     """
     require_file(run, DOCUMENT)
     _, report = read_json(run, DOCUMENT, ReportDocument)
@@ -54,7 +56,7 @@ def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
 
 
 def _read_list(run: RunFiles) -> FileList | None:
-    """Return the files that the manifest lists; None if it is missing or damaged."""
+    """Return the files that the manifest lists; None if the manifest is missing or damaged."""
     try:
         return read_document(run.file(MANIFEST), FileList)
     except (OSError, DamagedError):

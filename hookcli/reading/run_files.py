@@ -1,6 +1,7 @@
-"""The files of a run folder as files on this machine, for code that reads them.
+"""Read access to the files of a run folder, on this machine or in a storage.
 
-All commands report missing and damaged files in the same words.
+Files in a storage are copied to this machine. Errors about missing and damaged files are made here,
+so that all commands report them in the same words.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ UPGRADE = "a later version wrote it: pip install --upgrade hookcli"
 
 
 class RunFiles(Protocol):
-    """The files of a run folder, without a lock.
+    """Read access to the files of a run folder; the folder is not locked.
 
-    Methods raise an OutputError if the storage cannot be read.
+    Names of files are relative to the folder. Methods raise an OutputError if the storage cannot be
+    read.
     """
 
     place: Place
@@ -48,24 +50,32 @@ class RunFiles(Protocol):
         """Return whether the folder exists."""
 
     def has(self, name: str) -> bool:
-        """Return whether anything has this name."""
+        """Return whether the folder has a file of this name."""
 
     def measure(self, name: str) -> int | None:
-        """Return the size of a regular file in the run folder; None if it does not exist."""
+        """Return the size of a file in bytes; None if no regular file has this name."""
 
     def file(self, name: str) -> Path:
-        """Return the path of a file, or of its copy on this machine, or raise an OSError."""
+        """Return the path of a file on this machine, or of the copy of a file in a storage.
+
+        Raises:
+            OSError: the file is a link out of the run folder, or cannot be copied.
+        """
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file, or raise an OSError."""
+        """Return the content of a file.
+
+        Raises:
+            OSError: the file does not exist, or cannot be read.
+        """
         return read_regular(self.file(name), MOST_BYTES)
 
 
 class LocalFiles(RunFiles):
     """The files of a run folder on this machine.
 
-    A run folder may come from a stranger, who may have put a link to one of the reader's files in
-    it.
+    A run folder may come from a stranger, who may have put a link to one of the user's own files
+    into the folder. ``file`` rejects such links.
     """
 
     place: Path
@@ -87,7 +97,11 @@ class LocalFiles(RunFiles):
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def file(self, name: str) -> Path:
-        """Return the path of a file, unless it is a link out of the run folder, or to itself."""
+        """Return the path of a file.
+
+        Raises:
+            OutsideError: the file is a link out of the run folder, or a link to itself.
+        """
         path = self.place / name
         real, inside = os.path.realpath(path), os.path.realpath(self.place)
         if not Path(real).is_relative_to(inside) or Path(real).is_symlink():
@@ -96,9 +110,9 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """The files of a run folder in a storage, copied to this machine when they are asked for.
+    """The files of a run folder in a storage, which ``file`` copies to this machine.
 
-    The folder with the copies is deleted together with this object.
+    The folder with the copies is deleted when this object is deleted.
     """
 
     place: Url
@@ -131,13 +145,13 @@ class RemoteFiles(RunFiles):
 
 
 def open_files(place: Place) -> RunFiles:
-    """Return the files of a run folder; nothing is read yet."""
+    """Return read access to the files of a run folder, without reading a file yet."""
     kind: Callable[[Place], RunFiles] = choose(place, LocalFiles, RemoteFiles)
     return kind(place)
 
 
 def require_file(run: RunFiles, name: str) -> None:
-    """Raise an error if a folder lacks a file that every finished run has.
+    """Check that a run folder has the file ``name``, which every finished run has.
 
     Raises:
         RequestError: the folder does not exist or is not a run folder, or the run is unfinished.
@@ -155,10 +169,11 @@ def require_file(run: RunFiles, name: str) -> None:
 
 
 def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:
-    """Return the object in a JSON file of a run, both as plain JSON values and as a typed value.
+    """Return the content of a JSON file of a run, as plain JSON values and as a ``kind``.
 
     Raises:
-        RequestError: the file is missing, damaged, or was written by a later version.
+        RequestError: the file is missing or damaged, or a later version of hookcli wrote the file.
+        OutputError: the storage cannot be read.
     """
     file = run.place / name
     try:
@@ -172,7 +187,7 @@ def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object
 
 
 def cannot_read(file: Place, error: Exception) -> HookcliError:
-    """Return the error for a file of a run that is missing or not what a run writes."""
+    """Return the error to raise for a file of a run that is missing, damaged or unreadable."""
     if isinstance(error, storage.StorageError):
         return error.explain(file)
     reason = getattr(error, "strerror", None) or first_line(error)
@@ -180,7 +195,7 @@ def cannot_read(file: Place, error: Exception) -> HookcliError:
 
 
 def name_close(wanted: str, known: Iterable[str]) -> str:
-    """Return a hint with names similar to ``wanted``, or else with the first known names."""
+    """Return a hint with the known names that resemble ``wanted``, or else with the first five."""
     names = list(known)
     some = f"there are: {', '.join(names[:5])}{and_more(len(names) - 5)}"
     return hint_near(wanted, names, some)

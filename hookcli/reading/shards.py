@@ -1,4 +1,4 @@
-"""Read rows of saved tensors from the shards of a run, as arrays."""
+"""Read rows of saved tensors from the shards (safetensors files) of a run, as numpy arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hookcli.reading.run_files import RunFiles
     from hookcli.records.tensor_index import SavedTensor
 
-Array: TypeAlias = "NDArray[Any]"  # has the dtype of the saved tensor
+Array: TypeAlias = "NDArray[Any]"  # has the dtype of the saved tensor, or float32 for bfloat16
 
 _BFLOAT16 = "BF16"
 _DTYPES = {
@@ -44,7 +44,7 @@ _DTYPES = {
 
 
 def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
-    """Return the dtype of the array that is returned: float32 for bfloat16.
+    """Return the dtype in which numpy holds a saved tensor: float32 for bfloat16.
 
     Raises:
         RequestError: numpy lacks the dtype.
@@ -58,12 +58,19 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
 
 
 def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Array:
-    """Read rows ``start`` to ``stop`` of a tensor, (stop - start, …), and nothing else.
+    """Return rows of a saved tensor as (stop - start, …), without reading the other rows.
 
-    Even if no row is read, the shard must hold the tensor as the index says.
+    Even without rows (``start`` equal to ``stop``), the dtype and shape in the shard are compared
+    with ``tensor``, which comes from the index.
+
+    Args:
+        run: the files of the run folder.
+        tensor: the saved tensor.
+        start: the first row, counted from 0.
+        stop: the row after the last.
 
     Raises:
-        RequestError: the shard is missing, damaged, or not what the index says, or numpy lacks the
+        RequestError: the shard is missing, damaged, or different from the index, or numpy lacks the
             dtype.
     """
     dtype_of_array = array_dtype(tensor)
@@ -86,7 +93,10 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
 def _read_bfloat16(
     stream: BufferedReader, tensor: SavedTensor, start: int, stop: int
 ) -> NDArray[np.float32]:
-    """Return rows as float32, which is exact: a bfloat16 is the upper half of a float32."""
+    """Return rows of a bfloat16 tensor as float32, (stop - start, …).
+
+    The result is exact, since a bfloat16 is the upper half of a float32.
+    """
     width = math.prod(tensor.shape[1:])
     stream.seek(0)
     length = int.from_bytes(stream.read(8), "little")

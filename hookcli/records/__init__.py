@@ -1,1 +1,1 @@
-"""The light facts of a run: strings and numbers, never a tensor."""
+"""Records of a run's results, as strings and numbers; no record holds a tensor."""

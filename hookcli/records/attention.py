@@ -1,4 +1,4 @@
-"""The figures of attention: what each head of a call looks at, in strings and numbers."""
+"""Records of attention calls: the statistics of each head, and the maps that the page shows."""
 
 from __future__ import annotations
 
@@ -17,38 +17,46 @@ Distances: TypeAlias = tuple[Distance | None, ...]
 class AttentionRow:
     """A row of ``attention.csv``: one attention call, over one image or many.
 
-    A call whose attention is not visible has a row too: ``reason`` says why, and it has no figures.
-    The figures of the heads are tuples with one value per head, averaged over the images. A value
-    is null if no query of the head counts or, for ``distance``, if no attention goes to the image.
-    A tuple is empty if its figure is not known for any head. Queries that pad a window, and queries
-    that are not finite, do not count.
+    If hookcli cannot see the attention of a call, the row has a ``reason`` and no statistics.
+    ``entropy``, ``prefix_share`` and ``distance`` are tuples with one value per head, averaged over
+    the images. A value is null if the head has no query that counts or, for ``distance``, if none
+    of the head's attention goes to the image. A tuple is empty if its values are unknown for all
+    heads. Queries that pad a window do not count, and neither do queries whose attention contains
+    NaN or Inf.
 
     Attributes:
-        order: the position among the attention calls of a forward, from 1.
-        call_id: the module that computes it, and the number of its attention call:
-            ``attention:blocks.3.attn``.
-        module_path: the path of that module.
-        module_type: its class name.
-        function: the observed torch function: ``scaled_dot_product_attention``,
-            ``multi_head_attention_forward`` or ``softmax``; empty if there was none.
-        images: the number of images.
-        windows: the number of windows; 1 where each query sees the whole image.
+        order: the position among the attention calls of a forward pass, counted from 1.
+        call_id: the id of the attention call: ``attention:`` and the path of the module that
+            computes the attention, such as ``attention:blocks.3.attn``; the module's second call
+            ends in ``#1``.
+        module_path: the path of the module that computes the attention; empty for the model itself.
+        module_type: the class name of the module that computes the attention.
+        function: the torch function that hookcli observed: ``scaled_dot_product_attention``,
+            ``multi_head_attention_forward`` or ``softmax``; empty if hookcli observed none.
+        images: the number of images that the row covers.
+        windows: the number of windows that have separate attention; 1 if each query sees the whole
+            image.
         heads: the number of heads.
         queries: the number of queries in each window.
         keys: the number of keys in each window.
-        query_grid: the rows and columns of the grid of the queries on the image, for a clip after
-            the number of frames; empty if the queries have no places.
-        key_grid: the rows and columns of the grid of the keys, which are fewer if a model pools
-            them.
+        query_grid: the grid of the queries on the image, as (rows, columns) or, for a clip, as
+            (frames, rows, columns); empty if the queries' positions on the image are unknown.
+        key_grid: the grid of the keys on the image, in the form of ``query_grid``; smaller than
+            ``query_grid`` if the model pools the keys.
         prefix: the number of keys that cover no part of the image, such as a class token.
-        entropy: the entropy of a query's attention in nats, averaged over the queries: 0 if each
-            query attends to a single key, log(keys) if each attends equally to all keys.
-        prefix_share: the share of the attention that goes to the ``prefix`` keys.
-        distance: the mean distance from a query to the keys on the image, weighted by the
-            attention, in steps of the grid of the queries.
-        row_error: the largest difference between 1 and the sum of a query's attention.
-        broken: the number of queries, over all heads, with attention that is not finite.
-        reason: why the attention or the places of its tokens are unknown; empty if they are known.
+        entropy: for each head, the entropy of a query's attention in nats, averaged over the
+            queries: 0 if each query attends to a single key, log(keys) if each query attends
+            equally to all keys.
+        prefix_share: for each head, the share of the attention that goes to keys that cover no part
+            of the image.
+        distance: for each head, the mean distance from a query to the keys on the image, weighted
+            by the attention; the unit is one step of the grid of the queries.
+        row_error: the largest difference between 1 and the sum of a query's attention, over all
+            queries, heads and images.
+        broken: the number of queries whose attention contains NaN or Inf, added up over all heads
+            and images.
+        reason: why hookcli cannot see the attention, or cannot place its tokens on the image; empty
+            otherwise.
     """
 
     order: Whole
@@ -74,23 +82,26 @@ class AttentionRow:
 
 @dataclass(frozen=True, slots=True)
 class AttentionMaps:
-    """The maps of one attention call for one image, in one picture for the page.
+    """The attention maps of one call for one image, in one picture for the page.
 
-    The picture has a block for each query, at the query's position on the image. If there is a
-    class token, its block is below the others, at the left. In a block, the heads' maps are one
-    below the other. The palette index of a pixel is its share of the largest value of its map, from
-    0 to 255. The palette turns it into a colour that the page lays over the image in grey.
+    A map shows how much one query of one head attends to each patch of the image. The picture has a
+    block for each query, at the query's position on the image; a block holds one map per head, from
+    top to bottom. A class token's block is below all other blocks, at the left. The palette index
+    of a pixel, from 0 to 255, is the attention as a share of the map's largest value; the palette
+    has the colour that the page lays over the image in grey.
 
     Attributes:
-        image: the image's key.
-        call_id: the id of the call.
+        image: the key of the image.
+        call_id: the id of the attention call.
         file: the file of the picture, relative to the run folder.
         heads: the number of heads.
-        patch_grid: the rows and columns of the patches of the image.
-        query_grid: the rows and columns of the patches that have maps, evenly over the image.
-        map_grid: the rows and columns of a map.
-        is_thinned: the model computed more maps, or more queries, than the picture has.
-        has_class_token: the last row of blocks begins with the class token's block.
+        patch_grid: the rows and columns of the grid of the call's queries on the image.
+        query_grid: the rows and columns of blocks in the picture, without a class token's block.
+        map_grid: the rows and columns of one map.
+        is_thinned: whether the picture has smaller maps, or maps of fewer queries, than the model
+            computed.
+        has_class_token: whether the picture has a block for a class token, at the start of the last
+            row of blocks.
     """
 
     image: str
@@ -105,6 +116,6 @@ class AttentionMaps:
 
 
 def mean_over_heads(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the known values; None if there are none."""
+    """Return the mean of the heads' values that are not None; None if all are None."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

@@ -1,4 +1,4 @@
-"""A layer of a model, one of its calls, and a layer that did not run."""
+"""Records of a model's layers: a layer, one call of a layer, and a layer that did not run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class UncalledLayer:
     """A selected layer that never ran.
 
     Attributes:
-        layer: its module path; ``(model)`` for the model itself.
-        reason: why it did not run, if known.
+        layer: the module path of the layer; ``(model)`` for the model itself.
+        reason: why the layer did not run, as far as hookcli can tell.
     """
 
     layer: str
@@ -22,19 +22,23 @@ class UncalledLayer:
 
 @dataclass(frozen=True, slots=True)
 class Uncalled:
-    """A selected layer that never ran, and the reason if known."""
+    """A selected layer that never ran, described by its ``LayerInfo``.
+
+    Attributes:
+        reason: why the layer did not run, as far as hookcli can tell.
+    """
 
     layer: LayerInfo
     reason: str
 
     def row(self) -> UncalledLayer:
-        """Return the layer and the reason as documents hold them."""
+        """Return the record for JSON documents, which names the layer by its module path."""
         return UncalledLayer(self.layer.label, self.reason)
 
 
 ROOT_LABEL = "(model)"
 OPERATION = "op:"  # the start of a functional operation's name
-RECOMPUTED = "it was recomputed during the backward pass"  # the reason why a call has no gradient
+RECOMPUTED = "it was recomputed during the backward pass"  # one reason why a call has no gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +47,21 @@ class LayerInfo:
 
     Attributes:
         module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
-            operation, the operation's name follows: ``layer1.0/op:add``.
-        module_type: the name of its class, or of the operation: ``add``.
+            operation, the path of the module that runs the operation, and the operation's name:
+            ``layer1.0/op:add``.
+        module_type: the class name of the module, or the name of the operation, such as ``add``.
         depth: 0 for the model itself, 1 for its children, and so on.
-        is_leaf: the module has no children, or is a ``MultiheadAttention``.
-        params: the number of parameters of this module and all modules below it.
-        channels: the position of the channel axis in its output, as far as its type shows it.
-        tokens: the model's facts about its sequences of tokens.
-        inferred: the layout of its output, inferred from other tensors of the same shape
-            (``hooks.layouts``); empty if it was not inferred. Equality ignores it.
-        chosen_calls: the observed calls of an operation, counted from 0; empty for all.
+        is_leaf: whether the module has no children; also True for a ``MultiheadAttention``.
+        params: the number of parameters of the module and of all modules inside it.
+        channels: the position of the channel axis in the layer's output, as far as the layer's type
+            shows it.
+        tokens: the patch size and the extra tokens of the sequences that the layer gets, as far as
+            the model shows them.
+        inferred: the name of the layout that hookcli inferred for the layer's output from other
+            tensors (``hooks.layouts``); empty without an inferred layout. Equality ignores this
+            field.
+        chosen_calls: for an operation, the indices of the calls to observe, counted from 0; empty
+            for all calls.
     """
 
     module_path: str
@@ -72,13 +81,15 @@ class LayerInfo:
 
     @property
     def label(self) -> str:
-        """The module path for people; ``(model)`` for the model itself."""
+        """The module path as hookcli shows it to users; ``(model)`` for the model itself."""
         return self.module_path or ROOT_LABEL
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
-        """Return the layout of the layer's input or output, given its shape with the batch axis.
+        """Return the layout of a tensor that the layer takes or returns.
 
-        ``pixels`` are the height and width of the network's input, if they are known.
+        Args:
+            shape: the shape of the tensor, with the batch axis.
+            pixels: the height and width of the network's input; None if unknown.
         """
         if not self.inferred or len(self.inferred) != len(shape):
             return resolve_layout(shape, self.channels, pixels, self.tokens)
@@ -91,12 +102,13 @@ class Call:
     """One tensor of one call of one layer.
 
     Attributes:
-        call_index: 0 for the layer's first call in one forward, then 1, and so on.
-        order: the position among the observed calls, from 1, by the moment the call started.
+        call_index: 0 for the layer's first call in a forward pass, then 1, and so on.
+        order: the position of the call in the order in which the observed calls started, counted
+            from 1.
         side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of
             a parameter).
-        output_key: the name of the tensor in an output that holds several; empty for a single
-            tensor; for ``param`` the name of the parameter.
+        output_key: the name of the tensor if the layer takes or returns several tensors; empty for
+            a single tensor. For ``param``, the name of the parameter.
     """
 
     layer: LayerInfo
@@ -107,7 +119,7 @@ class Call:
 
     @property
     def id(self) -> str:
-        """The name that people see and paste.
+        """The id that tables show and that users paste into filters.
 
         For example ``layer1.0.relu#1``, ``self_attention[1]``, ``input:fc``, ``param:fc.bias``.
         """

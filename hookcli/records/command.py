@@ -1,4 +1,4 @@
-"""The command that repeats a request, and the differences of two commands."""
+"""The command that repeats a request, and the differences between two requests."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = (FolderRequest, MachineRequest)  # the result does not depend on their options
 _MOST_WORDS = 8  # how many words of a difference a message shows
-_UNSAID = {"--mode": DEFAULTS.run.model.mode}  # options whose absence means a value of its own
+_UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command without the option means
 
 
 def to_command(config: RunConfig) -> tuple[str, ...]:
-    """Return the command that repeats a run with a run folder.
+    """Return the words of the command that repeats a run.
 
-    It leaves out the options of the machine and of the run folder (``--threads``, ``-o``), and
-    options that do not affect the result, such as ``--on-error``.
+    The command leaves out the options of the machine (``--threads``) and of the run folder
+    (``-o``), and other options that do not affect the result, such as ``--on-error``.
     """
     return _list_words(config.command, config.run, config)
 
 
 def ablation_command(config: AblationConfig) -> tuple[str, ...]:
-    """Return the command that repeats an ablation."""
+    """Return the words of the command that repeats an ablation."""
     return _list_words("ablate", config.run, config)
 
 
 def compare_command(request: RunRequest, at: At) -> tuple[str, ...]:
-    """Return the command that describes one of the two variants of a comparison."""
+    """Return the words of a ``compare`` command that describe one of the two compared variants."""
     return _list_words("compare", request, InspectConfig(request, at=at))
 
 
 def _list_words(command: str, run: RunRequest, config: object) -> tuple[str, ...]:
-    """Return the command with each option that does not have its default value; layers first."""
+    """Return the words of a command: the model, the images, then the options, ``--layers`` first.
+
+    Options with their default value are left out, except options that every command records.
+    """
     options = [
         flag.list_words(value)
         for field, flag, value in list_values(config, left_out=_LEFT_OUT)
@@ -54,10 +57,11 @@ def _list_words(command: str, run: RunRequest, config: object) -> tuple[str, ...
 def list_differences(
     old_request: Mapping[str, object], new_request: Mapping[str, object], prefix: str = ""
 ) -> Iterator[str]:
-    """Yield the differences between the request of an earlier run and the requested one.
+    """Yield the differences between the request of an earlier run and a new request, as phrases.
 
-    Each difference can follow "was started": ``with --layers conv, not --layers linear``. The
-    prefix comes before the name of each key.
+    Only the keys of the new request are compared. Each phrase can follow "was started", and has the
+    old value first: ``with --layers conv, not --layers linear``. The name of each key is preceded
+    by ``prefix``.
     """
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
@@ -94,7 +98,11 @@ def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) ->
 def list_value_options(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the options that change tensors and differ in two commands, with both values."""
+    """Yield the options that affect the layers' outputs and differ between two commands.
+
+    Each item is the name of the option, its value in ``old``, and its value in ``new``. If a
+    command lacks the option, the value is None, or the default mode for ``--mode``.
+    """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     for name in _list_value_options():
         in_old, in_new = phrases_old.get(name), phrases_new.get(name)
@@ -104,7 +112,7 @@ def list_value_options(
 
 
 def _list_value_options() -> tuple[str, ...]:
-    """Return the options that change the layers' outputs and are not facts about the model."""
+    """Return the options that affect the layers' outputs and that only the command records."""
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
     flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
     return tuple(dict.fromkeys(flag.names[0] for flag in flags))
@@ -117,10 +125,11 @@ def _values(name: str, phrases: Sequence[str] | None) -> str | None:
 
 
 def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Describe how one command differs from another, to follow "was started"; empty if it does not.
+    """Return the differences between two commands as a phrase that can follow "was started".
 
-    The order of the options does not count, since two versions of hookcli may order them
-    differently. ``with --layers conv[1:4], not --layers conv[1:3], and without --batch-size 4``.
+    For example ``with --layers conv[1:4], not --layers conv[1:3], and without --batch-size 4``. The
+    phrase is empty if the commands differ at most in the order of their options, since two versions
+    of hookcli may write the options in different orders.
     """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     differences = []
@@ -130,13 +139,13 @@ def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
         only_new = [each for each in in_new if each not in in_old]
         if only_old or only_new:
             differences.append(_tell_difference(only_old, only_new))
-        elif in_old != in_new:  # in a different order, or not as often
+        elif in_old != in_new:  # the same values in a different order, or not as often
             differences.append(_tell_difference(in_old, in_new))
     return ", and ".join(differences)
 
 
 def _tell_difference(only_old: Sequence[object], only_new: Sequence[object]) -> str:
-    """Return ``with A, not B``, ``with A`` or ``without B``."""
+    """Return ``with OLD, not NEW``; if one side is empty, ``with OLD`` or ``without NEW``."""
     if not only_old:
         return f"without {_some(only_new)}"
     with_old = f"with {_some(only_old)}"
@@ -149,7 +158,10 @@ def _some(words: Sequence[object]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Group words by their option; words without one by "command", "model" and "images"."""
+    """Return the phrases of a command by option: ``--layers`` has ``["--layers conv"]``.
+
+    The words before the first option are under ``command``, ``model`` and ``images``.
+    """
     phrases: dict[str, list[str]] = {"command": list(words[1:2]), "model": list(words[2:3])}
     name = "images"
     for word in words[3:]:

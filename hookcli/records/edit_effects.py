@@ -1,4 +1,4 @@
-"""The effects of a run's edits."""
+"""The effects of a run's edits, which change values inside the model."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class EditEffects:
     """The effects of the edits in some forward and backward passes.
 
     Attributes:
-        used: the texts of the edits that changed something.
-        made: under ``NaN`` and under ``Inf``, the text of the edit that first turned finite numbers
-            into such values.
+        used: the texts of the edits that were applied.
+        made: under ``NaN``, the text of the first edit that turned finite numbers into NaN; under
+            ``Inf``, the text of the first edit that turned finite numbers into infinities.
     """
 
     used: set[str] = field(default_factory=set)
     made: dict[str, str] = field(default_factory=dict)
 
     def merge(self, later: EditEffects) -> None:
-        """Add later effects."""
+        """Add the effects of later passes."""
         self.used |= later.used
         self.made = later.made | self.made

@@ -1,4 +1,4 @@
-"""The content of a golden file: the figures of a run, and the facts that they depend on."""
+"""The content of a golden file: the statistics of a run, and the facts on which they depend."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KIND = "golden"
-VERSION, BUCKETS, DTYPE = 1, 67, "float32"  # of sketches, see distance/sketch
+VERSION, BUCKETS, DTYPE = 1, 67, "float32"  # the form of sketches, see distance/sketch
 SketchText: TypeAlias = Annotated[
     str, keywords(contentEncoding="base64", minLength=360, maxLength=360)
 ]
@@ -34,12 +34,15 @@ SketchText: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SketchForm:
-    """The form of the sketches; sketches of different versions cannot be compared.
+    """The form of the sketches in a golden file.
+
+    A sketch is a short summary of a tensor, by which hookcli compares two runs without their
+    tensors. Only sketches of the same version can be compared.
 
     Attributes:
         version: the version of the form.
         buckets: the number of values in a sketch.
-        dtype: the type of these values, little-endian.
+        dtype: the type of the values in a sketch, little-endian.
     """
 
     version: Annotated[Whole, keywords(const=VERSION)] = VERSION
@@ -49,13 +52,13 @@ class SketchForm:
 
 @dataclass(frozen=True)
 class _CallColumns:
-    """The columns that come before the statistics.
+    """The fields of ``GoldenCall`` that come before the statistics.
 
     Attributes:
         image: the key of the image.
-        call_id: the call and its layer, as in tables.
-        shape: the shape of this image's part, with the leading axis 1.
-        dtype: the name of the type in torch.
+        call_id: the id of the call, as tables show it: ``layer1.0.relu#1``.
+        shape: the shape of one image's part of the tensor, with a leading axis of 1.
+        dtype: torch's name of the dtype, such as ``float32``.
     """
 
     __slots__ = ()
@@ -70,11 +73,12 @@ class _CallColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenCall(Statistics, _CallColumns):
-    """The facts about one call for one image.
+    """The statistics and the sketch of one tensor of one call, for one image.
 
     Attributes:
-        sketch: the sketch as text; null without a tensor.
-        reason: why there is no gradient; left out if there is one.
+        sketch: the sketch of the tensor, in base64; null if there is none, for example because the
+            gradient is missing.
+        reason: why the gradient is missing; left out if no gradient is missing.
     """
 
     sketch: SketchText | None
@@ -83,16 +87,17 @@ class GoldenCall(Statistics, _CallColumns):
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """Facts about an image of a run that golden files hold.
+    """The facts about an image that a golden file holds.
 
     Attributes:
         key: the name of the image in the run.
         file: the file name, as the user gave it.
-        sha256: the hash of the file's bytes.
-        width: the width in pixels, upright.
-        height: the height in pixels, upright.
-        pixels_shape: the shape of the network's input, (1, …); empty if it is not known.
-        note: the clip, pair or part that the model saw instead of the image; otherwise empty.
+        sha256: the SHA-256 of the file's bytes.
+        width: the width in pixels, after the image was turned upright.
+        height: the height in pixels, after the image was turned upright.
+        pixels_shape: the shape of the network's input for the image, (1, …); empty if unknown.
+        note: how the network's input was made, if the input is a clip, a pair of images, or a part
+            of the image; otherwise empty.
     """
 
     key: str
@@ -104,22 +109,22 @@ class ImageFacts:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Raise if no network input could have this shape."""
+        """Raise a ValueError if no tensor can have the shape ``pixels_shape``."""
         if 0 in self.pixels_shape or math.prod(self.pixels_shape) > MOST_VALUES:
             raise ValueError(f"the pixels of {self.key!r} have no shape")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenFile(Document):
-    """A golden file, as ``hookcli golden`` writes it.
+    """A golden file, which ``hookcli golden`` writes and ``hookcli diff`` compares with a run.
 
     Attributes:
         kind: the kind of the file.
         sketch: the form of the sketches.
         hookcli: the version of hookcli that ran the model.
-        command: the words that repeat the run.
-        versions: the versions of everything that can change a figure, including other libraries
-            that the model comes from.
+        command: the words of the command that repeats the run.
+        versions: the versions of everything that can affect the statistics, including other
+            libraries that the model comes from.
         layers: the module paths of the selected layers; ``(model)`` for the model itself.
         images: the images in the order of the run.
         calls: the calls, image by image, in the order in which the tensors appeared: a module comes
@@ -139,14 +144,14 @@ class GoldenFile(Document):
     calls: tuple[GoldenCall, ...]
 
     def __post_init__(self) -> None:
-        """Raise if two images have the same key."""
+        """Raise a ValueError if two images have the same key."""
         refuse_twice("image", [image.key for image in self.images])
 
 
 def golden_facts(manifest: Mapping[str, object]) -> GoldenFile:
-    """Return the facts of a run for a golden file, without its calls.
+    """Return a run's golden file without calls, made from the content of ``manifest.json``.
 
     Raises:
-        DamagedError: the manifest lacks some of them.
+        DamagedError: the manifest lacks a required fact, or a fact is malformed.
     """
     return convert({**manifest, "sketch": {}, "calls": []}, GoldenFile)

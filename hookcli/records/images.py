@@ -1,4 +1,4 @@
-"""An image of a run: its predictions, or why it was skipped, and the state of its file."""
+"""Records of a run's images: their predictions, why images were skipped, and their files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Box: TypeAlias = Annotated[tuple[float, ...], keywords(minItems=4, maxItems=4)]
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The state of a file when it was read; its size and time show whether it has changed since.
+    """The state of an image file at one moment, which shows later whether the file has changed.
 
     Attributes:
-        file: the name of the file where it was found.
-        size: the number of bytes; -1 when the file did not exist.
-        mtime_ns: the time of its last change, in nanoseconds.
-        sha256: the hash of its bytes; empty when the file could not be read.
+        file: the path or URL of the file; for one image of a tensor file, followed by the image's
+            name in that file.
+        size: the number of bytes; -1 if unknown, for example because the file did not exist.
+        mtime_ns: the time of the file's last change, in nanoseconds; 0 if unknown.
+        sha256: the SHA-256 of the file's bytes; empty if hookcli did not read the file.
     """
 
     file: str
@@ -36,7 +37,7 @@ class SkippedImage:
 
     Attributes:
         file: the file as the user gave it.
-        reason: why it could not be used.
+        reason: why the image could not be used.
     """
 
     file: str
@@ -49,12 +50,14 @@ class Prediction:
 
     Attributes:
         measure: the meaning of ``value``: ``probability`` (softmax over the logits), ``share of the
-            image`` (the pixels whose highest logit belongs to this class), ``score`` (of a box),
-            ``pixels`` (the length of a flow), or ``features`` (the model has no classifier).
-        category: the name of the class, or of the figure.
+            image`` (the share of pixels whose highest logit belongs to the class), ``score`` (of a
+            detected box), ``pixels`` (a length of the optical flow), or ``features`` (the model has
+            no classifier, and there is no value).
+        category: the name of the class; without a class, a description such as ``mean flow``.
         index: the index of the class; null when there is no class.
-        value: the figure; null when it is not finite, and for ``features``.
-        box: left, top, right and bottom, in pixels of the network's input; null without a box.
+        value: the predicted number; null when it is not finite, and for ``features``.
+        box: left, top, right and bottom of the detected box, in pixels of the network's input; null
+            when there is no box.
     """
 
     measure: Measure
@@ -73,7 +76,7 @@ class Score:
             description in words.
         value: the number; null when it is not finite.
         target: the index of the class; null when the score is not about a class.
-        category: the name of the class.
+        category: the name of the class; empty when the score is not about a class.
     """
 
     kind: str
@@ -87,7 +90,8 @@ class ImageResult:
     """An image that went through the model.
 
     Attributes:
-        key: a safe and unique name, also of the image's folder under ``grids/``.
+        key: the name of the image in the run, unique and safe as a file name; for example, the
+            image's folder under ``grids/`` has this name.
         file: the file as the user gave it; bytes that are not UTF-8 become ``%XX``, and ``%``
             before two hexadecimal digits becomes ``%25``.
         width: the width in pixels, after the image was turned upright.
@@ -96,13 +100,15 @@ class ImageResult:
         predictions: the predictions, the best first; empty when the model's output has an unknown
             form.
         pixels_shape: the shape of the network's input for this image, with the leading axis 1.
-        seen: a picture of the network's input, a file name relative to the run folder; empty
-            without one.
-        note: how the input was made when it is not the image itself (a clip, a pair, a part of it);
-            empty otherwise.
-        score: the number from which the backward pass started; null in a run without one.
-        unedited: the predictions without edits; empty in a run without edits.
-        unedited_score: the score without edits; null in a run without edits or a backward pass.
+        seen: the file of a picture of the network's input, relative to the run folder; empty
+            without a picture.
+        note: how the network's input was made, if the input is a clip, a pair of images, or a part
+            of the image; otherwise empty.
+        score: the number from which the backward pass started; null in a run without a backward
+            pass.
+        unedited: the predictions of the model without edits; empty in a run without edits.
+        unedited_score: the score of the model without edits; null in a run without edits or without
+            a backward pass.
     """
 
     key: str

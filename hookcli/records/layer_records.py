@@ -1,7 +1,7 @@
-"""The figures of a layer: strings and numbers, no tensors.
+"""Records of layers: the statistics of their tensors, as strings and numbers without tensors.
 
-Every figure that leaves a forward or a backward pass is in one of these frozen values. Nothing here
-computes on tensors, reads or writes files, or knows how the figures will be shown.
+Every statistic that leaves a forward or a backward pass is in one of these frozen dataclasses.
+Nothing here computes on tensors, reads or writes files, or knows how statistics are shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _TensorForm:
-    """The form of a tensor; a base class, so that its fields come before the statistics."""
+    """The fields of ``TensorStats`` that come before the statistics."""
 
     __slots__ = ()
 
@@ -33,24 +33,25 @@ class _TensorForm:
 
 @dataclass(frozen=True, slots=True)
 class TensorStats(Statistics, _TensorForm):
-    """The figures of one tensor of one image.
+    """The statistics of one tensor for one image.
 
     Example:
         >>> stats = captured.records[0].stats
         >>> stats.mean, stats.std, stats.zero_fraction
 
-    NaN and Inf are counted, but do not affect the other figures, which are None when no value is
-    finite; ``zero_fraction`` is None only for an empty tensor. Complex values count by their
-    magnitudes. All figures are also columns of ``records.parquet``.
+    ``nan_count`` and ``inf_count`` count the values that are not finite. The mean, the standard
+    deviation, the minimum and the maximum ignore these values, and are None if no value is finite.
+    ``zero_fraction`` is None only for an empty tensor or a missing gradient. Complex values count
+    by their magnitudes. All statistics are also columns of ``records.parquet``.
 
     Attributes:
-        shape: the shape of the tensor; for one image of a batch only its part, ``(1, C, H, W)``.
+        shape: the shape of the tensor or, in a batch, of one image's part: ``(1, C, H, W)``.
         dtype: torch's name of the dtype, without ``torch.``.
     """
 
     @property
     def norm(self) -> float | None:
-        """The L2 norm of the finite values; None when there are none."""
+        """The L2 norm of the finite values; None if no value is finite."""
         if self.mean is None or self.std is None:
             return None
         finite = self.numel - self.nan_count - self.inf_count
@@ -66,14 +67,14 @@ class TensorStats(Statistics, _TensorForm):
 class ChannelRange:
     """The smallest and largest value of each channel, in channel order.
 
-    Both are NaN for a channel that holds NaN.
+    Both are NaN for a channel that contains NaN.
     """
 
     low: Sequence[float]
     high: Sequence[float]
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the values are the same, whatever type of sequence holds them."""
+        """Return whether the values are equal, even if the types of the sequences differ."""
         if not isinstance(other, ChannelRange):
             return NotImplemented
         return (list(self.low), list(self.high)) == (list(other.low), list(other.high))
@@ -93,19 +94,21 @@ class LayerRecord:
         >>> {record.call.id: record.stats.mean for record in captured.records}
 
     Attributes:
-        image: the image's key; empty outside a run over images.
-        call: the call, and the tensor among the call's tensors.
+        image: the key of the image; empty outside a run over images.
+        call: the call, including which of its tensors the record describes.
         layout: the meaning of the tensor's axes.
-        stats: the figures of the tensor.
+        stats: the statistics of the tensor.
         channels: the range of each channel; None when the layout has no channel axis.
-        grid: the file of the picture, relative to the run folder; empty if none was drawn.
-        histogram: the number of values of a sample in each of the equal intervals between the
-            smallest and the largest value; empty when no sample was taken.
-        change: the L2 norm of the difference from the run without edits, over the norm in that run;
-            None in a run without edits.
-        reason: why there is no gradient (the figures are then None); empty when there is one.
-        sketch: the 268 bytes of its sketch (see ``hookcli.distance.sketch``); empty when none was
-            taken.
+        grid: the file of the tensor's picture, relative to the run folder; empty if no picture was
+            drawn.
+        histogram: how many values of a sample fall into each of the equal intervals between the
+            tensor's smallest and largest value; empty when no sample was taken.
+        change: the L2 norm of the difference from the same tensor without edits, divided by the L2
+            norm of the tensor without edits; None in a run without edits.
+        reason: why the gradient is missing, so that the statistics are None; empty if no gradient
+            is missing.
+        sketch: the sketch of the tensor, 268 bytes (see ``hookcli.distance.sketch``); empty when no
+            sketch was taken.
     """
 
     image: str
@@ -143,25 +146,30 @@ class _RecordColumns:
 class RecordRow(Statistics, _RecordColumns):
     """A row of ``records.parquet``: one tensor of one call, for one image.
 
-    The file's columns, their types and their texts are made from this class. Files of earlier
-    versions may lack columns that have a default, but not the statistics ``IN_EVERY_VERSION``.
+    hookcli makes the columns of the file, their types and their descriptions from this class. Files
+    of earlier versions may lack columns whose field has a default, but not the statistics in
+    ``IN_EVERY_VERSION``.
 
     Attributes:
-        image: key of the image.
-        call_id: the call and its layer, as in tables.
-        module_path: dotted name; empty for the model itself.
-        module_type: class name.
-        call_index: 0 for the module's first call in a forward.
+        image: the key of the image.
+        call_id: the id of the call, as tables show it: layer1.0.relu#1.
+        module_path: the module's dotted name; empty for the model itself.
+        module_type: the class name of the module, or the name of the operation.
+        call_index: 0 for the module's first call in a forward pass, then 1, and so on.
         side: output, input, grad_output, grad_input, or param for the gradient of a parameter.
-        output_key: name of one tensor among several; empty for a single one; a parameter's name.
-        order: position among the observed calls, counted from 1 by their start.
-        shape: the shape of this image's part, with leading axis 1.
-        dtype: the name of the type in torch.
-        layout: the meaning of the axes.
-        change: distance from the run without edits, relative to its norm; null without edits.
-        reason: why there is no gradient; empty when there is one.
-        grid: the picture, relative to the run folder; empty if none was drawn.
-        sketch: 67 float32, little-endian, see hookcli/distance/sketch.py; null if none was kept.
+        output_key: the name of the tensor if the call has several tensors; empty for a single
+            tensor; for param, the name of the parameter.
+        order: the position of the call in the order in which the observed calls started, from 1.
+        shape: the shape of one image's part of the tensor, with a leading axis of 1.
+        dtype: torch's name of the dtype, such as float32.
+        layout: the meaning of the axes, such as NCHW.
+        change: the L2 norm of the difference from the tensor without edits, divided by the L2 norm
+            of the tensor without edits; null in a run without edits.
+        reason: why the gradient is missing; empty if no gradient is missing.
+        grid: the file of the tensor's picture, relative to the run folder; empty if no picture was
+            drawn.
+        sketch: the tensor's sketch, 67 float32 numbers, little-endian (hookcli/distance/sketch.py);
+            null if no sketch was kept.
     """
 
     change: float | None = None
@@ -174,6 +182,9 @@ _RECORD_COLUMNS = frozenset(each.name for each in fields(RecordRow))
 
 
 def read_record(cells: Mapping[str, Any]) -> RecordRow:
-    """Return a row that was read from a file; missing or null cells get their defaults."""
+    """Return a row of ``records.parquet``, given its cells by column.
+
+    Missing and null cells get the default of their field; unknown columns are ignored.
+    """
     known = {n: cell for n, cell in cells.items() if cell is not None and n in _RECORD_COLUMNS}
     return RecordRow(**{**known, "shape": tuple(cells["shape"])})

@@ -1,7 +1,8 @@
-"""The meaning of an activation's axes: derived from the module's type and the shapes, not guessed.
+"""Layouts: which axes of an activation are the batch, the channels, the rows and the columns.
 
-A picture of a feature map is right only if the axes are. If neither the module's type nor the
-shapes decide, the layout is ``unknown``, and no later step treats an axis as channels.
+hookcli derives a layout from the module's type and the shapes. If these do not decide, the layout
+is ``unknown`` instead of a guess, since a picture drawn along the wrong axes would be wrong. No
+later step then treats an axis as channels.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ if TYPE_CHECKING:
 
 
 class Channels(Enum):
-    """The position of the channel axis in a layer's output, as far as its type shows it.
+    """The position of the channel axis in a layer's output, as far as the layer's type shows it.
 
-    An elementwise layer has the axes of its input. The type of its neighbour makes it
-    ``LIKELY_FIRST`` or ``LIKELY_LAST``; without such a neighbour it is ``SAME``. ``WINDOWS`` have
-    channels last, but their other axes are no longer the image's.
+    The output of an elementwise layer has the same axes as the input. Such a layer is
+    ``LIKELY_FIRST`` or ``LIKELY_LAST`` if the type of a layer before it shows where channels are,
+    and ``SAME`` otherwise. ``WINDOWS`` means that channels are last and that the other axes count
+    windows and tokens instead of rows and columns.
 
-    If neither the name nor the shape of a functional operation shows its axes, its inputs may:
-    ``BY_VALUE`` (it is elementwise), ``BY_AXES`` (it keeps the order of the axes, but not their
-    lengths), or ``BY_SHAPE`` (it has the axes of an input of the same shape). With ``BY_NOTHING``,
-    its axes are not those of any input.
+    Four members are for functional operations whose name does not show the channel axis.
+    ``BY_VALUE``: the operation is elementwise. ``BY_AXES``: it keeps the order of an input's axes,
+    but not their lengths. ``BY_SHAPE``: its output has the axes of an input of the same shape.
+    ``BY_NOTHING``: no input shows the axes of its output.
     """
 
     FIRST = "first"
@@ -43,7 +45,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The likely position for an elementwise neighbour of a ``FIRST`` or ``LAST`` layer."""
+        """The likely position in an elementwise layer after a ``FIRST`` or ``LAST`` layer."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -58,12 +60,12 @@ class Channels(Enum):
 
     @property
     def follows_input(self) -> bool:
-        """Whether this is an operation whose layout only its inputs can show."""
+        """Whether the layer is an operation whose name does not show the channel axis."""
         return self in _BY_INPUT
 
     @property
     def needs_inference(self) -> bool:
-        """Whether the layer's type leaves the position of the channels open, or only likely."""
+        """Whether the layer's type leaves the position of the channel axis open, or only likely."""
         return self.is_elementwise or self in _UNTOLD
 
 
@@ -77,13 +79,15 @@ class Layout:
     """The meaning of the axes of a tensor.
 
     Attributes:
-        name: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``.
-        channel_axis: the axis of the channels; None if it is unknown.
-        height: the rows of one feature map; without rows and columns, height and width are 0.
-        prefix: the number of tokens before the spatial ones: class, distillation and register
-            tokens. With NLC, others may follow the spatial ones, such as detection tokens.
-        inferred: the layout follows neither from the module's type nor from the shape, but from
-            another tensor of the same shape that the module took or that one of its parts returned.
+        name: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``: N
+            is the batch, C channels, H rows, W columns, D frames, and L tokens or other positions.
+        channel_axis: the index of the channel axis; None if unknown.
+        height: the number of rows of one feature map; 0 if the tensor has no rows and columns.
+        width: the number of columns of one feature map; 0 if the tensor has no rows and columns.
+        prefix: the number of tokens before the image's tokens: class, distillation and register
+            tokens. With NLC, other tokens may follow the image's tokens, such as detection tokens.
+        inferred: whether hookcli inferred the layout from other tensors, such as an input of the
+            same shape, because neither the module's type nor the shape decides.
     """
 
     name: str = "unknown"
@@ -95,12 +99,12 @@ class Layout:
 
     @property
     def text(self) -> str:
-        """The name, with a note if it was inferred."""
+        """The name of the layout, followed by ``(inferred)`` if hookcli inferred the layout."""
         return f"{self.name} (inferred)" if self.inferred else self.name
 
     @property
     def is_spatial(self) -> bool:
-        """True when a channel can be drawn as a picture."""
+        """Whether a channel is a map of more than one value, which can be drawn as a picture."""
         return self.height * self.width > 1
 
     @property
@@ -110,10 +114,10 @@ class Layout:
 
     @property
     def channels_first(self) -> tuple[int, ...]:
-        """The order of axes that puts channels right after the batch, for a transposition.
+        """The order of axes, for ``permute``, that makes a tensor (N, C, …).
 
-        The transposed tensor is (N, C, …). With NLC it still has the tokens without a place on the
-        image; ``image_tokens`` cuts them off. The order is empty without a channel axis.
+        With NLC, the permuted tensor still has the tokens that cover no part of the image;
+        ``image_tokens`` selects the other tokens. The order is empty without a channel axis.
         """
         if self.channel_axis is None:
             return ()
@@ -122,20 +126,20 @@ class Layout:
 
     @property
     def image_tokens(self) -> slice:
-        """The tokens that have a place on the image, among those of an NLC tensor.
+        """The slice of the tokens that cover the image.
 
-        For any other tensor it is the whole axis.
+        The slice is the whole axis unless the layout is NLC with known rows and columns.
         """
         if self.name != "NLC" or not self.height:
             return slice(None)
         return slice(self.prefix, self.prefix + self.height * self.width)
 
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape (N, C, H, W) of the feature maps of a tensor of this layout.
+        """Return the shape of the feature maps in a tensor that has this layout and ``shape``.
 
-        For a clip it is (N, C, D, H, W), and for a sequence (N, C, L). To reshape a tensor to it,
-        first transpose it to ``channels_first``, and cut it down to ``image_tokens``. The tensor
-        must have a channel axis and, with NLC, rows and columns.
+        The result is (N, C, H, W); for a clip, (N, C, D, H, W); for a sequence, (N, C, L). Before
+        you reshape the tensor to this result, permute it to ``channels_first`` and select
+        ``image_tokens``. The layout must have a channel axis and, with NLC, rows and columns.
         """
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
         if self.name == "NLC":
@@ -148,13 +152,13 @@ UNKNOWN = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A model's facts about its sequences of tokens.
+    """The form of a model's token sequences: one token per image patch, and extra tokens.
 
     Attributes:
-        patch: the height and width, in pixels, of the patch behind each token; None if no layer
-            shows it.
-        before: the number of tokens before the patches' tokens; None if the model does not say.
-        after: the number of tokens after them.
+        patch: the height and width of a patch, in pixels; None if no layer shows this size.
+        before: the number of extra tokens before the patches' tokens; None if the model does not
+            show this number.
+        after: the number of extra tokens after the patches' tokens.
     """
 
     patch: tuple[int, int] | None = None
@@ -164,7 +168,7 @@ class Tokens:
 
 NO_TOKENS = Tokens()
 INFERRED = "inferred from inputs or parts"
-_MOST_BEFORE = 16  # the most tokens before the patches' tokens in a model that does not say
+_MOST_BEFORE = 16  # at most this many tokens before the image's tokens, if the number is unknown
 
 
 @functools.lru_cache(maxsize=4096)
@@ -174,10 +178,16 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Name the axes of a tensor whose first axis is the batch.
+    """Return the layout of a tensor whose first axis is the batch.
 
-    Feature maps keep the proportions (to a pixel) of ``pixels``, the height and width of the
-    network's input; None means square. The other arguments are fields of ``LayerInfo``.
+    The layout is ``UNKNOWN`` if the arguments fit no layout, or fit several.
+
+    Args:
+        shape: the shape of the tensor, with the batch axis.
+        channels: the position of the channel axis, as far as the layer's type shows it.
+        pixels: the height and width of the network's input. Feature maps must have the same
+            proportions, up to rounding by less than one row or column; None means square.
+        tokens: the patch size and the extra tokens of the model's sequences.
     """
     if 0 in shape or channels.follows_input:
         return UNKNOWN
@@ -197,10 +207,16 @@ def resolve_layout(
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """Return the layout that ``resolve_layout`` gave this name, or ``UNKNOWN`` if no layout fits.
+    """Return the layout that has a given name and fits a shape; ``UNKNOWN`` if no layout fits.
 
-    The name alone shows neither the size of the feature maps nor the number of tokens before them.
-    This takes the smallest number of such tokens that leaves an image.
+    The name comes from ``resolve_layout``, and shows neither the size of the feature maps nor the
+    number of tokens before the image's tokens. ``recall_layout`` takes the smallest number of such
+    tokens with which the other tokens form an image in the proportions of ``pixels``.
+
+    Args:
+        name: the name of the layout, such as ``NLC``.
+        shape: the shape of the tensor, with the batch axis.
+        pixels: the height and width of the network's input; None means square.
     """
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)
@@ -215,15 +231,15 @@ def recall_layout(
 def _three_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> Layout:
-    """Return the layout of (N, L, C) tokens or of (N, C, L) sequences."""
+    """Return the layout of a tensor with three axes: (N, L, C) tokens or (N, C, L) sequences."""
     if channels is Channels.FIRST or (channels is Channels.LIKELY_FIRST and pixels is None):
         return Layout("NCL", 1, 1, shape[2])
     if pixels is None and not channels.is_last:
-        return UNKNOWN  # perhaps not from an image, and any square number could be folded
+        return UNKNOWN  # any square number of tokens could be an image
     may_be_first = channels is Channels.LIKELY_FIRST
     if (found := _find_image(shape[1], pixels, tokens)) is not None:
         other = _find_image(shape[2], pixels, tokens) if may_be_first else None
-        both = other is not None and not other[2]  # (N, C, L) has no tokens but the image's
+        both = other is not None and not other[2]  # (N, C, L) has no tokens besides the image's
         return UNKNOWN if both else Layout("NLC", 2, *found)
     if may_be_first:
         return Layout("NCL", 1, 1, shape[2])
@@ -233,15 +249,18 @@ def _three_axes(
 def _find_image(
     length: int, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> tuple[int, int, int] | None:
-    """Return height, width and prefix of the image in a sequence of tokens; None if it has none."""
+    """Return the height, width and prefix of the image in a sequence of ``length`` tokens.
+
+    The prefix is the number of tokens before the image's tokens. Return None if no image fits.
+    """
     if length in (tokens.before, tokens.after):
-        return None  # a head that takes only the other tokens
+        return None  # a head may take only the extra tokens
     if tokens.patch is not None and pixels is not None:
         height, width = (side // patch for side, patch in zip(pixels, tokens.patch, strict=True))
         more = length - height * width
         before = more - tokens.after if tokens.before is None else tokens.before
         if more == 0:
-            return height, width, 0  # the other tokens are not there yet, or no longer
+            return height, width, 0  # the model has yet to add the extra tokens, or removed them
         if more == before + tokens.after and 0 <= before <= max(_MOST_BEFORE, tokens.before or 0):
             return height, width, before
         if more > 0:
@@ -257,7 +276,7 @@ def _find_image(
 def _four_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None
 ) -> Layout:
-    """Return the layout of (N, C, H, W) or of (N, H, W, C)."""
+    """Return the layout of a tensor with four axes: (N, C, H, W) or (N, H, W, C)."""
     first = Layout("NCHW", 1, shape[2], shape[3])
     last = Layout("NHWC", 3, shape[1], shape[2])
     fits_first = _keeps_proportions(shape[2], shape[3], pixels)
@@ -277,7 +296,7 @@ def _four_axes(
 def _five_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None
 ) -> Layout:
-    """Return the layout of (N, C, D, H, W) or of (N, D, H, W, C)."""
+    """Return the layout of a tensor with five axes: (N, C, D, H, W) or (N, D, H, W, C)."""
     first = Layout("NCDHW", 1, shape[3], shape[4])
     last = Layout("NDHWC", 4, shape[2], shape[3])
     fits_first = _keeps_proportions(shape[3], shape[4], pixels)
@@ -291,13 +310,16 @@ def _five_axes(
 
 
 def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) -> bool:
-    """Return whether (height, width) is the pixels' shape scaled down, rounded up or down."""
+    """Return whether a map has the proportions of ``pixels``, up to rounding; None means square."""
     rows, columns = pixels or (1, 1)
     return abs(width - columns * height / rows) < 1 and abs(height - rows * width / columns) < 1
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the height and width of ``tokens`` in the pixels' proportions; (0, 0) if none fit."""
+    """Return the height and width of an image of ``tokens`` tokens; (0, 0) if none fit.
+
+    The image has the proportions of ``pixels``, or is square if ``pixels`` is None.
+    """
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0
     if height > 0 and tokens % height == 0:

@@ -1,4 +1,4 @@
-"""Facts about pictures, and the colour levels that their producers and their renderers share."""
+"""Records of the pictures in a run folder, and the colour levels of feature maps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ HeatKind: TypeAlias = Annotated[str, keywords(enum=["cam", "saliency", "attentio
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places of the tiles of a grid in pixels: the first tile, and the steps between tiles.
+    """The positions, in pixels, of the tiles of a grid; each tile shows one channel.
 
     Attributes:
-        left: the left side of the first tile.
-        top: the upper side of the first tile.
+        left: the distance of the first tile from the left edge of the picture.
+        top: the distance of the first tile from the upper edge of the picture.
         width: the width of a tile.
         height: the height of a tile.
-        step_x: the distance to the next column.
-        step_y: the distance to the next row.
+        step_x: the distance between the left edges of two tiles that are side by side.
+        step_y: the distance between the upper edges of two tiles that are one below the other.
         columns: the number of tiles in a row.
     """
 
@@ -38,8 +38,8 @@ class Places:
 class ChannelMaps:
     """The channels of a grid at the resolution of their layer, in one picture without labels.
 
-    The channels are side by side in the order of the grid's tiles. The palette index of a pixel is
-    its level, from 0 to 254 over the range of its channel, or 255 where the value is not finite.
+    The channels are in rows, in the order of the grid's tiles. The palette index of a pixel is the
+    level of a value: levels 0 to 254 cover a range of values, and level 255 is NaN or Inf.
 
     Attributes:
         file: the file of the picture, relative to the run folder.
@@ -47,10 +47,10 @@ class ChannelMaps:
         own: the height and width of a channel in the layer. A channel with more than 256 values on
             a side is smaller in the picture: each pixel is the mean of a square of values.
         columns: the number of channels in a row.
-        signed: the range is from minus to plus the largest magnitude, instead of from the smallest
-            value to the largest; level 127 is zero.
-        range: the smallest and largest value of the layer, if all channels share the layer's range;
-            null if each channel has its own.
+        signed: whether the levels cover minus to plus the largest magnitude, with zero at level
+            127, instead of the smallest to the largest value.
+        range: the smallest and largest value of the layer, if the levels of all channels cover the
+            layer's range; null if the levels of each channel cover the channel's range.
     """
 
     file: FileName
@@ -63,22 +63,24 @@ class ChannelMaps:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A picture of one call for one image, and the content of its tiles.
+    """A picture of one call's feature maps for one image, with one channel per tile.
 
     Attributes:
-        image: the image's key.
+        image: the key of the image.
         call_id: the id of the call.
         file: the file of the picture, relative to the run folder.
         size: the width and height of the picture, in pixels.
-        places: the places of the tiles; null for bars.
+        places: the positions of the tiles; null if the picture shows bars instead of tiles.
         channels: the channel of each tile, counted from 0.
         low: the smallest value of each tile's channel.
         high: the largest value of each tile's channel.
-        mean: the mean of each tile's channel; null when the channel is not finite.
-        spread: the standard deviation of each tile's channel; null when the channel is not finite.
-        score: for each channel, the mean inside the box of ``--focus`` minus the mean outside, in
-            standard deviations of the channel; empty without a box.
-        maps: the same channels at the resolution of the layer; null for bars and for sheets.
+        mean: the mean of each tile's channel; null for a channel that contains NaN or Inf.
+        spread: the standard deviation of each tile's channel; null for a channel that contains NaN
+            or Inf.
+        score: for each tile's channel, the mean inside the box of ``--focus`` minus the mean
+            outside the box, in standard deviations of the channel; empty without ``--focus``.
+        maps: the same channels at the resolution of the layer; null for bars, and for a sheet,
+            which shows all layers of an image.
     """
 
     image: str
@@ -95,20 +97,21 @@ class Grid:
     maps: ChannelMaps | None = None
 
     def __post_init__(self) -> None:
-        """Raise if there is not one score for each tile."""
+        """Raise a ValueError if there are scores, but not one score for each tile."""
         if self.score and len(self.score) != len(self.channels):
             raise ValueError(f"{len(self.score)} scores of {len(self.channels)} tiles")
 
 
 @dataclass(frozen=True, slots=True)
 class HeatPicture:
-    """A map that was drawn over an image.
+    """A picture of a map that was drawn over an image.
 
     Attributes:
-        image: the image's key.
-        kind: the kind of the map.
-        call_id: the call of a Grad-CAM or an attention; empty for a saliency map of the pixels and
-            for a rollout.
+        image: the key of the image.
+        kind: the kind of the map: ``cam`` (Grad-CAM), ``saliency``, ``attention``, or ``rollout``
+            (attention over all layers).
+        call_id: the id of the call, for a Grad-CAM or an attention map; empty for a saliency map
+            and for a rollout.
         file: the file of the picture, relative to the run folder.
     """
 
@@ -136,7 +139,7 @@ class Thumbnails:
 MOST_BARS = 1024  # in one picture; with more values, each bar is the mean of several
 LABEL_ROW = 13  # pixels: the height of a line of text above a tile
 LEVELS = 240
-MIDDLE = LEVELS // 2  # the level of zero of signed levels, with as many levels above as below
+MIDDLE = LEVELS // 2  # the level of zero if levels are signed: 1 to 119 are below, 121 to 239 above
 NOT_FINITE = 240  # the level of NaN and Inf
-MAP_LEVELS = 255  # of channels at the resolution of their layer; level 255 is NaN and Inf
-MOST_SIDE = 256  # pixels on a side of such a channel
+MAP_LEVELS = 255  # levels of channels at the resolution of their layer; level 255 is NaN and Inf
+MOST_SIDE = 256  # pixels on a side of a channel at the resolution of its layer

@@ -59,16 +59,16 @@ _VERSIONS: dict[str, dict[str, Any]] = {
     },
 }
 DEFINED_VERSIONS: dict[str, Any] = {"properties": _VERSIONS, "required": [*_VERSIONS]}
-"""The schema for the versions of a run; other libraries may add theirs."""
+"""The JSON Schema of a run's versions; a run may also have the versions of other libraries."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopChannel:
-    """A channel, and the images that fire it most.
+    """A channel, and the images with the channel's largest values.
 
     Attributes:
         channel: the channel, counted from 0.
-        images: the keys of the images, the strongest first.
+        images: the keys of the images; the image with the largest value is first.
         values: the largest value of the channel in each image; null if it is not finite.
     """
 
@@ -77,20 +77,24 @@ class TopChannel:
     values: tuple[float | None, ...]
 
     def __post_init__(self) -> None:
-        """Raise if there is not one value for each image."""
+        """Raise a ValueError if there is not one value for each image."""
         if len(self.images) != len(self.values):
             raise ValueError(f"top images: {len(self.values)} values of {len(self.images)} images")
 
 
 @dataclass(frozen=True, slots=True)
 class RankedImages:
-    """The images that fire each channel of a call most: channel after channel, the largest first.
+    """The images with the largest values of each channel of a call.
+
+    ``images`` and ``values`` have ``each`` entries for the first channel, the largest value first,
+    then ``each`` entries for the second channel, and so on.
 
     Attributes:
-        each: the number of images of every channel.
-        images: their positions among the images of the run; null if a channel has fewer.
-        values: the largest value of the channel in each image, with four digits; null if it is not
-            finite, or there is no image.
+        each: the number of entries of every channel.
+        images: the positions of the images among the images of the report, counted from 0; null
+            for the remaining entries of a channel with fewer images.
+        values: the largest value of the channel in each image, with four digits; null if the value
+            is not finite, or if the entry has no image.
     """
 
     each: AtLeastOne
@@ -98,7 +102,7 @@ class RankedImages:
     values: tuple[float | None, ...]
 
     def __post_init__(self) -> None:
-        """Raise if the channels differ in their numbers of images and values."""
+        """Raise a ValueError if not every channel has ``each`` images and ``each`` values."""
         if len(self.images) != len(self.values) or len(self.images) % self.each:
             raise ValueError(
                 f"ranked_images: {len(self.images)} images and {len(self.values)} values, "
@@ -108,11 +112,12 @@ class RankedImages:
 
 @dataclass(frozen=True, slots=True)
 class FocusBox:
-    """The box of ``--focus``.
+    """The box of ``--focus``, a part of the image that is compared with the rest.
 
     Attributes:
-        box: left, top, width and height in pixels of the image, as the user gave them.
-        seen: the same box as shares of the width and height of the network's input.
+        box: left, top, width and height of the box in pixels of the image, as the user gave them.
+        seen: left, top, width and height of the box as shares of the width and height of the
+            network's input.
     """
 
     box: tuple[int, int, int, int]
@@ -125,9 +130,11 @@ class Request(Document):
 
     Attributes:
         hookcli: the version of hookcli that wrote the file.
-        versions: the versions of everything that can change a figure, including other libraries
+        command: the words of the command that repeats the run.
+        versions: the versions of everything that can affect the results, including other libraries
             that the model comes from.
-        code: the SHA-256 of each source file of the user's own model, by its name.
+        code: the SHA-256 of each source file of the user's own model and score function, by file
+            name.
         layers: the module paths of the selected layers; ``(model)`` for the model itself.
     """
 
@@ -139,7 +146,7 @@ class Request(Document):
     layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise if the command is not one of hookcli."""
+        """Raise a ValueError if the command does not begin with ``hookcli``."""
         if self.command[0] != "hookcli":
             raise ValueError("its command belongs to another program")
 
@@ -150,7 +157,7 @@ class FileList(Request):
 
     Attributes:
         files: the names of the files, relative to the run folder, without the manifest itself.
-        sizes: the size of each file in bytes; empty in manifests of earlier versions.
+        sizes: the size of each file in bytes, by its name; empty in manifests of earlier versions.
     """
 
     files: tuple[str, ...]
@@ -162,8 +169,8 @@ class DoneImage:
     """An image of a complete run, either used or skipped.
 
     Attributes:
-        file: the file, with the row of a tensor file.
-        sha256: the hash of the file; empty for a skipped one.
+        file: the image file; for an image of a tensor file, also the image's name in that file.
+        sha256: the SHA-256 of the file; empty for a skipped image.
     """
 
     file: str
@@ -172,7 +179,7 @@ class DoneImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneRun(Request):
-    """The request of a complete run and its images, from its ``manifest.json``."""
+    """The request and the images of a complete run, from its ``manifest.json``."""
 
     images: tuple[DoneImage, ...] = ()
     skipped: tuple[DoneImage, ...] = ()
@@ -180,11 +187,11 @@ class DoneRun(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFile(Request):
-    """The request, in ``run.json``, the first file in a run folder."""
+    """The content of ``run.json``: the request of a run, written before all other files."""
 
     hookcli: str = ""
     command: Command
-    versions: Annotated[dict[str, str], at_least(1), keywords(**DEFINED_VERSIONS)]  # type: ignore[assignment]  # written as these
+    versions: Annotated[dict[str, str], at_least(1), keywords(**DEFINED_VERSIONS)]  # type: ignore[assignment]  # written as strings
     model: RunModel  # type: ignore[assignment]
 
 
@@ -193,8 +200,8 @@ class FinishedRun(RequestFile):
     """The request of a run over images, and its results.
 
     Attributes:
-        halved_batches: the number of batches that took too much memory and ran in halves; such a
-            run need not equal another one byte by byte.
+        halved_batches: the number of batches that ran out of memory and ran again in halves. After
+            such a batch, repeating the run may give different bytes.
     """
 
     uncalled: UncalledLayers
@@ -206,13 +213,14 @@ class FinishedRun(RequestFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(FinishedRun):
-    """Everything needed to repeat a run: ``manifest.json``.
+    """The content of ``manifest.json``: everything needed to repeat a run.
 
-    It is written last, so its presence means that the run is complete.
+    hookcli writes the manifest last, so a run with a manifest is complete.
 
     Attributes:
         files: every other file of the run, relative to the run folder, sorted.
-        sizes: the size of each of these files in bytes; runs of earlier versions lack it.
+        sizes: the size of each file in ``files`` in bytes, by its name; missing in runs of earlier
+            versions.
     """
 
     files: Annotated[tuple[str, ...], keywords(uniqueItems=True)] = ()
@@ -221,28 +229,31 @@ class Manifest(FinishedRun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportDocument(FinishedRun):
-    """The content of ``report.json``, from which the page of a run is made.
+    """The content of ``report.json``, from which hookcli makes the page of a run.
 
     Attributes:
         layers: the rows of ``layers.csv``.
-        histograms: for each call id, a sample of the first image's values: how many are in each of
-            the equal intervals from the smallest to the largest value; empty without a sample.
-        grids: the pictures of layers, and the content of their tiles.
-        heats: the maps that were drawn over images.
-        thumbnails: the pictures that hold thumbnails, of the first 2,000 images or more; empty for
-            one image.
+        histograms: by call id, how many values of a sample of the first image's values fall into
+            each of the equal intervals from the smallest to the largest value; empty without a
+            sample.
+        grids: the pictures of feature maps, and the channels that their tiles show.
+        heats: the pictures of maps that were drawn over images.
+        thumbnails: the pictures that hold the thumbnails of at least the first 2,000 images; empty
+            for one image.
         attention: the rows of ``attention.csv``; empty without ``--attention``.
         attention_maps: the maps of the attention calls, image by image; empty without
-            ``--attention``, and where no pictures are drawn.
-        focus: the box of ``--focus``; null without one.
-        written: by call id, the module that overwrote the call's output in place.
-        top_images: by call id, channels with the images that fire them most; empty for one image.
-        ranked_images: by call id, the images that fire every channel most; empty for one image, and
-            for more than 50,000 channels.
+            ``--attention``, or if the run draws no picture for each layer.
+        focus: the box of ``--focus``; null without ``--focus``.
+        written: by call id, the module that overwrote the call's output in place: ``by relu
+            (ReLU)``, or ``inside layer1.0 (BasicBlock)`` for an operation between modules.
+        top_images: by call id, the channels that the page shows, each with the images that have the
+            channel's largest values; empty for one image.
+        ranked_images: by call id, the images with the largest values of every channel; empty for
+            one image, and for more than 50,000 channels.
         colours: the colours of feature maps from the lowest level to the highest, evenly spaced.
     """
 
-    layers: tuple[LayerRow, ...]  # type: ignore[assignment]  # their rows, not their names
+    layers: tuple[LayerRow, ...]  # type: ignore[assignment]  # rows instead of module paths
     histograms: dict[str, tuple[Whole, ...]]
     grids: tuple[Grid, ...] = ()
     heats: tuple[HeatPicture, ...] = ()
@@ -256,7 +267,7 @@ class ReportDocument(FinishedRun):
     colours: tuple[Colour, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise if a version that the page names, or the layer of a picture, is missing."""
+        """Raise a ValueError if a version that the page names, or the row of a grid, is missing."""
         for name in _SHOWN_VERSIONS:
             if name not in self.versions:
                 raise ValueError(f"versions lacks {name!r}")
@@ -268,11 +279,11 @@ class ReportDocument(FinishedRun):
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """How a run folder differs from what the run wrote."""
+    """The differences between a run folder and the files that the run wrote."""
 
     missing: tuple[str, ...] = ()  # pictures that are missing or damaged
     damage: tuple[str, ...] = ()  # sentences about other files
-    complete: bool = True  # a readable manifest exists; it is written last
+    complete: bool = True  # whether the folder has a readable manifest, which is written last
 
 
 AS_LEFT = FolderState()

@@ -1,4 +1,4 @@
-"""Rows of ``layers.csv``, and of the commands' output: layers, channels, models, and files."""
+"""Rows of ``layers.csv`` and of the tables that commands print: layers, channels, models, files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAY_FIND_NOTHING: frozenset[TaskWord] = frozenset({"detection"})
 
 @dataclass(frozen=True)
 class _CallColumns:
-    """The columns that come before the statistics: the call, and the form of its tensor."""
+    """The columns of ``layers.csv`` that come before the statistics."""
 
     __slots__ = ()
 
@@ -47,41 +47,46 @@ class _CallColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRow(Statistics, _CallColumns):
-    """A row of ``layers.csv``: a layer call and output, over the images of the run.
+    """A row of ``layers.csv``: one tensor of one call, over the images of the run.
 
-    The statistics cover all images. They are null if no value is finite, or without a gradient.
+    The statistics cover the values of all images together. The mean, the standard deviation, the
+    minimum and the maximum are null if no value is finite. Without any value, as for a missing
+    gradient, the share of zeros is null, too.
 
     Attributes:
-        order: the position among the observed calls, from 1, by the start of the call; 0 for a
-            parameter of a module that is not called.
+        order: the position of the call in the order in which the observed calls started, counted
+            from 1; 0 for a parameter of a module that is not called.
         call_id: the identifier that tables show and filters accept: ``layer1.0.relu#1``,
             ``self_attention[1]``, ``input:fc``, ``param:fc.bias``.
         module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
-            operation between modules, its own name follows: ``layer1.0/op:add``.
-        call_index: 0 for the module's first call in one forward.
-        output_key: the name of the tensor in an output that has several; empty if it has one; for
-            a gradient of a parameter, the name of the parameter.
-        shape: the shape of one image's tensor, with the leading axis 1; if images differ, the first
-            image's.
-        dtype: the name of the type in torch, such as ``float32``.
+            operation between modules, the path of the module that runs the operation, and the
+            operation's name: ``layer1.0/op:add``.
+        call_index: 0 for the module's first call in a forward pass, then 1, and so on.
+        output_key: the name of the tensor if the call has several tensors; empty for a single
+            tensor; for the gradient of a parameter, the name of the parameter.
+        shape: the shape of one image's part of the tensor, with a leading axis of 1; if the images
+            differ in shape, the shape for the first image.
+        dtype: torch's name of the dtype, such as ``float32``.
         layout: the meaning of the axes: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``,
-            ``NDHWC``, or ``unknown``.
+            ``NDHWC``, or ``unknown``. N is the batch, C channels, H rows, W columns, D frames, and
+            L tokens or other positions.
         dead_channels: the number of channels that are zero everywhere in all images; null without a
             channel axis.
-        channels: the number of channels of the first image; null without a channel axis.
+        channels: the number of channels for the first image; null without a channel axis.
         images: the number of images that the row covers.
         params: the number of parameters of the module and of all modules inside it.
-        norm: the L2 norm of the finite values of an image; over several images, the root of the
-            mean square of their norms.
-        ratio: for the gradient of a parameter, its norm divided by the norm of the parameter.
-        change: the distance from the run without edits: the norm of the difference divided by the
-            norm in that run; over several images, the root of the mean square. It is null in a run
-            without edits.
+        norm: the L2 norm of the finite values of one image; over several images, the root mean
+            square of the images' norms.
+        ratio: the norm of a parameter's gradient divided by the norm of the parameter; null in
+            other rows.
+        change: the L2 norm of the difference from the run without edits, divided by the L2 norm in
+            that run; over several images, the root mean square of the images' changes; null in a
+            run without edits.
         sparsity: the share of zeros in the weight of a layer that was pruned; null for other
             layers.
-        reason: the reason why there is no gradient; empty if there is one.
-        layout_note: whether the layout was inferred from inputs or parts; empty if it follows from
-            the type of the module or the shape.
+        reason: why the gradient is missing; empty if no gradient is missing.
+        layout_note: ``inferred from inputs or parts`` if hookcli derived the layout from other
+            tensors; empty if the layout follows from the type of the module or the shape.
     """
 
     dead_channels: Whole | None
@@ -98,15 +103,16 @@ class LayerRow(Statistics, _CallColumns):
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    """The effect of one channel on a score. The figures are null when a score is not finite.
+    """The effect of one channel on the model's score, measured by setting the channel to zero.
 
     Attributes:
         rank: the rank from 1; the channel on which the score depends most comes first.
         layer: the module path of the layer; ``(model)`` for the model itself.
         channel: the channel, counted from 0.
-        effect: ``plain_score`` minus ``score``.
-        score: the mean score over the images, with the channel set to zero.
-        plain_score: the mean score over the images, without any channel set to zero.
+        effect: ``plain_score`` minus ``score``; null if not finite.
+        score: the mean score over the images, with the channel set to zero; null if not finite.
+        plain_score: the mean score over the images, without any channel set to zero; null if not
+            finite.
         images: the number of images.
     """
 
@@ -121,24 +127,26 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True)
 class SurveyRow:
-    """One tensor of one call, or a layer that returns no tensor or is never called.
+    """One tensor that a call returns, or a layer that returns no tensor or is never called.
 
     Attributes:
-        order: the position among all calls of the model by their start, from 1; null without a
-            tensor.
+        order: the position of the call in the order in which all calls of the model started,
+            counted from 1; null without a tensor.
         call_id: the id of the call, as filters accept it.
         module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
-            operation between modules, its own name follows: ``layer1.0/op:add``.
-        shape: the shape of the output for one image; null without a tensor.
-        layout: the meaning of the axes of the output; empty without a tensor.
+            operation between modules, the path of the module that runs the operation, and the
+            operation's name: ``layer1.0/op:add``.
+        shape: the shape of the tensor for one image; null without a tensor.
+        layout: the meaning of the tensor's axes, such as ``NCHW``; empty without a tensor.
         params: the number of parameters of the module and of all modules inside it.
-        output_mb: the size of the output in 1e6 bytes; null without a tensor.
-        flops: the floating-point operations of this call, two per multiply-add; null without a
+        output_mb: the size of the tensor in 1e6 bytes; null without a tensor.
+        flops: the floating-point operations of the call, two per multiply-add; null without a
             tensor.
-        calls: how often the module is called in one forward.
-        traps: the reasons why a naive hook goes wrong here.
-        share: its share of the whole model's operations, or of the figure by which rows are sorted,
-            from 0 to 1; null without a number.
+        calls: the number of calls of the module in one forward pass.
+        traps: the reasons why a simple hook on this layer gives wrong or misleading results.
+        share: the row's share of the whole model's floating-point operations, from 0 to 1; in a
+            listing sorted by parameters or memory, the row's share of the model's parameters or
+            output bytes. Null if the row or the model has none.
     """
 
     order: AtLeastOne | None
@@ -160,9 +168,9 @@ class ModelTotal:
     """The cost of the whole model for one image.
 
     Attributes:
-        params: the number of its parameters.
-        flops: the floating-point operations of a forward, two per multiply-add.
-        output_mb: the size of the outputs of all calls of layers without parts, in 1e6 bytes.
+        params: the number of the model's parameters.
+        flops: the floating-point operations of a forward pass, two per multiply-add.
+        output_mb: the total size of the outputs of all calls of leaf modules, in 1e6 bytes.
     """
 
     params: Whole
@@ -177,12 +185,12 @@ class CatalogEntry:
     Attributes:
         name: the name that ``hookcli inspect`` takes.
         task: the task of the model; ``quantization`` for quantized classification models.
-        weights: the members of its weights, the default first.
-        params: the number of parameters with the default weights.
-        gflops: 1e9 floating-point operations for one input, counting two per multiply-add
-            (torchvision's own figure counts one).
-        file_mb: the size of the default weights' file, in 1e6 bytes.
-        cached: the members whose file is in torch's cache.
+        weights: the members of the model's weights enum, the default first.
+        params: the number of parameters with the default weights; null if unknown.
+        gflops: 1e9 floating-point operations for one input, counting two per multiply-add, where
+            torchvision's metadata counts one; null if unknown.
+        file_mb: the size of the default weights' file, in 1e6 bytes; null if unknown.
+        cached: the members of the weights enum whose file is in torch's cache.
     """
 
     name: str
@@ -199,11 +207,11 @@ class FileRow:
     """A file that ``hookcli report`` or ``hookcli export`` wrote.
 
     Attributes:
-        file: its path from the working directory; bytes that are not UTF-8 become ``%XX``, and
-            ``%`` before two hexadecimal digits becomes ``%25``.
-        call_id: the call that the file belongs to; empty for a page, and for the list of images
-            that all arrays share.
-        shape: the shape of its array, (images, …); null for a file without an array.
+        file: the path of the file from the working directory; bytes that are not UTF-8 become
+            ``%XX``, and ``%`` before two hexadecimal digits becomes ``%25``.
+        call_id: the id of the call that the file belongs to; empty for a page, and for the list of
+            images that all arrays share.
+        shape: the shape of the file's array, (images, …); null for a file without an array.
     """
 
     file: str

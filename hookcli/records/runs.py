@@ -1,4 +1,4 @@
-"""The model of a run over images, its findings, and the number of images that it shows."""
+"""Records of a run's model and findings, and limits on the number of images that a run shows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 Rule: TypeAlias = Annotated[str, keywords(enum=list(RULES))]
 UNPREPARED = "none: exact pixels"  # the preprocessing of tensor files
-MOST_IMAGES = 200  # images with feature maps and pictures of the input, unless asked for
-MOST_THUMBNAILS = 2_000  # images on a page
-MOST_NAMED = 200  # images that are named for one rule
-MOST_CHANNELS = 3  # channels per layer that are shown with the images that fire them most
+MOST_IMAGES = 200  # a run over more images draws feature maps only if the user asks for them
+MOST_THUMBNAILS = 2_000  # images that a page shows
+MOST_NAMED = 200  # images that one finding names
+MOST_CHANNELS = 3  # channels per layer that a page shows with the images of their largest values
 MOST_RANKED = 50_000  # images that a page names for all channels together; they take 0.25 MB
-MOST_FIRING = 100  # images that a page of more than 200 shows because they fire some channel
+MOST_FIRING = 100  # pictures of images with a channel's largest value, if there are over 200 images
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,24 @@ class ModelInfo:
     """The model that ran, its weights, and its settings.
 
     Attributes:
-        name: the name under which the user requested it.
+        name: the name under which the user requested the model.
         task: the task of the model, such as ``classification``.
         weights: the source of the weights: an enum member, a file, or ``random (seed 0)``.
-        trained: False when any figure depends on random numbers.
-        warning: a warning about the weights for users, such as that they are random; empty for
-            trained weights.
-        sha256: the SHA-256 of the weights file or, for the user's own models without one, of the
-            values of the state dict; empty for random weights of other models, and when it cannot
-            be computed.
+        trained: whether all weights are trained, so that no result depends on random numbers.
+        warning: a warning about the weights for users, for example that the weights are random;
+            empty for trained weights.
+        sha256: the SHA-256 of the weights file; for the user's own model without a weights file,
+            the SHA-256 of the values in the state dict; empty for random weights of other models,
+            and when hookcli cannot compute the hash.
         device: torch's name of the device.
         dtype: the dtype of the parameters and of the pixels.
-        preprocessing: the transforms of the weights in words, or that there are none if all images
-            are tensor files.
-        input_shape: the shape of the pixels of an image of usual size, (1, …), or of the first
-            tensor file for the user's own model; an image's own shape is its ``pixels_shape``.
-        notes: unrequested changes to the model that affect what it computes, each with the
-            alternatives. Random values are reported in ``warning`` instead.
+        preprocessing: the preprocessing that belongs to the weights, in words; ``none: exact
+            pixels`` if all images are tensor files.
+        input_shape: the shape of the network's input, (1, …), for an image of usual size or, for
+            the user's own model, for the first tensor file; the ``pixels_shape`` of an image has
+            the shape for this image.
+        notes: the changes to the model that the user did not request and that affect the model's
+            output, each with the alternatives. ``warning`` reports random values instead.
     """
 
     name: str
@@ -67,12 +68,14 @@ class Finding:
 
     Attributes:
         rule: the rule, as ``--fail-on`` and ``--rule`` take it.
-        layer: the call id or module path that it is about; empty when it is about the run.
+        layer: the call id or module path of the layer that the finding is about; empty when the
+            finding is about the run.
         number: the measured number; null when the rule measures nothing.
-        threshold: the threshold with which the number was compared; null when there is none.
+        threshold: the threshold with which the number was compared; null when the rule has no
+            threshold.
         sentence: the finding in words, with the number.
-        images: the keys of the images that show it; empty when it is about a layer or the whole
-            run.
+        images: the keys of images that show the finding; empty when the rule does not examine
+            single images.
     """
 
     rule: Rule

@@ -1,4 +1,4 @@
-"""The fields that several documents have, each with the text that all of them share."""
+"""The types of fields that several JSON documents share, each with a description for the schema."""
 
 from __future__ import annotations
 

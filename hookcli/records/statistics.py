@@ -1,7 +1,8 @@
 """The statistics of tensors, each declared once, as a field of ``Statistics``.
 
-A declaration says what the statistic is, how the values of two images are merged, and how people
-see it. Columns, records, pages and totals are made from it; ``activations/stats`` computes it.
+A declaration says what the statistic means, how hookcli merges the statistics of two images, and
+how hookcli shows the statistic to users. Columns, records, pages and totals are made from the
+declarations; ``activations/stats`` computes the values.
 """
 
 from __future__ import annotations
@@ -15,26 +16,34 @@ from typing import Any, Literal, TypeAlias
 from hookcli.outside.documents import Share, Whole
 
 Pairs: TypeAlias = Mapping[str, tuple[float, float]]
-"""The statistics of two sets of values, by name, and their sizes under ``numel`` and ``finite``."""
+"""Each statistic of two sets of values, by its name, as a pair with one item per set.
+
+``numel`` has the two numbers of values, and ``finite`` the two numbers of finite values.
+"""
 
 OVER = {"number": "finite", "share": "numel", "count": "numel"}
-"""By unit, the field that counts the values behind a statistic; without values, it is None."""
+"""By unit of a statistic, the name of the number of values from which it is computed.
+
+If this number is 0, the statistic is unknown.
+"""
 
 _Merge: TypeAlias = Callable[[str, Pairs], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
-    """The meaning of a statistic, and its handling.
+    """The declaration of a statistic: its meaning, how to merge it, and how to show it.
 
     Attributes:
-        text: the meaning of the statistic, for one tensor's values or for all images' values.
-        unit: ``number`` for a figure of the finite values, which is None if there are none;
-            ``share`` for a part of all values, 0 to 1, None if there are none; ``count`` for a
-            number of values.
-        merge: returns the statistic of the union of two sets of values, from its name and both
-            sets' statistics. It is called only if both sets have the statistic.
-        heading: the title of its column in tables; empty if tables do not show it.
+        text: the meaning of the statistic, in words that fit one tensor and several images.
+        unit: ``number`` if the statistic is computed from the finite values, and None without
+            finite values; ``share`` if it is a share of all values, 0 to 1, and None without
+            values; ``count`` if it is a number of values.
+        merge: a function that returns the statistic of two sets of values together, given the
+            name of the statistic and the ``Pairs`` of both sets. ``TotalStats.merge`` calls the
+            function only if both sets have the statistic.
+        heading: the title of the statistic's column in tables; empty if tables do not show the
+            statistic.
     """
 
     text: str
@@ -43,23 +52,23 @@ class Statistic:
     heading: str = ""
 
     def with_default(self, default: float | None) -> Any:
-        """Return the field of a dataclass for the statistic; ``default`` if unknown."""
+        """Return a dataclass field for the statistic, with ``default`` for an unknown value."""
         return field(default=default, metadata={"statistic": self, "text": self.text})
 
     def format(self, value: float | None) -> str:
-        """Return a value as text: shares in percent, others with four digits, None as nothing."""
+        """Return a value as text: a share in percent, others with four digits; empty for None."""
         if value is None:
             return ""
         return f"{value:.1%}" if self.unit == "share" else f"{value:.4g}"
 
 
 def _combine(combine: Callable[[tuple[float, float]], float]) -> _Merge:
-    """Return the merge of a statistic that needs only its own two values."""
+    """Return a ``merge`` function that combines only the two values of the statistic itself."""
     return lambda name, pairs: combine(pairs[name])
 
 
 def _merge_shares(name: str, pairs: Pairs) -> float:
-    """Return the share in both sets together; rounding to whole values makes it exact."""
+    """Return the share in two sets together, exactly, since counts are rounded to whole numbers."""
     (one, two), (size, other_size) = pairs[name], pairs["numel"]
     return (round(one * size) + round(two * other_size)) / (size + other_size)
 
@@ -76,7 +85,7 @@ def _merge_deviations(name: str, pairs: Pairs) -> float:
 
 
 def _average(one: float, two: float, pairs: Pairs) -> float:
-    """Return the mean of a figure of two sets, each weighted by its finite values."""
+    """Return the mean of ``one`` and ``two``, weighted by the sets' numbers of finite values."""
     size, other_size = pairs["finite"]
     return (size * one + other_size * two) / (size + other_size)
 
@@ -88,7 +97,7 @@ _smaller, _larger, _add = _combine(min), _combine(max), _combine(sum)
 class Statistics:
     """The base class with a field for each statistic, of one tensor or of several images' tensors.
 
-    To add one, declare it here, and compute it in ``activations/stats``.
+    To add a statistic, declare a field here, and compute its value in ``activations/stats``.
     """
 
     __slots__ = ()
@@ -139,7 +148,7 @@ def figures_of(stats: Statistics) -> dict[str, Any]:
 def layer_cells(
     call_id: str, module_type: str, shape: str, figures: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the texts that a notebook shows of a call, by the headings of their columns."""
+    """Return the row of a notebook table for one call: the text of each cell, by column heading."""
     shown = {each.heading: each.format(figures.get(name)) for name, each in SHOWN.items()}
     return {"call": call_id, "type": module_type, "shape": shape, **shown}
 
@@ -150,11 +159,11 @@ STATISTICS: Mapping[str, Statistic] = {
 """The declarations of all statistics, by name, in the order of the columns."""
 
 IN_EVERY_VERSION = ("mean", "std", "min", "max", "nan_count", "inf_count")
-"""The statistics in the files of every version; files of earlier versions may lack other ones."""
+"""The statistics that files of every version have; files of earlier versions may lack the rest."""
 
 COUNTS = [name for name in STATISTICS if STATISTICS[name].unit == "count"]
 
-# For every call of every image: this is twice as fast as getattr or a look-up of declarations.
+# This runs for every call of every image, and is twice as fast as getattr or using declarations.
 _read_all = operator.attrgetter(*STATISTICS)
 _MERGES = [(name, OVER[each.unit], each.merge) for name, each in STATISTICS.items()]
 
@@ -174,7 +183,7 @@ class TotalStats(Statistics):
         return self.numel - self.nan_count - self.inf_count
 
     def merge(self, other: TotalStats) -> TotalStats:
-        """Return the statistics of both sets of values together."""
+        """Return the statistics of the values of ``self`` and ``other`` together."""
         both = zip(_read_all(self), _read_all(other), strict=True)
         pairs = dict(zip(STATISTICS, both, strict=True))
         pairs["numel"] = (self.numel, other.numel)

@@ -1,4 +1,4 @@
-"""The content of ``tensors/index.json``: which tensor of which shard holds the output of a call."""
+"""The content of ``tensors/index.json``: the shards (safetensors files) that hold saved tensors."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FOLDER = "tensors"  # of the index and the shards, in the run folder
 
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """One tensor of one shard, as the index describes it.
+    """One tensor of one shard (a safetensors file), as the index describes the tensor.
 
     Attributes:
         shard: the file that holds the tensor, relative to the run folder.
         tensor: the name of the tensor in the shard.
-        shape: the shape, (images, …).
+        shape: the shape of the tensor, (images, …).
         dtype: the dtype as safetensors names it: ``F32``, ``BF16``.
-        images: the key of the image of each row.
-        channels: the channels that were saved; left out if all were.
+        images: for each row of the tensor, the key of the image.
+        channels: the saved channels, counted from 0; left out if all channels were saved.
     """
 
     shard: str
@@ -33,10 +33,11 @@ class SavedTensor:
     channels: tuple[Whole, ...] = field(default=(), metadata=LEFT_OUT)
 
     def __post_init__(self) -> None:
-        """Check that the shard is in the run folder and that there is one row per image.
+        """Check the name of the shard, the number of rows, and the size of the tensor.
 
         Raises:
-            ValueError: a check failed.
+            ValueError: the shard is not a file in the run's folder of tensors, the number of rows
+                differs from the number of images, or no tensor can be so large.
         """
         folder, _, name = self.shard.partition("/")
         if folder != FOLDER or "/" in name or not name.endswith(".safetensors"):
@@ -49,7 +50,7 @@ class SavedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorIndex(Document):
-    """Where the tensors of each call are: ``tensors/index.json``.
+    """The content of ``tensors/index.json``: the shards that hold the tensors of each call.
 
     Attributes:
         calls: the saved tensors by call id, in the order of the shards.

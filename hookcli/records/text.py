@@ -1,4 +1,4 @@
-"""Facts as text for people: shapes, figures, and what a run depended on."""
+"""Text for people: shapes, counts, distances, and facts on which a run depended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def count(number: int, noun: str) -> str:
 
 
 def figure_text(value: float | None) -> str:
-    """Return a distance with three digits, or ``not finite``; empty when it is unknown."""
+    """Return a distance as text with three digits, or ``not finite``; empty for None."""
     if value is None:
         return ""
     return f"{value:.3g}" if math.isfinite(value) else "not finite"
@@ -37,7 +37,10 @@ def and_more(rest: int, form: str = " and {} more") -> str:
 
 
 def fact_text(value: object) -> str:
-    """Return the value of a fact that a run depends on, as text; ``none`` without a value."""
+    """Return a fact on which a run depended, such as a version or a shape, as text.
+
+    Return ``none`` for None and for empty values. Several texts are joined by semicolons.
+    """
     if value is None or value in ("", (), []):
         return "none"
     if not isinstance(value, (list, tuple)):

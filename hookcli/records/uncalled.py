@@ -12,8 +12,8 @@ from hookcli.records.text import and_more
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-_FEW = 3  # layers of a group that are listed by name
-_HOLDER = re.compile(r"inside .+ \((\w+)\)")  # the module that is named in a reason
+_FEW = 3  # at most this many layers of a group are listed by name
+_HOLDER = re.compile(r"inside .+ \((\w+)\)")  # the module that a reason names
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,9 @@ class UncalledGroup:
     """Layers that did not run for the same reason.
 
     Attributes:
-        names: the names in a short form.
+        layers: the names of the layers.
+        names: the names in a short form: all names, globs that match the names, or the first names.
+        reason: why the layers did not run.
     """
 
     layers: tuple[str, ...]
@@ -30,19 +32,19 @@ class UncalledGroup:
 
     @property
     def is_few(self) -> bool:
-        """True when ``names`` lists every layer."""
+        """Whether ``names`` lists every layer by its name."""
         return len(self.layers) <= _FEW
 
 
 def group_uncalled(
     uncalled: Iterable[tuple[str, str]], chosen: Collection[str] = ()
 ) -> list[UncalledGroup]:
-    """Group layers that did not run by their reason, in the order of the first layer of each group.
+    """Return layers that did not run, grouped by reason, in the order of each group's first layer.
 
     Args:
-        uncalled: the name of each layer, and why it did not run.
-        chosen: the names of all chosen layers. If they are given, a glob may replace many names,
-            as long as it matches no other name; otherwise only the first few names are listed.
+        uncalled: the name of each layer, and why the layer did not run.
+        chosen: the names of all selected layers. If given, globs that match no other selected layer
+            may replace many names; if empty, a large group lists only its first names.
     """
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:
@@ -68,7 +70,8 @@ def _shorten(layers: Sequence[str], known: Collection[str]) -> str:
 def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
     """Return a glob for each set of layers whose names differ only in numbers.
 
-    The list is empty if there would be many globs, or if a glob would also match other layers.
+    The list is empty if there would be more than three globs, or if a glob would also match a name
+    in ``known`` that is not in ``layers``.
     """
     alike: dict[str, list[str]] = {}
     for layer in layers:
@@ -78,7 +81,7 @@ def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
 
 
 def _find_glob(layers: Sequence[str], known: Collection[str]) -> str:
-    """Return the shortest glob that matches only ``layers``; empty if there is none."""
+    """Return the shortest glob that matches only ``layers`` among ``known``; empty if none does."""
     if len(layers) == 1:
         return layers[0]
     if any(sign in layers[0] for sign in "*?["):

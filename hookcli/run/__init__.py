@@ -1,1 +1,1 @@
-"""Run images through a model chunk by chunk, write the run folder, and close it."""
+"""Run images through a model, chunk by chunk, and write the run folder."""

@@ -1,8 +1,8 @@
 """``hookcli ablate``: zero channels one after the other, and measure how a score changes.
 
 A batch holds one image several times. In each row, hookcli zeroes a different channel, in every
-call of its layer. It compares the score with the score of the same row in an unchanged batch of the
-same size, so that both have the same rounding errors.
+call of the channel's layer. hookcli compares the score of the row with the score of the same row in
+an unchanged batch of the same size, so that both scores have the same rounding errors.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class AblationResult:
 
     Attributes:
         model: the model that ran.
-        images: the images that went through, with their scores without zeroing.
+        images: the images that went through the model, each with its score without zeroing.
         skipped: the images that were skipped.
-        uncalled: the chosen layers that do not run.
-        rows: one row per channel, in the order of their ranks.
+        uncalled: the chosen layers that did not run.
+        rows: one row per channel, sorted by rank.
     """
 
     model: ModelInfo
@@ -69,11 +69,11 @@ def ablate_images(
 
     Args:
         prepared: the model and the images.
-        planned: called with the plan once the first image is ready.
+        planned: called with the plan when the first image is ready.
         forward_done: called after each forward pass.
 
     Raises:
-        RequestError: the channels or the score do not exist.
+        RequestError: a requested channel or score does not exist.
         ForwardError: the model raised an exception.
         NoImageError: no image could be used.
     """
@@ -106,13 +106,14 @@ def ablate_images(
 
 @dataclass(slots=True)
 class _Ablation:
-    """Runs images and adds up their scores.
+    """Runs images through the model and adds up their scores.
 
     Attributes:
-        images: the images that have gone through so far.
-        sums: by module path and channel, two sums of scores: without zeroing, and with the channel
-            zeroed.
-        first_shape: the shape of the pixels of the first image; None until it has gone through.
+        images: the images that have gone through the model so far.
+        sums: two sums of scores over these images, by module path and channel: without zeroing, and
+            with the channel zeroed.
+        first_shape: the shape of the pixels of the first image, without the leading axis; None
+            until an image has gone through the model.
     """
 
     prepared: PreparedAblation
@@ -123,7 +124,9 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run one image with pixels (1, …), and add its scores unless the model fails on it.
+        """Run one image, whose pixels are (1, …), and add its scores to the sums.
+
+        If the model fails on the image, nothing is added.
 
         Raises:
             ForwardError: the model raised an exception.
@@ -131,7 +134,7 @@ class _Ablation:
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))
-        unchanged: dict[int, list[float]] = {}  # by number of rows: the scores of each row
+        unchanged: dict[int, list[float]] = {}  # the score of each row, by the number of rows
         scores: dict[tuple[str, int], tuple[float, float]] = {}
         result: ImageResult | None = None
         with change(loaded.module, [Change("output", layers, (), zeroing)]):
@@ -153,7 +156,10 @@ class _Ablation:
             self.sums[place] = sum_before + before, sum_after + after
 
     def rank(self) -> tuple[ChannelRow, ...]:
-        """Return the channels, most important for the score first; ties keep their order."""
+        """Return a row for each channel; the channel on which the score depends most comes first.
+
+        Channels with the same effect keep their order.
+        """
         labels = {each.layer.module_path: each.layer.label for each in self.plan.layers}
         count = len(self.images)
         rows = []
@@ -176,7 +182,10 @@ class _Ablation:
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))
 
     def _run(self, pixels: Tensor, rows: int) -> list[object]:
-        """Return the output of a batch with the image in each of its ``rows`` rows."""
+        """Run a batch with the same image in all rows, and return the output of each row.
+
+        ``pixels`` is the image, (1, …), and ``rows`` the number of rows.
+        """
         batch = pixels.repeat(rows, *[1] * (pixels.dim() - 1))
         if self.prepared.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
@@ -189,7 +198,11 @@ class _Ablation:
             return [row_of(output, row) for row in range(rows)]
 
     def _score(self, output: object, image: ImageResult) -> float:
-        """Return the score of the image's target: NaN if not finite, 0 if no box is left."""
+        """Return the score of a row's output, for the same class as in ``image.score``.
+
+        Return NaN for a score that is not finite, and 0 if a detection model no longer finds a box
+        of the class.
+        """
         plain = image.score
         try:
             value = self.prepared.scorer(output, target=plain.target if plain else None).score.value
@@ -205,10 +218,12 @@ class _Ablation:
 
 @dataclass(slots=True)
 class _Zeroing:
-    """Zeroes channels of the running batch in the outputs of layers.
+    """Zeroes channels in the outputs of layers, a different channel in each row of a batch.
 
     Attributes:
-        size: the height and width of the layers' input image.
+        layers: the layers whose outputs are changed.
+        size: the height and width of the image that the layers receive.
+        batch: the running batch, which the caller sets before each forward pass.
     """
 
     layers: tuple[AblationLayer, ...]

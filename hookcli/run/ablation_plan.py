@@ -1,7 +1,7 @@
 """The plan of an ablation: which channels are zeroed, and in which forward passes.
 
-hookcli makes it from the shapes in two forward passes: of one image alone, and of the same image
-twice.
+hookcli makes the plan from the shapes of tensors in two forward passes: one with a single image,
+and one with a batch that holds the same image twice.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class AblationLayer:
     Attributes:
         layer: the layer.
         channels: the channels that are zeroed, counted from 0, in order.
-        keys: the keys of the tensors in its output that have these channels.
-        alone: each channel needs a separate forward pass, since this layer mixes the rows of a
-            batch.
+        keys: the keys of the layer's output tensors that have these channels.
+        alone: whether each channel needs a forward pass of its own, because batches cannot be used
+            or the leading axis of the layer's output is not the batch.
     """
 
     layer: LayerInfo
@@ -54,8 +54,8 @@ class AblationBatch:
 
     Attributes:
         rows: the number of rows.
-        places: the module path and channel to zero in each row, in order; nothing is zeroed in the
-            remaining rows.
+        places: the module path and the channel to zero in each row, in order; hookcli zeroes
+            nothing in the remaining rows.
     """
 
     rows: int
@@ -64,12 +64,12 @@ class AblationBatch:
 
 @dataclass(frozen=True, slots=True)
 class AblationPlan:
-    """What an ablation will zero.
+    """The channels that an ablation will zero, and the forward passes that it takes.
 
     Attributes:
         layers: the layers with their channels.
         uncalled: the chosen layers that do not run.
-        images: how many images go through the model.
+        images: the number of images to run.
         batch_size: the largest number of rows in a forward pass.
         skipped: the images that cannot be used.
     """
@@ -82,12 +82,15 @@ class AblationPlan:
 
     @property
     def places(self) -> list[tuple[str, int]]:
-        """The module path and channel of everything that is zeroed, in order."""
+        """The module path and the number of each channel to zero, in order."""
         return [(each.layer.module_path, c) for each in self.layers for c in each.channels]
 
     @property
     def batches(self) -> list[AblationBatch]:
-        """The forward passes of one image, first one without zeroing for each batch size."""
+        """The forward passes for one image.
+
+        First comes a pass without zeroing for each size of a batch, then the passes with zeroing.
+        """
         alone = {each.layer.module_path for each in self.layers if each.alone}
         shared = [place for place in self.places if place[0] not in alone]
         rows = max(1, min(self.batch_size, len(shared)))
@@ -106,18 +109,21 @@ class AblationPlan:
 def plan_ablation(
     model: EagerModel, style: AblationStyle, pixels: Tensor | None = None
 ) -> AblationPlan:
-    """Return which channels of the layers can be zeroed, and in which forward passes.
+    """Return which channels of the layers will be zeroed, and in which forward passes.
 
-    The model may lack weights. Without ``pixels``, the first image is prepared.
+    Args:
+        model: the model with its layers and images; the weights may be missing.
+        style: the requested channels and batch size.
+        pixels: the pixels of one image, without a leading axis; None prepares the first image.
 
     Raises:
-        RequestError: a layer has no channels or lacks a requested one, or no layer runs.
+        RequestError: a layer has no channels or lacks a requested channel, or no layer runs.
         ForwardError: the model raised an exception.
     """
     loaded, layers = model.loaded, model.runner.layers
     if pixels is None:
         pixels = prepare_image(model.fitter, model.sources[0]).pixels
-    if pixels is None:  # an image that cannot be read: black pixels of the usual size
+    if pixels is None:  # the image cannot be read: use zeros of the usual size
         pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
     pixels = model.runner.place(pixels.unsqueeze(0))
     one = _observe_shapes(loaded, layers, pixels)
@@ -157,7 +163,7 @@ class _Shapes:
     """Records the shapes of the floating-point tensors in one forward pass.
 
     Attributes:
-        shapes: the calls of each layer with the shapes of their tensors, by module path.
+        shapes: the calls of each layer, each with the shape of its tensor, by module path.
         called: the module paths of the layers that ran.
         output: the output of the model.
     """
@@ -187,8 +193,22 @@ def _describe(
     *,
     alone: bool,
 ) -> AblationLayer:
-    """Return a layer with its channels; the first of several tensors in a call decides."""
-    counts: dict[int, int] = {}  # by call: a ReLU that is called again may have more channels
+    """Return a layer with the channels that will be zeroed.
+
+    If a call returns several tensors, hookcli counts the channels of the first one that has any,
+    and zeroes channels in the tensors with the same number of channels.
+
+    Args:
+        layer: the layer.
+        shapes: the layer's calls, each with the shape of its tensor.
+        size: the height and width of the image that the layers receive.
+        style: the requested channels.
+        alone: whether each channel needs a forward pass of its own.
+
+    Raises:
+        RequestError: the layer has no known channels, or lacks a requested channel.
+    """
+    counts: dict[int, int] = {}  # by call index: a ReLU may have more channels when called again
     keys = set()
     for call, shape in shapes:
         axis = layer.layout_of(shape, size).channel_axis

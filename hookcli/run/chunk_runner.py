@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkStart:
-    """What the next chunk must know about the chunks before it.
+    """The facts about earlier chunks on which the next chunk depends.
 
     Attributes:
-        first_shape: the shape of the pixels of the first image that went through, without the
-            leading axis; empty if none has.
+        first_shape: the shape of the pixels of the first image that went through the model, without
+            the leading axis; empty if no image has gone through.
         alone: whether each image needs a forward pass of its own from now on.
     """
 
@@ -57,7 +57,7 @@ class ChunkStart:
 
     @classmethod
     def after(cls, totals: Chunk) -> ChunkStart:
-        """Return what the totals of the chunks so far show."""
+        """Return the facts for the next chunk, given ``totals``, the sum of all earlier chunks."""
         shape = totals.images[0].pixels_shape[1:] if totals.images else ()
         return cls(tuple(shape), totals.alone)
 
@@ -67,6 +67,8 @@ class _Forwards:
     """The results of a batch's forward passes.
 
     Attributes:
+        results: one result per forward pass.
+        predictions: the predictions for each image.
         kinds: for each result, which of ``NaN`` and ``Inf`` the output of the model holds.
     """
 
@@ -77,18 +79,18 @@ class _Forwards:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why images failed, and whether the model ran out of memory."""
+    """The reason why the model failed on images; ``is_memory`` if the memory ran out."""
 
     reason: str
     is_memory: bool
 
 
 class ChunkRunner:
-    """Runs one chunk after the other.
+    """Runs the chunks of a run through the model, one after the other.
 
     Attributes:
         chunk: the chunk that is running.
-        stopped: the caller sets it to stop the run before its next batch.
+        stopped: whether to stop before the next batch; the caller sets this to stop the run.
     """
 
     def __init__(
@@ -99,7 +101,15 @@ class ChunkRunner:
         warn: Callable[[str], None],
         start: ChunkStart,
     ) -> None:
-        """Continue a run; ``start`` says what the earlier chunks have shown."""
+        """Prepare for the next chunk; no image runs yet.
+
+        Args:
+            prepared: the run.
+            products: the products that collect results from each forward pass.
+            writer: draws and writes pictures.
+            warn: shows a warning to the user.
+            start: the facts about earlier chunks.
+        """
         self.chunk = Chunk()
         self.stopped = False
         self._model, self._settings = prepared.model, prepared.settings
@@ -113,16 +123,17 @@ class ChunkRunner:
         self._skipped: dict[str, SkippedImage] = {}
 
     def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[EndedChunk, list[Job]]:
-        """Run the images of a chunk.
+        """Run the images of the chunk with this number, counted from 0.
 
         Returns:
-            the chunk, and the work that is left to write its files.
+            The finished chunk, and functions that write the remaining files of the chunk.
 
         Raises:
-            BrokenForwardError: the model failed, and failing images must not be skipped; ``chunk``
-                holds what was observed until then.
-            NoBoxError: an image has no score, and failing images must not be skipped.
-            KeyboardInterrupt: the run was stopped.
+            BrokenForwardError: the model failed, and failing images must not be skipped. The
+                attribute ``chunk`` then holds the observations so far.
+            NoBoxError: the model found no box to score in an image, and failing images must not be
+                skipped.
+            KeyboardInterrupt: the caller stopped the run.
         """
         self.chunk = Chunk(
             number, files=[image.state for image in images], merge_key=self._settings.merge_key
@@ -131,7 +142,7 @@ class ChunkRunner:
         self._skipped = {i.key: SkippedImage(i.file, i.reason) for i in images if i.pixels is None}
         ready = [image for image in images if image.pixels is not None]
         try:
-            while ready and not self._first_shape:  # see ``run_forward``
+            while ready and not self._first_shape:  # alone: see ``run_forward``
                 self._run_batch([ready.pop(0)])
                 self._stop_if_asked()
             for batch in list_batches(self._find_like(ready), self._settings.config.batch_size):
@@ -150,10 +161,10 @@ class ChunkRunner:
             raise KeyboardInterrupt
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Return the images that can go through the model, and skip the others.
+        """Return the images that can go through the model, and mark the other images as skipped.
 
-        If the input shape of the model is unknown, an image needs the pixel shape of the first
-        image that went through.
+        If hookcli does not know the model's input, the pixels must have as many axes and channels
+        as the first image that went through the model.
         """
         if self._model.loaded.knows_input:
             return list(images)
@@ -167,7 +178,7 @@ class ChunkRunner:
         return fitting
 
     def _sum_up(self, images: Sequence[PreparedImage]) -> EndedChunk:
-        """Sort the results of all batches into the order of the images."""
+        """Return the finished chunk, with the results of all batches in the order of ``images``."""
         tally = Tally(self._settings.limits)
         for image in images:
             tally.add(self._records.get(image.key, ()))
@@ -182,11 +193,12 @@ class ChunkRunner:
         """Run images of one shape; if the batch fails, run its halves.
 
         Returns:
-            how many of the images the model failed on.
+            The number of images on which the model failed.
 
         Raises:
             BrokenForwardError: the model failed, and failing images must not be skipped.
-            NoBoxError: an image has no score, and failing images must not be skipped.
+            NoBoxError: the model found no box to score in an image, and failing images must not be
+                skipped.
         """
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
         pixels = self._model.runner.place(stacked)
@@ -206,9 +218,15 @@ class ChunkRunner:
         return failed
 
     def _run_forward(self, batch: Sequence[PreparedImage], pixels: Tensor) -> _Forwards | _Failure:
-        """Return the results of the forward passes, or why the images failed.
+        """Run a batch with pixels (N, …); return the results, or the reason why the model failed.
 
-        An error that does not end the run is not kept, since its frames hold tensors in memory.
+        The error itself is not kept unless it ends the run, because its traceback would keep
+        tensors in memory.
+
+        Raises:
+            BrokenForwardError: the model failed, and failing images must not be skipped.
+            NoBoxError: the model found no box to score in an image, and failing images must not be
+                skipped.
         """
         loaded = self._model.loaded
         try:
@@ -230,7 +248,11 @@ class ChunkRunner:
         return _Forwards(results, predictions, kinds)
 
     def _run_pass(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
-        """Run images through the model, together if they may share a forward pass."""
+        """Run images with pixels (N, …), together if images may share a forward pass.
+
+        Returns:
+            One result per forward pass.
+        """
         batches = [(keys, pixels)]
         if self._one_at_a_time:
             batches = [([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
@@ -257,9 +279,10 @@ class ChunkRunner:
                 self.chunk.broken.setdefault(kind, result.keys[0])
 
     def _add(self, result: BatchResult, seen: Mapping[str, Tensor]) -> None:
-        """Add the results of a forward pass to the chunk, and let all products collect from it.
+        """Add the results of a forward pass to the chunk, and hand them to all products.
 
-        ``seen`` maps the keys of the images that went through to their pixels.
+        ``seen`` maps the keys of the images that went through the model to their pixels, without a
+        leading axis.
         """
         chunk, loaded = self.chunk, self._model.loaded
         chunk.called |= result.called
@@ -287,7 +310,10 @@ class ChunkRunner:
         self.chunk.halved += 1
 
     def _run_one_at_a_time(self, count: int, reason: str) -> None:
-        """Run one image at a time from now on, since only batches of several images failed."""
+        """Run one image at a time from now on, and warn the user.
+
+        A batch of ``count`` images has failed with ``reason``, but its halves have not failed.
+        """
         self._one_at_a_time = True
         self._warn(
             f"a batch of {count} images failed ({reason}), and its halves do not: "
@@ -296,7 +322,10 @@ class ChunkRunner:
 
 
 def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
-    """Yield batches of up to ``size`` images of one shape."""
+    """Yield batches of up to ``size`` images whose pixels have the same shape.
+
+    Images without pixels are left out.
+    """
     shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
     for image in images:
         if image.pixels is not None:
@@ -307,7 +336,10 @@ def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequenc
 
 
 def _add_effects(image: ImageResult, result: BatchResult, loaded: ModelDescription) -> ImageResult:
-    """Return the image with its score, and with the results of the unedited model."""
+    """Return ``image`` with its score from ``result``.
+
+    In a run with edits, also add the predictions and the score of the model without edits.
+    """
     predictions = [] if result.unedited is None else loaded.read(result.unedited)
     index = result.keys.index(image.key)
     unedited = predictions[index] if len(predictions) == len(result.keys) else ()
@@ -317,7 +349,7 @@ def _add_effects(image: ImageResult, result: BatchResult, loaded: ModelDescripti
 
 
 def _choose_pass(prepared: PreparedRun) -> Callable[..., PassResult]:
-    """Return ``run_forward`` or ``run_backward``, with the settings of the run."""
+    """Return ``run_forward`` or ``run_backward`` with the settings of the run filled in."""
     config, focus, style = prepared.settings.config, prepared.focus, prepared.settings.style
     save, sketch = config.tensors.save, prepared.settings.plan.sketches
     if config.backward is None or prepared.scorer is None:

@@ -1,4 +1,4 @@
-"""Write the chunks of a run while the model works on the next one, and add them up in order."""
+"""Write finished chunks while the model works on the next chunk, and add them up in order."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MOST_WAITING = 2  # this many chunks may wait in the queue
 
 
 class ChunkWriter:
-    """Writes chunks while the model works on the next one, and adds them up in their order.
+    """Writes finished chunks while the model works on the next chunk, and adds them up in order.
 
-    In a resumed run, it continues after the chunks that hookcli can use again.
+    In a resumed run, the first chunk to write is the one after the saved chunks that can be used.
 
     Attributes:
-        done: how many chunks have been added to the totals; all of them are on disk.
+        done: the number of chunks that have been added to the totals; all of these are on disk.
         top: the images that fire each channel most, in the chunks on disk.
-        grids: draws the pictures of the chunk that is running.
+        grids: draws and writes the pictures of the chunk that is running.
         listener: receives the progress of the run.
     """
 
@@ -43,7 +43,7 @@ class ChunkWriter:
         listener: ProgressListener,
     ) -> None:
         self.top = resume_chunks(settings, sources, folder, totals=totals, listener=listener)
-        self.done = self._written = self.top.chunks  # written: only the writing thread changes it
+        self.done = self._written = self.top.chunks  # only the writing thread changes _written
         self.grids = GridWriter(folder.write, settings.style, settings.config.run.model.name)
         self.listener = listener
         self._settings, self._folder, self._totals = settings, folder, totals
@@ -63,18 +63,21 @@ class ChunkWriter:
             self.grids.close()
 
     def put(self, ended: EndedChunk, jobs: Sequence[Job]) -> None:
-        """Queue a chunk to be written; wait while too many chunks are in the queue."""
+        """Queue a chunk, whose remaining files ``jobs`` write; wait while the queue is full."""
         self._waiting.append(self._thread.submit(self._write, ended, jobs))
         while len(self._waiting) > _MOST_WAITING:
             self._merge_next()
 
     def finish(self) -> None:
-        """Wait until every chunk is on disk."""
+        """Wait until every queued chunk is on disk."""
         while self._waiting:
             self._merge_next()
 
     def _merge_next(self) -> None:
-        """Wait for the first chunk in the queue; it stays there if the wait is interrupted."""
+        """Wait until the first chunk in the queue is on disk, and add it to the totals.
+
+        If the wait is interrupted, the chunk stays in the queue.
+        """
         chunk = self._waiting[0].result()
         del self._waiting[0]
         self.done += 1
@@ -85,7 +88,7 @@ class ChunkWriter:
     def _write(self, ended: EndedChunk, jobs: Sequence[Job]) -> Chunk:
         chunk = ended.chunk
         if chunk.number != self._written:
-            raise CancelledError  # an earlier one failed: ``--resume`` uses none after a gap
+            raise CancelledError  # an earlier chunk failed: ``--resume`` uses no chunk after a gap
         for job in jobs:
             job()
         self.top.add(ended.records, self._places)

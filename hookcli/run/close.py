@@ -1,4 +1,4 @@
-"""The end of a run: make its findings, and write tables, page and manifest."""
+"""End a run: make the findings, and write the tables, the page and the manifest."""
 
 from __future__ import annotations
 
@@ -41,11 +41,18 @@ def close_run(
     totals: Chunk,
     top: TopTally,
 ) -> RunResult:
-    """Diagnose the run, and write its last files, the manifest after all others.
+    """Diagnose the run, and write its last files; the manifest comes last.
+
+    Args:
+        folder: the open run folder.
+        prepared: the run.
+        products: the products that write the remaining files.
+        totals: the sum of all chunks.
+        top: the images that fire each channel most.
 
     Raises:
         RequestError: an edit changed nothing.
-        NoImageError: no image could be used; the list of skipped images is written.
+        NoImageError: no image could be used; ``skipped.csv`` has been written.
         OutputError: a file cannot be written.
     """
     model, config = prepared.model, prepared.settings.config
@@ -69,7 +76,7 @@ def close_run(
         findings=diagnosis.findings,
         focus=prepared.focus,
     )
-    with ThreadPoolExecutor() as threads:  # renders a long table while pictures are decoded
+    with ThreadPoolExecutor() as threads:  # one product decodes pictures, another renders a table
         for files in threads.map(lambda product: product.close(end), products):
             written += files
     facts = assemble_facts(
@@ -115,7 +122,7 @@ def _complete(
 
 
 def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tuple[str, ...]:
-    """Return the labels of the layers without a Grad-CAM."""
+    """Return the labels of those layers in ``cams`` of which no Grad-CAM was drawn."""
     cam_ids = [heat.call_id for heat in heats if heat.kind == "cam"]
     drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", call_id) for call_id in cam_ids}
     return tuple(layer.label for layer in cams if layer.label not in drawn)
@@ -137,7 +144,7 @@ def write_tables(
     """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``.
 
     Returns:
-        the rows of ``layers.csv``, and the names of the files.
+        The rows of ``layers.csv``, and the names of the written files.
     """
     rows = model.runner.complete_rows(list_rows(totals.calls))
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]

@@ -24,12 +24,12 @@ _LATE = "it was not observed: a later image calls it, but the first one does not
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the figures of a run mean.
+    """The conclusions from the results of a run.
 
     Attributes:
-        uncalled: the chosen layers without a record, with the reason; also operations that a later
-            image calls, but the first image does not.
-        findings: the findings, the gravest first.
+        uncalled: the chosen layers without a record, each with the reason. This includes operations
+            that a later image calls, but the first image does not.
+        findings: the findings, the most serious first.
     """
 
     uncalled: tuple[Uncalled, ...]
@@ -44,7 +44,13 @@ def diagnose(
 ) -> Diagnosis:
     """Find the layers that did not run, and all findings.
 
-    The model may run again, to find out which module made a NaN.
+    hookcli may run the model again, to find out which module made a NaN.
+
+    Args:
+        model: the model and the images.
+        settings: the settings of the run.
+        scorer: computes the score of an output; None in a run without a backward pass.
+        totals: the sum of all chunks.
     """
     uncalled = tuple(_find_uncalled(model.runner, totals))
     evidence = Evidence(
@@ -88,10 +94,13 @@ def _find_nan_origins(
     scorer: Callable[..., ScoreTensor] | None,
     totals: Chunk,
 ) -> dict[str, str]:
-    """Return, under ``NaN`` and ``Inf``, a sentence that names the module that made them.
+    """Return a sentence on the origin of the first NaN, such as a module, and the same for Inf.
 
-    The first image with a NaN or Inf runs again. With ``--fail-on``, every image of a short run
-    does, since a layer that was not chosen may make a NaN.
+    The keys of the result are ``NaN`` and ``Inf``; a key is missing if the origin is unknown.
+
+    hookcli runs the first image with a NaN or Inf again. With ``--fail-on nan`` or ``inf``, hookcli
+    runs the images of a run with a single chunk again until it finds an origin, because layers that
+    were not chosen may make a NaN, too.
     """
     producers: dict[str, str] = {}
     fail_on = settings.config.findings.fail_on

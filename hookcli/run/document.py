@@ -1,4 +1,4 @@
-"""The facts of ``run.json`` and ``manifest.json``, and the document that the page shows."""
+"""Assemble the content of ``run.json``, ``manifest.json`` and ``report.json``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def describe_request(model: PreparedModel, settings: RunSettings) -> RequestFile:
-    """Return the content of ``run.json``: the request, the model, and what both depend on."""
+    """Return the content of ``run.json``: the command, the model, the layers, code and versions."""
     config = settings.config
     score = "" if config.backward is None else config.backward.score
     return RequestFile(
@@ -42,7 +42,15 @@ def assemble_facts(
     totals: Chunk,
     diagnosis: Diagnosis,
 ) -> FinishedRun:
-    """Return the facts of a run for the manifest."""
+    """Return the content of the manifest, without the list of files.
+
+    Args:
+        request: the content of ``run.json``.
+        versions: the versions of libraries and the like, which replace the versions in ``request``.
+        skipped: the images that were skipped before the run.
+        totals: the sum of all chunks.
+        diagnosis: the findings and the layers that did not run.
+    """
     return FinishedRun(
         **to_fields(replace(request, versions={**versions})),
         uncalled=tuple(layer.row() for layer in diagnosis.uncalled),
@@ -56,6 +64,12 @@ def assemble_facts(
 def assemble_document(
     facts: FinishedRun, shown: Mapping[str, Any], style: GridStyle
 ) -> ReportDocument:
-    """Return the content of ``report.json``; ``shown`` is what the products contribute."""
+    """Return the content of ``report.json``, which the page shows.
+
+    Args:
+        facts: the facts of the manifest.
+        shown: the fields that the products of the run contribute.
+        style: the style of the grids, whose colours the page uses.
+    """
     fields = {**to_fields(facts), "focus": None, **shown}
     return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

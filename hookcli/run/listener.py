@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 class ProgressListener:
-    """Receives the progress of a run; this one ignores it."""
+    """Receives the progress of a run. This base class ignores the progress."""
 
     def resumed(self, done: int) -> None:
-        """The run continues an interrupted run after its first ``done`` images, which may be 0."""
+        """Called when a run continues after ``done`` images of an interrupted run, perhaps 0."""
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """So far ``done`` images are done, and ``skipped`` of these were skipped."""
+        """Called when ``done`` images are finished so far, of which ``skipped`` were skipped."""
 
     def worked(self, node: str, images: int) -> None:
-        """A machine of a cluster has finished ``images`` more images."""
+        """Called when the machine ``node`` of a cluster has finished ``images`` more images."""
 
     def warn(self, text: str) -> None:
-        """The run has a warning for the user."""
+        """Called with a warning for the user."""

@@ -59,16 +59,22 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
 
 
 def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunResult:
-    """Run a prepared run; the model is unchanged afterwards.
+    """Execute a prepared run, and return the result; the model is unchanged afterwards.
+
+    Args:
+        prepared: the run.
+        listener: receives the progress; None ignores the progress.
 
     Raises:
-        RequestError: an edit changed nothing, so that the folder gets no manifest; or the run
-            cannot be resumed.
-        ForwardError: the model raised an exception; what was observed until then is in the folder,
-            without a manifest.
-        OutputError: the folder is protected or in use, or a file could not be written.
+        RequestError: an edit changed nothing, and hookcli wrote no manifest; or the run cannot be
+            resumed.
+        ForwardError: the model raised an exception. The folder has a table of the observations
+            so far, but no manifest.
+        OutputError: another run is writing into the folder, the folder holds files that this run
+            must not replace, or a file could not be written.
         NoImageError: no image could be used.
-        KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
+        KeyboardInterrupt: the user interrupted the run; the files of finished chunks are in the
+            folder.
     """
     settings, config = prepared.settings, prepared.settings.config
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
@@ -112,7 +118,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
-    """Return the folder of the run; nothing is opened or written yet."""
+    """Return the folder of the run, without opening or writing anything yet."""
     config = prepared.settings.config
     return RunFolder(
         prepared.settings.plan.out_dir,
@@ -127,7 +133,13 @@ def make_folder(prepared: PreparedRun) -> RunFolder:
 def _read_chunks(
     prepared: PreparedRun, writer: ChunkWriter, lock: int | None, runner: ChunkRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
-    """Yield the number and the prepared images of each chunk that is still to be run."""
+    """Yield the number and the prepared images of each chunk that has not yet run.
+
+    ``lock`` is the descriptor of the locked file, which the processes that prepare images close.
+
+    Raises:
+        KeyboardInterrupt: the user stopped the run.
+    """
     size = chunk_size(prepared.settings.config.batch_size)
     images = prepare_images(
         prepared.model.fitter,
@@ -149,7 +161,10 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """Let the first Ctrl-C wait for the running batch; let the second one interrupt it."""
+    """Let the first Ctrl-C stop the run after the running batch, and the second one at once.
+
+    Outside the main thread, this changes nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

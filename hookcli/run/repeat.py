@@ -1,6 +1,6 @@
-"""``--resume`` repeats the first batch of an interrupted run, and compares it with the records.
+"""Repeat the first batch of an interrupted run for ``--resume``, and compare it with the records.
 
-Different figures reveal a change, for example of a library, that no file of the run records.
+Different statistics reveal a change, for example of a library, that no file of the run records.
 """
 
 from __future__ import annotations
@@ -29,19 +29,25 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 _Rows: TypeAlias = "Mapping[tuple[str, str], Mapping[str, Any]]"
-_MEASURED = ("mean", "std", "min", "max")  # figures with a tolerance in ``_find_figure``
+_MEASURED = ("mean", "std", "min", "max")  # statistics with a tolerance in ``_find_figure``
 
 
 def check_first_batch(
     prepared: PreparedRun, folder: RunFolder, totals: Chunk, listener: ProgressListener
 ) -> None:
-    """Run the first images of an interrupted run again, in the same batches.
+    """Run the first images of an interrupted run again, and compare them with the records.
 
-    A model whose figures for the same images differ at every call gets a warning instead of an
-    error. The repetition does not affect the random numbers that the model draws afterwards.
+    If the model gives different statistics for the same images each time, hookcli only warns the
+    user. The repetition does not affect the random numbers that the model draws afterwards.
+
+    Args:
+        prepared: the run to resume.
+        folder: the open run folder, which has the records.
+        totals: the sum of the saved chunks, with at least one image.
+        listener: receives the warning.
 
     Raises:
-        RequestError: a figure differs from the recorded one by more than the tolerance of ``hookcli
+        RequestError: a statistic differs from the record by more than the tolerance of ``hookcli
             diff``, or the records cannot be read.
         ForwardError: the model fails on an image.
     """
@@ -73,9 +79,14 @@ def check_first_batch(
 
 
 def _find_first(prepared: PreparedRun, number: int, first: str) -> list[PreparedImage]:
-    """Return the first image of a chunk, which ran alone, and the images of its next forward pass.
+    """Return the images of the first two forward passes of a chunk.
 
-    ``first`` is the key of the image that ran first.
+    The first forward pass has a single image, and the second one has a batch.
+
+    Args:
+        prepared: the run.
+        number: the number of the chunk.
+        first: the key of the image that ran first.
     """
     size, model = prepared.settings.config.batch_size, prepared.model
     sources = model.sources[number * chunk_size(size) : (number + 1) * chunk_size(size)]
@@ -92,9 +103,9 @@ def _find_first(prepared: PreparedRun, number: int, first: str) -> list[Prepared
 
 
 def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImage]) -> _Rows:
-    """Return the rows of ``records.parquet`` for images, by image and call, without writing any.
+    """Run images again, and return their rows of ``records.parquet`` by image key and call id.
 
-    An image on which the model fails has no rows, whatever ``--on-error`` says.
+    Nothing is written. An image on which the model fails has no rows, whatever ``--on-error`` says.
     """
     from hookcli.store.parquet import to_row
 
@@ -117,7 +128,7 @@ def _write_nothing(name: str, _data: bytes) -> str:
 
 
 def _find_change(stored: _Rows, now: _Rows, dtype: str) -> str:
-    """Describe the first figure that differs from the stored one; empty if none does.
+    """Describe the first difference between stored rows and new rows; empty if there is none.
 
     ``dtype`` is the dtype of the model.
     """
@@ -140,11 +151,12 @@ def _find_change(stored: _Rows, now: _Rows, dtype: str) -> str:
 
 
 def _find_figure(stored: Mapping[str, Any], now: Mapping[str, Any], dtype: str) -> str:
-    """Return the name of the first figure that differs by more than its tolerance; else empty.
+    """Return the name of the first statistic that differs between two rows of a call, or "".
 
-    If the relative L2 of two tensors is within the tolerance, their means and standard deviations
-    differ by at most this fraction of the root mean square. For extremes, the tolerance is relative
-    to the largest magnitude.
+    Shape, dtype and counts must be equal. Mean and standard deviation may differ by a tolerance
+    relative to the root mean square: the two statistics of two tensors never differ by a larger
+    share than the relative L2 distance of the tensors. Minimum and maximum may differ by the same
+    tolerance relative to the largest magnitude. ``dtype`` is the dtype of the model.
     """
     for figure in ("shape", "dtype", *COUNTS):
         if stored[figure] != now[figure]:

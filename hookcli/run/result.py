@@ -1,4 +1,4 @@
-"""The result of a run over images: the model, the images, and all records."""
+"""The result of a run over images: the model, the images, and a row per layer call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The results of a run, in the order in which hookcli found them.
+    """The result of a run.
 
     Example:
         >>> result = hookcli.inspect_images(config)
@@ -34,17 +34,17 @@ class RunResult:
         model: the model that ran.
         images: the images that went through the model.
         skipped: the images that could not be used.
-        rows: one row per call and output, over all images.
+        rows: one row per layer call and output tensor, with statistics over all images.
         uncalled: the selected layers that never ran.
         layers: the number of selected layers.
         findings: the findings, the most serious first.
-        grids: the pictures of feature maps, and the content of their tiles.
-        attention: one row per attention call, over all images.
-        undrawn: the layers for which a Grad-CAM was requested and none was drawn.
-        failed: the rules of ``--fail-on`` with a finding.
+        grids: the pictures of feature maps, with the content of each tile.
+        attention: one row per attention call, with statistics over all images.
+        undrawn: the layers for which a Grad-CAM was requested, but none was drawn.
+        failed: the rules of ``--fail-on`` that have a finding.
         out_dir: the run folder; empty when nothing was written.
         files: the written files, relative to ``out_dir``.
-        seconds: the duration of each stage, by its name.
+        seconds: the duration of each stage in seconds, by the name of the stage.
     """
 
     model: ModelInfo

@@ -1,4 +1,4 @@
-"""Which saved chunks of an interrupted run ``--resume`` may use again."""
+"""Find the saved chunks of an interrupted run that ``--resume`` can use again."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def resume_chunks(
     totals: Chunk,
     listener: ProgressListener,
 ) -> TopTally:
-    """Add up the chunks of an interrupted run if all of them can still be used.
+    """With ``--resume``, add the saved chunks of the interrupted run to ``totals``.
 
-    Otherwise the run starts again. The files of chunks that cannot be used are deleted.
+    If one of these chunks can no longer be used, no chunk is added, and the run starts again. Saved
+    chunks that are not added are deleted.
 
     Returns:
-        the top images of the chunks that were added; none if no run was interrupted.
+        The images that fire each channel most in the added chunks; empty if no chunk was added.
     """
     chunks: list[Chunk] = []
     top = TopTally(settings.config.top_images * settings.has_several)
@@ -61,7 +62,7 @@ def resume_chunks(
 def read_usable_chunks(
     settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, count: int
 ) -> list[Chunk]:
-    """Return the first ``count`` saved chunks, up to the first that cannot be used.
+    """Return the first ``count`` saved chunks, or only those before a chunk that cannot be used.
 
     A chunk can be used if it ran with the same settings, all its files exist, and its images have
     not changed.
@@ -98,6 +99,9 @@ def _read_usable(
 
 
 def _is_same(known: FileState, source: ImageSource, *, verify: bool) -> bool:
-    """Return whether an image is unchanged since its chunk ran."""
+    """Return whether an image file still has the state ``known``, in which its chunk ran.
+
+    With ``verify``, the content of the file is compared, too.
+    """
     now = source.state(verify=verify)
     return replace(now, sha256=now.sha256 or known.sha256) == known

@@ -1,4 +1,4 @@
-"""Check whether a run may write into a folder, before it changes anything there."""
+"""Check whether a run may write into a folder, before the run changes anything there."""
 
 from __future__ import annotations
 
@@ -22,13 +22,20 @@ if TYPE_CHECKING:
 def check_folder(
     place: Place, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Check that a new run may write into a folder; return the run that is there, or None.
+    """Check that a new run may write into a folder; the folder is not changed.
 
-    Nothing is changed.
+    Args:
+        place: the folder, which need not exist.
+        planned: the names of the files that the new run may write.
+        replace_run: whether the folder may hold another run, which the new run replaces or resumes.
+        replace_any: whether the folder may hold another run, or files that no run wrote.
+
+    Returns:
+        The run that the folder already holds; None if it holds no run.
 
     Raises:
-        OutputError: the folder is protected, in use, or not a folder, or a file that no run wrote
-            has a name that the new run may write.
+        OutputError: the place is not a folder, a run is writing into it, it holds a run or files
+            that the arguments do not allow, or a file that no run wrote has a planned name.
     """
     folder = find_folder(place)
     if folder is None:
@@ -43,7 +50,10 @@ def check_folder(
 def find_replaceable_run(
     folder: Folder, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Do what ``check_folder`` does for an open folder, without looking at its lock."""
+    """Check that a new run may write into an open folder; the folder's lock is not checked.
+
+    The arguments, the result and the errors are the same as in ``check_folder``.
+    """
     name, held = repr(str(folder.path)), find_run(folder)
     if held is not None and not (replace_run or replace_any):
         if held.complete is not None:
@@ -71,10 +81,13 @@ def find_replaceable_run(
 
 
 def _refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedNames) -> None:
-    """Raise an error if a file that no run wrote has a name that the new run may write.
+    """Check that every file in the folder that the new run may overwrite was written by a run.
+
+    ``held`` is the run that the folder already holds; None if it holds no run.
 
     Raises:
-        OutputError: such a file exists, or a link instead of a folder; the message names it.
+        OutputError: no run wrote such a file, or a file or link has the name of a folder that the
+            new run may use; the message names the file or link.
     """
     known, journal = (held.known, held.journal) if held else (frozenset(), frozenset())
     for name, entry in _walk(folder, planned):
@@ -90,10 +103,12 @@ def _without_partial(name: str) -> str:
 
 
 def _walk(folder: Folder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:
-    """Yield everything in the run folder and in its subfolders that the new run would use.
+    """Yield the name and the entry of everything in a run folder.
+
+    This searches the subfolders that the new run may use, and yields other subfolders like files.
 
     Raises:
-        OutputError: a link or a file has the name of such a subfolder.
+        OutputError: a link or a file has the name of a subfolder that the new run may use.
     """
     waiting = [""]
     while waiting:

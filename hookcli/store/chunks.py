@@ -1,7 +1,7 @@
-"""Chunks of an unfinished run: saved in the run folder, and read again by ``--resume``.
+"""Save the chunks of an unfinished run in the run folder, and read them again for ``--resume``.
 
-The files of a chunk that another process writes are complete or absent. A file that cannot be
-written or deleted is an OutputError.
+A chunk holds the results of some consecutive images. The functions raise an OutputError if a file
+cannot be written or deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HASH_LINE = 65  # bytes
 
 
 def write_chunk(folder: RunFolder, chunk: Chunk) -> None:
-    """Save a chunk, after everything else that it wrote is on disk."""
+    """Save a chunk; call this only when all other files of the chunk are on disk."""
     folder.write(chunk_file(chunk.number), _encode(chunk))
 
 
@@ -40,26 +40,29 @@ def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
 
 
 def write_top(folder: RunFolder, top: TopTally) -> None:
-    """Save the top images and the number of chunks that they cover."""
+    """Save the images that fire each channel most, and the number of chunks that ``top`` covers."""
     folder.write(TOP, top.to_bytes())
 
 
 def read_top(folder: RunFolder, images: int) -> TopTally | None:
-    """Return the top images that ``write_top`` saved, or None if they are missing or damaged."""
+    """Return what ``write_top`` saved, or None if the file is missing or damaged.
+
+    ``images`` is the number of images in the run; a file that names a later image is damaged.
+    """
     data = folder.read(TOP)
     return None if data is None else read_top_images(data, images)
 
 
 def remove_chunks(folder: RunFolder, first: int) -> None:
-    """Delete the saved chunks from number ``first`` on."""
+    """Delete the saved chunks from number ``first`` on, and the journals of all chunks."""
     kept = {TOP, *map(chunk_file, range(first))}
     folder.remove(folder.list_chunks() - kept)
 
 
 def hash_line(text: bytes) -> bytes:
-    """Return the first line of a saved chunk: the hash of its text.
+    """Return the first line of a saved chunk: the SHA-256 of ``text``, which follows the line.
 
-    Without it, hookcli would not notice a number that was changed on disk.
+    Without this line, hookcli would not notice a number that was changed on disk.
     """
     return f"{hashlib.sha256(text).hexdigest()}\n".encode()
 
@@ -70,24 +73,29 @@ def _encode(chunk: Chunk) -> bytes:
 
 
 class ChunkFiles:
-    """The files of a chunk, kept in memory until the chunk is complete."""
+    """The files of one chunk, kept in memory until the chunk is complete."""
 
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}
 
     def write(self, name: str, data: bytes) -> str:
-        """Keep a file and return its name; safe to call from several threads."""
+        """Keep a file in memory and return its name; several threads may call this at once."""
         self._files[name] = data
         return name
 
     def save(self, place: Place, chunk: Chunk) -> None:
-        """Write all files into the run folder: their names first, the chunk itself last.
+        """Write a journal with the names of all files, then the files, and last ``chunk`` itself.
 
-        If a process was killed, another one may save the same chunk again. Files that only the
-        killed process wrote are deleted.
+        If an earlier process was killed while it saved the same chunk, this deletes the files that
+        only the earlier process wrote.
+
+        Args:
+            place: the run folder.
+            chunk: the results of the images, to save as the chunk's last file.
 
         Raises:
-            OSError: the run folder is gone.
+            OSError: the run folder no longer exists.
+            OutputError: a file cannot be written or deleted.
         """
         last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)
         with open_folder(place) as folder:

@@ -1,4 +1,4 @@
-"""Change the folder of a finished run: replace its page, and delete leftover chunks."""
+"""Change a run folder after the run: replace the report page, and delete leftover chunks."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ _RUN_AGAIN = "start again with `overwrite=True`, or choose another `out`"
 
 
 def replace_page(path: Place, page: bytes) -> Place:
-    """Replace the page of a run, update its size in the manifest, and return the file.
+    """Replace ``report.html`` in the run folder ``path``, and return the place of the new page.
+
+    If the run has a manifest, this also updates the size of the page there.
 
     Raises:
         RequestError: the folder is not a run folder.
-        OutputError: the run is still being written, or the page cannot be written.
+        OutputError: a run is writing into the folder, the run did not write the existing page, or
+            the page cannot be written.
     """
     try:
         with open_folder(path) as folder, contextlib.ExitStack() as stack:
@@ -69,17 +72,22 @@ def finish_resume(
     *,
     cleans_up: bool,
 ) -> None:
-    """Raise ``CompleteError`` if the run is complete, and delete the chunks that it left behind.
+    """Check whether the run to resume is already complete; do nothing for an unfinished run.
 
-    ``images`` maps the images that the user names now to the hashes of their files (empty for a
-    file that has not been read); an empty mapping compares no images. Without ``cleans_up``,
-    nothing is deleted.
+    Args:
+        path: the run folder, which need not exist.
+        command: the command of the request, which must be the command of the complete run.
+        weights_sha256: the hash of the requested weights, which must be the hash in the complete
+            run; empty to skip this check.
+        images: the files that the user names now, each with the hash of its content (empty if
+            hookcli has not read the file); an empty mapping skips the comparison of images.
+        cleans_up: whether to delete the chunks that the complete run left behind.
 
     Raises:
         CompleteError: the run in ``path`` is complete.
-        RequestError: a different run in ``path`` is complete, or a file of the run is missing or
-            has a different size.
-        OutputError: another process is writing into the folder.
+        RequestError: a different run in ``path`` is complete, or a file of the complete run is
+            missing or has a different size.
+        OutputError: another process is writing into the folder, or a chunk cannot be deleted.
     """
     folder = find_folder(path)
     if folder is None:
@@ -124,7 +132,11 @@ def finish_resume(
 
 
 def _compare_images(done: DoneRun, images: Mapping[str, str]) -> str:
-    """Return how the images of a run differ from those that the user names now; empty if equal."""
+    """Return how the images of a run differ from ``images``; empty if they do not differ.
+
+    ``images`` maps the files that the user names now to the hashes of their content; a file with an
+    empty hash is compared by name only.
+    """
     used = {image.file: image.sha256 for image in done.images}
     known = {*used, *(image.file for image in done.skipped)}
     differences = {

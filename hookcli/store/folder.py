@@ -2,8 +2,8 @@
 
 ``run.json`` is written first and stays locked while the run lives; ``manifest.json`` is written
 last, so its presence means that the run is complete. In between, hookcli adds the name of every
-file to the journal before it writes the file. It changes and deletes only files that a journal or a
-manifest names.
+file to the journal before it writes the file. hookcli changes and deletes only files that a journal
+or a manifest names.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class RunFolder:
     """A folder that belongs to one run while the ``with`` block lasts.
 
     Raises:
-        OutputError: on entering, if the folder is protected, in use, or cannot be written, or a
-            file that no run wrote has a name that this run may write.
+        RequestError: on entering, if the run to resume is a different one.
+        OutputError: on entering, if another run is writing into the folder, the folder holds a run
+            or files that this run must not replace, or the folder cannot be written.
     """
 
     def __init__(
@@ -60,15 +61,20 @@ class RunFolder:
     ) -> None:
         """Prepare the folder; nothing is opened or written before the ``with`` block.
 
-        ``planned`` are the names that the run may write. With ``replace_run``, a run in the folder
-        is deleted; with ``replace_any``, the folder may hold files that no run wrote; with
-        ``resume``, the run in the folder continues.
+        Args:
+            path: the folder, which is created if it does not exist.
+            request: the content of ``run.json``.
+            planned: the names of the files that the run may write.
+            replace_run: whether to replace a run in the folder.
+            replace_any: whether to replace a run in the folder, and to accept files that no run
+                wrote.
+            resume: whether to continue the run in the folder.
         """
         self.path, self.request = path, request
         self._planned = planned
         self._replace_run, self._replace_any, self._resume = replace_run, replace_any, resume
-        self._known: set[str] = set()  # written by this run, or the one it resumes
-        self._claimed: set[str] = set()  # the names among them that this process has checked
+        self._known: set[str] = set()  # files of this run, or of the run that it resumes
+        self._claimed: set[str] = set()  # the known files whose names this process has checked
         self._mutex = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._lock: Lock | None = None
@@ -93,7 +99,10 @@ class RunFolder:
 
     @property
     def lock_descriptor(self) -> int | None:
-        """The open file that holds the lock, if a file does; a child process must close it."""
+        """The descriptor of the locked file, which a child process must close.
+
+        None if the lock is not an open file, as in a storage, or if the folder is not locked.
+        """
         return None if self._lock is None else self._lock.descriptor
 
     def __exit__(
@@ -109,21 +118,23 @@ class RunFolder:
             )
 
     def write(self, name: str, data: bytes) -> str:
-        """Write one file of the run and return its name; safe to call from several threads.
+        """Write one file of the run and return its name; several threads may call this at once.
 
         Raises:
-            OutputError: the file cannot be written, or a file that no run wrote has its name.
+            OutputError: the file cannot be written, or a file that no run wrote has the name.
         """
         self.claim([name])
         return self._folder.write(name, data)
 
     def claim(self, names: Collection[str]) -> None:
-        """Check that names are free or belong to the run, and add them to the journal.
+        """Reserve names for files that the run will write, and add the names to the journal.
 
-        ``write`` claims the name of its file; in a storage, claiming many names at once is faster.
+        ``write`` claims the name of each file. In a storage, it is faster to claim many names in
+        one call before writing the files.
 
         Raises:
-            OutputError: a file that no run wrote has a name, or the journal cannot be written.
+            OutputError: a file that no run wrote has one of the names, or the journal cannot be
+                written.
         """
         self._check_lock()
         with self._mutex:
@@ -139,25 +150,30 @@ class RunFolder:
             self._claimed.update(names)
 
     def adopt(self, written: Iterable[str]) -> None:
-        """Take over files that another process wrote for this run, with its own journal."""
+        """Add files that another process wrote for this run to the files of this run.
+
+        The other process has a journal of its own for these files.
+        """
         with self._mutex:
             self._known |= {*written}
             self._claimed |= {*written}
 
     def read(self, name: str) -> bytes | None:
-        """Read a file that this run is known to have written; None if it does not exist.
+        """Return the content of a file of this run.
+
+        Return None if the file does not exist, or if no journal or manifest of this run names it.
 
         Raises:
-            OutputError: the file may not be read.
+            OutputError: the file cannot be read.
         """
         return self._folder.read(name) if name in self._known else None
 
     def holds(self, name: str) -> bool:
-        """Return whether a file exists and this run is known to have written it."""
+        """Return whether a file exists and a journal or manifest of this run names it."""
         return name in self._known and self._folder.is_file(name)
 
     def remove(self, names: set[str]) -> None:
-        """Delete those of the files that this run is known to have written.
+        """Delete files, except those that no journal or manifest of this run names.
 
         Raises:
             OutputError: a file cannot be deleted.
@@ -170,12 +186,17 @@ class RunFolder:
         return {name for name in self._known if name.startswith(f"{PARTS}/")} - JOURNALS
 
     def complete(self, facts: FinishedRun, files: Sequence[str]) -> None:
-        """Write the manifest, which makes the run complete, and delete what it does not list.
+        """Write the manifest, which makes the run complete.
 
-        ``files`` are the files of the run, without ``run.json`` and the manifest.
+        This also deletes the files of the run that the manifest does not list, such as chunks.
+
+        Args:
+            facts: the content of the manifest, without the list of files.
+            files: all files to list, without ``run.json`` and the manifest.
 
         Raises:
-            OutputError: one of the files, or the folder, was deleted meanwhile.
+            OutputError: the folder or one of the files was deleted during the run, or the manifest
+                cannot be written.
         """
         self._check_lock()
         sizes = self._measure(sorted({REQUEST, *files}))
@@ -203,15 +224,17 @@ class RunFolder:
         self._journal = self._lock = None
 
     def _check_lock(self) -> None:
-        """Raise an OutputError, before anything is changed, if another run may have the lock."""
+        """Raise an OutputError if another run may hold the lock; called before each change."""
         if self._lock is not None:
             self._lock.check()
 
     def _admit(self) -> HeldRun | None:
-        """Return the run in the folder, which may be replaced or resumed; None if there is none.
+        """Check that this run may write into the folder, and return the run that the folder holds.
+
+        Return None if the folder holds no run.
 
         Raises:
-            OutputError: the run must not write into the folder.
+            OutputError: this run must not write into the folder.
         """
         replace_run = self._replace_run or self._resume
         return find_replaceable_run(
@@ -219,7 +242,9 @@ class RunFolder:
         )
 
     def _begin(self, held: HeldRun | None) -> None:
-        """Keep the run that is resumed, or delete the one that is replaced; then write the request.
+        """Start the run: keep the files and the request of the run to resume, or replace them.
+
+        ``held`` is the run that the folder holds, or None.
 
         Raises:
             RequestError: the run to resume is a different one.
@@ -235,8 +260,8 @@ class RunFolder:
             self._start_journal(held.known)  # includes the names in the journals of chunks
             return
         if held is not None and old != b"":
-            # Write the journal first: if hookcli is killed while it deletes files, they must still
-            # be known.
+            # Write the journal first: if hookcli is killed while it deletes files, the journal must
+            # still name the remaining ones.
             self._known = set(held.known)
             self._folder.remove_partial(held.journal)
             self._start_journal(held.known)
@@ -246,7 +271,7 @@ class RunFolder:
         self._start_journal({REQUEST})
 
     def _start_journal(self, names: Iterable[str]) -> None:
-        """Start a journal with ``names``, in place of the one so far."""
+        """Replace the run's journal with a new one that lists ``names``."""
         journal = Journal(self._folder, names)
         self._known |= JOURNALS
         if self._journal is not None:
@@ -254,7 +279,11 @@ class RunFolder:
         self._journal = journal
 
     def _measure(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of files that the run wrote; a missing file is an error."""
+        """Return the size in bytes of each file that the run wrote.
+
+        Raises:
+            OutputError: a file is missing.
+        """
         sizes: dict[str, int] = {}
         for name, size in self._folder.measure(names).items():
             if size is None:
@@ -267,12 +296,18 @@ class RunFolder:
 
 
 def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
-    """Raise an error if the unfinished run in a folder is not the requested one.
+    """Check that the unfinished run in a folder is the requested run.
 
-    Earlier versions of hookcli did not record the user's code and the installed versions.
+    Facts about the machine may differ. The user's code and the installed versions are not compared
+    if an earlier version of hookcli, which did not record them, wrote the old request.
+
+    Args:
+        old: the content of ``run.json`` in the folder.
+        path: the folder.
+        request: the content that the requested run would write to ``run.json``.
 
     Raises:
-        RequestError: the requests differ; the message names the differences.
+        RequestError: the requests differ; the message names the first difference.
     """
     known, wanted = (decode_both(each, Request)[0] for each in (old, request))
     versions, before = wanted.get("versions"), known.get("versions")

@@ -1,8 +1,8 @@
-"""The journals of a run: the name of each of its files, added before the file is written.
+"""The journals of a run, in which hookcli lists each file before it writes the file.
 
-So whatever happens to the run, hookcli knows the files that it may have written, and never changes
-or deletes others. A run has one journal; each chunk that another process writes has its own. A
-journal that cannot be written is an OutputError.
+Even if a run is killed, hookcli therefore knows the files that the run may have written, and never
+changes or deletes other files. A run has one journal; each chunk that another process writes has a
+journal of its own. The functions raise an OutputError if a journal cannot be written.
 """
 
 from __future__ import annotations
@@ -22,41 +22,44 @@ class Journal:
     """The open journal of an unfinished run."""
 
     def __init__(self, folder: Folder, names: Iterable[str]) -> None:
-        """Replace the journal by a new one with ``names``.
+        """Replace the run's journal with a new one that lists ``names``, and open the new one.
 
         Raises:
-            OSError: the file cannot be opened.
+            OSError: the new journal cannot be opened.
         """
         write_journal(folder, JOURNAL, {*names, *folder.journals})
         self._log = folder.open_log(folder.journals[-1])
 
     def add(self, names: Iterable[str]) -> None:
-        """Add names."""
+        """Add the names of files to the journal."""
         self._log.add(b"".join(map(_to_line, names)))
 
     def close(self) -> None:
-        """Close the file.
+        """Close the journal.
 
         Raises:
-            OSError: the file cannot be closed, as happens when the disk is full.
+            OSError: the journal cannot be closed, as happens when the disk is full.
         """
         self._log.close()
 
 
 def write_journal(folder: Folder, journal: str, names: Iterable[str]) -> None:
-    """Write a journal that lists ``names`` and itself."""
+    """Write the file ``journal``, which lists ``names`` and its own name."""
     folder.write(journal, b"".join(_to_line(name) for name in sorted({*names, journal})))
 
 
 def read_journals(folder: Folder) -> Iterator[str]:
-    """Yield the names in all journals, without a cut-off last line: its file was never written."""
+    """Yield the file names in all journals of a run folder.
+
+    An incomplete last line is left out, because hookcli had not yet written the file that it names.
+    """
     journals = [name for name, entry in folder.entries(PARTS) if is_journal(name) and entry.is_file]
     for data in folder.read_all(journals):
         yield from read_journal(data)
 
 
 def read_journal(data: bytes) -> Iterator[str]:
-    """Yield the names in the content of a journal."""
+    """Yield the file names in the content of a journal, except incomplete or damaged lines."""
     for line in data.split(b"\n")[:-1]:
         try:
             name = json.loads(line)

@@ -1,4 +1,4 @@
-"""Which files on disk belong to a run: hookcli changes and deletes no others.
+"""Find out which files belong to a run; hookcli changes and deletes no other files.
 
 A folder is a run folder if hookcli wrote its ``run.json`` or, without a ``run.json``, its
 ``manifest.json``. A run's files are the files that its manifest lists and, while the run is
@@ -34,9 +34,10 @@ class HeldRun:
     """A run that is in a folder.
 
     Attributes:
-        known: the files that the run is known to have written.
-        journal: files that a killed run may have left half written, by their ``.partial-`` names.
-        complete: the content of the manifest; None for an unfinished run.
+        known: the names of the files that belong to the run.
+        journal: the names of the files of which a killed run may have left a half-written version,
+            which has ``.partial-`` before the name.
+        complete: the list of files in the manifest; None for an unfinished run.
     """
 
     known: frozenset[str]
@@ -45,10 +46,10 @@ class HeldRun:
 
 
 def find_run(folder: Folder) -> HeldRun | None:
-    """Return the run in a folder; None if there is none, even if other files are there.
+    """Return the run that a folder holds; None if the folder is no run folder.
 
     Raises:
-        OutputError: the folder may not be read.
+        OutputError: the folder cannot be read.
     """
     request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
     listing = _decode(manifest, FileList)
@@ -69,7 +70,7 @@ def is_run(place: Place) -> bool:
     """Return whether a folder is a run folder.
 
     Raises:
-        OutputError: its storage cannot be used.
+        OutputError: the folder is in a storage that cannot be used.
     """
     try:
         with open_folder(place) as folder:
@@ -83,9 +84,9 @@ def is_run(place: Place) -> bool:
 
 
 def find_holder(file: Path, out: Place | None = None) -> Path | None:
-    """Return the run folder in which a file has the name of one of the run's files, or None.
+    """Return the run folder that contains ``file`` under a name that a run could write, or None.
 
-    ``out`` is a folder that is about to become a run folder.
+    ``out`` is a folder that will become a run folder, and counts as one.
     """
     full = file.resolve()
     for folder in full.parents[:3]:
@@ -96,10 +97,12 @@ def find_holder(file: Path, out: Place | None = None) -> Path | None:
 
 
 def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) -> dict[str, str]:
-    """Return the missing and changed files of a complete run, each with a sentence about it.
+    """Return a sentence for each file of a complete run that is missing or has a different size.
 
-    ``sizes`` are the sizes in the manifest, which earlier versions left empty; ``measure`` returns
-    the present size of a file, or None.
+    Args:
+        sizes: the size in bytes of each file, from the manifest; earlier versions of hookcli
+            recorded no sizes.
+        measure: returns the present size in bytes of a file, or None if the file is missing.
     """
     found = {}
     for name, size in sizes.items():

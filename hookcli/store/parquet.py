@@ -1,7 +1,7 @@
-"""Write ``records.parquet``: one row per image, call and output.
+"""Write ``records.parquet``, a table with one row per image, layer call and output tensor.
 
-The table consists of several files of bounded size, which hookcli writes during the run.
-``reading/parquet_reader`` reads them.
+The table is a folder of several files, one for each chunk of images. The module
+``reading/parquet_reader`` reads these files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ORDER = (
 
 
 def _make_schema() -> pa.Schema:
-    """Return the columns as an Arrow schema, with their descriptions."""
+    """Return the Arrow schema of the table, with a description of each column."""
     fields = describe_types([RecordRow])[RecordRow.__name__]["properties"]
     columns = []
     for name, kind in value_types(RecordRow).items():
@@ -57,6 +57,11 @@ def write_records(
 ) -> str:
     """Write the records of one chunk and return the name of the file.
 
+    Args:
+        write: writes a file of the run folder, given its name and content, and returns the name.
+        number: the number of the chunk, from 0.
+        records: the records, in the order of the rows.
+
     Raises:
         OutputError: the file cannot be written.
     """
@@ -67,7 +72,7 @@ def write_records(
 
 
 def to_row(record: LayerRecord) -> dict[str, object]:
-    """Return a record as a row of the table."""
+    """Return a record as a row of ``records.parquet``: the value of each column."""
     call, stats = record.call, record.stats
     return {
         "image": record.image,

@@ -1,7 +1,8 @@
-"""Write tensors to safetensors shards, which never change, and an index of all shards.
+"""Write tensors to safetensors files (shards), and an index of all shards.
 
-A shard holds the tensors of one chunk of images. The same tensors make the same bytes, so a resumed
-run writes the same shards again. The index is made only from the shards' headers.
+A shard holds the tensors of one chunk of images, and is never changed. Equal tensors give equal
+bytes, so a resumed run writes the same shards again. The index is made from the shards' headers
+alone.
 """
 
 from __future__ import annotations
@@ -40,12 +41,18 @@ def write_shard(
 ) -> str:
     """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``.
 
-    Images with the same shape and dtype are rows of one tensor. The first such tensor is named by
-    the call id, the next ones ``call id@1``, ``@2``, in order of appearance. The metadata hold, as
-    JSON under ``rows``, the call id and the images of every tensor, in the order of ``kept``.
+    The tensors of a call that have the same shape and dtype become the rows of one tensor in the
+    shard. The first of these is named ``CALL_ID``, and the next ones ``CALL_ID@1``, ``CALL_ID@2``,
+    in order of appearance. The shard's metadata hold, as JSON under ``rows``, the call id and the
+    images of every tensor, in the order of ``kept``.
+
+    Args:
+        write: writes a file of the run folder, given its name and content, and returns the name.
+        number: the number of the chunk, from 0.
+        kept: for each call id, the key of each image and the image's tensor (1, …).
 
     Raises:
-        OutputError: the shard cannot be written; nothing of it is left behind.
+        OutputError: the shard cannot be written; no part of it remains.
     """
     tensors: dict[str, Tensor] = {}
     rows: dict[str, dict[str, object]] = {}
@@ -61,7 +68,9 @@ def write_shard(
 
 
 def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
-    """Write a state dict; a tensor with several names is written once for each of them.
+    """Write a state dict as a safetensors file, and return the file.
+
+    A tensor with several names is written once per name.
 
     Raises:
         OutputError: the file cannot be written; no part of it remains.
@@ -85,8 +94,12 @@ def write_index(
 ) -> str:
     """Write ``tensors/index.json`` and return that name; no tensor is loaded.
 
-    ``read_part`` reads the bytes from one position of a file to another. ``channels`` maps call ids
-    to the channels that were kept, without calls that kept all of them.
+    Args:
+        write: writes a file of the run folder, given its name and content, and returns the name.
+        read_part: reads a part of a file of the run folder, given the file's name and the positions
+            of the first byte and of the byte after the last.
+        shards: the names of all shards, in order.
+        channels: the channels that were saved, by call id; without calls that saved all channels.
 
     Raises:
         OutputError: a shard cannot be read, or the index cannot be written.
@@ -103,14 +116,17 @@ def write_index(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The metadata of one tensor in a shard."""
+    """The call and the images of one tensor in a shard, as the shard's metadata record them."""
 
     call_id: str
     images: tuple[str, ...]
 
 
 def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
-    """Return the pairs grouped by shape and dtype, in order of appearance."""
+    """Group pairs of an image key and a tensor by the tensor's shape and dtype.
+
+    Groups and pairs are in order of appearance.
+    """
     groups: dict[object, list[tuple[str, Tensor]]] = {}
     for key, tensor in pairs:
         groups.setdefault((tensor.shape, tensor.dtype), []).append((key, tensor))
@@ -118,7 +134,11 @@ def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]
 
 
 def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
-    """Return the call id for the first group, then ``@1``, …, skipping names that are taken."""
+    """Return the name in a shard for one of the groups into which a call's tensors are divided.
+
+    The group at position 0 is named ``CALL_ID``, and later groups ``CALL_ID@1``, ``CALL_ID@2``, …;
+    names that are already taken are skipped.
+    """
     if place == 0 and call_id != _RESERVED:
         return call_id
     numbered = (f"{call_id}@{number}" for number in count(max(1, place)))
@@ -130,8 +150,11 @@ def _read_header(
 ) -> Iterator[tuple[str, SavedTensor]]:
     """Yield the call id and the index entry of each tensor of a shard.
 
-    A shard begins with the length of its header (8 bytes, little-endian), which is JSON:
-    https://huggingface.co/docs/safetensors/index#format
+    A shard begins with the length of its header (8 bytes, little-endian), and then has the header
+    as JSON: https://huggingface.co/docs/safetensors/index#format
+
+    Raises:
+        OutputError: the shard cannot be read, or is damaged.
     """
     try:
         length = int.from_bytes(read_part(shard, 0, _LENGTH), "little")

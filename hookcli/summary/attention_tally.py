@@ -1,4 +1,4 @@
-"""The figures of attention calls over many images, added up as they come."""
+"""The statistics of attention calls over many images, added up image by image."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from hookcli.records.attention import AttentionRow
 
-_OF_HEADS = ("entropy", "prefix_share", "distance")  # the figures with one number per head
+_OF_HEADS = ("entropy", "prefix_share", "distance")  # the statistics with one value per head
 
 
 @dataclass(slots=True)
 class HeadSums:
-    """A figure of each head, summed over images.
+    """One statistic of an attention call, summed over images for each head.
 
     Attributes:
-        sums: the sum over the images in which the head has the figure.
-        counts: the number of these images.
+        sums: for each head, the sum over the images that have a value.
+        counts: for each head, the number of images that have a value.
     """
 
     sums: list[float]
@@ -24,28 +24,30 @@ class HeadSums:
 
     @classmethod
     def of(cls, values: tuple[float | None, ...]) -> HeadSums:
-        """Return the sums of one image."""
+        """Return the sums for a single image, given each head's value."""
         return cls([value or 0.0 for value in values], [int(value is not None) for value in values])
 
     def merge(self, other: HeadSums) -> None:
-        """Add the sums of later images, unless their number of heads differs."""
+        """Add the sums of later images, unless the number of heads differs."""
         if len(other.sums) == len(self.sums):
             self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
             self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
 
     def means(self) -> tuple[float | None, ...]:
-        """Return each head's mean; None where no image has the figure."""
+        """Return each head's mean over the images; None if no image has a value for the head."""
         pairs = zip(self.sums, self.counts, strict=True)
         return tuple(total / count if count else None for total, count in pairs)
 
 
 @dataclass(slots=True)
 class AttentionTally:
-    """One attention call over some images.
+    """The sums of one attention call's statistics over some images.
 
     Attributes:
-        row: the row of the first image that has figures.
-        heads: the sums of the heads' figures, by the name of the figure.
+        row: the row of the first image that has statistics; its ``row_error`` and ``broken`` cover
+            all images.
+        images: the number of images.
+        heads: by the name of a statistic, the sums of this statistic for each head.
     """
 
     row: AttentionRow
@@ -54,14 +56,14 @@ class AttentionTally:
 
     @classmethod
     def of(cls, row: AttentionRow) -> AttentionTally:
-        """Return the tally of one image from its row."""
+        """Return the tally of a single image, given its row of ``attention.csv``."""
         heads = {name: HeadSums.of(getattr(row, name)) for name in _OF_HEADS}
         return cls(row, row.images, heads)
 
     def merge(self, other: AttentionTally) -> None:
         """Add the tally of later images."""
         self.images += other.images
-        if not self.row.function:  # the images before have no figures
+        if not self.row.function:  # no earlier image has statistics
             self.row = replace(other.row, reason=other.row.reason or self.row.reason)
             self.heads = other.heads
             return
@@ -72,6 +74,6 @@ class AttentionTally:
             sums.merge(other.heads[name])
 
     def means(self) -> AttentionRow:
-        """Return the row with the means over the images."""
+        """Return the row of ``attention.csv``, with each head's means over the images."""
         means: dict[str, Any] = {name: sums.means() for name, sums in self.heads.items()}
         return replace(self.row, images=self.images, **means)

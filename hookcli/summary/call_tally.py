@@ -1,4 +1,4 @@
-"""The figures of one call over many images, in constant memory."""
+"""The statistics of one call over many images, in constant memory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RuleHit:
-    """The images in which a figure of a call is beyond the threshold of a rule.
+    """The images in which a call is beyond the threshold of a rule.
 
     Attributes:
-        number: the largest figure; for NaN and Inf the sum of the figures.
-        images: the keys of the first 200 images.
-        against: the call that it was compared with; empty for rules that compare no calls.
+        number: the largest number that the rule measured in an image; for the rules ``nan`` and
+            ``inf``, the sum of these numbers.
+        images: the keys of the images, at most the first 200.
+        against: the id of the other call with which the rule compared this call; empty for rules
+            that compare no calls.
     """
 
     number: float = 0.0
@@ -36,7 +38,10 @@ class RuleHit:
     against: str = ""
 
     def merge(self, other: RuleHit, *, adds: bool) -> None:
-        """Add the hits of later images."""
+        """Add the hits of later images.
+
+        With ``adds``, the numbers are added up; without, the larger number is kept.
+        """
         self.images = (self.images + other.images)[:MOST_NAMED]
         if adds:
             self.number += other.number
@@ -46,17 +51,20 @@ class RuleHit:
 
 @dataclass(slots=True)
 class CallTally:
-    """The figures of one call over the images so far; shape and the like are the first image's.
+    """The statistics of one call over the images so far.
+
+    ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels`` are those of the first image.
 
     Attributes:
-        low: the smallest value of each channel, as bytes of float64; None without channels, or if
-            images differ in the number of channels.
-        high: the largest value of each channel, in the same form.
-        channels: the number of channels; None without any.
-        hits: the hits of each rule whose threshold was passed, by the rule.
-        changes: the sum of the squares of the images' distances from the run without edits; None in
-            a run without edits.
-        reason: why there is no gradient, for the first image that has none.
+        low: the smallest value of each channel, as bytes of float64 numbers; None without channels,
+            or if images differ in the number of channels.
+        high: the largest value of each channel, in the form of ``low``.
+        channels: the number of channels; None without a channel axis.
+        hits: by rule, the images in which the call is beyond the rule's threshold.
+        changes: the sum of the squares of the images' changes (``LayerRecord.change``); None in a
+            run without edits.
+        reason: why the gradient is missing for the first image without a gradient; empty if no
+            gradient is missing.
     """
 
     call: Call
@@ -74,7 +82,7 @@ class CallTally:
     reason: str = ""
 
     def merge(self, other: CallTally) -> None:
-        """Add the figures of later images."""
+        """Add the statistics of later images."""
         self.stats = self.stats.merge(other.stats)
         self.low = _merge_channels(self.low, other.low, np.minimum)
         self.high = _merge_channels(self.high, other.high, np.maximum)
@@ -86,21 +94,22 @@ class CallTally:
             self.hit(rule, hit)
 
     def hit(self, rule: str, hit: RuleHit) -> None:
-        """Add the hit of a rule whose threshold was passed."""
+        """Add images in which the call is beyond the threshold of ``rule``."""
         known = self.hits.setdefault(rule, RuleHit(0.0, [], hit.against))
         known.merge(hit, adds=rule in ("nan", "inf"))
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return the smallest and the largest value of each channel over all images, each (C,).
+        """Return two arrays (C,): the smallest and the largest value of each channel.
 
-        Return None if they are not known.
+        The values cover all images. Return None without channels, or if images differ in the number
+        of channels.
         """
         if self.low is None or self.high is None:
             return None
         return np.frombuffer(self.low), np.frombuffer(self.high)
 
     def row(self) -> LayerRow:
-        """Return the row of ``layers.csv``."""
+        """Return the call's row of ``layers.csv``."""
         call, stats = self.call, self.stats
         ranges = self.ranges()
         dead = None if ranges is None else int(((ranges[0] == 0) & (ranges[1] == 0)).sum())
@@ -131,7 +140,7 @@ class CallTally:
 
 
 def tally_of(record: LayerRecord) -> CallTally:
-    """Return the tally of a single image."""
+    """Return the tally of one call for a single image."""
     stats, channels = record.stats, record.channels
     tally = CallTally(
         call=record.call,

@@ -1,8 +1,9 @@
-"""Rules about the channels of a layer: dead, constant or saturated in all images.
+"""Rules about the channels of a layer that are dead, constant or saturated in all images.
 
-A fact is reported once, at the layer that causes it. If a layer is dead, so are the block that ends
-with it and the dropout after it. If all channels of a layer are dead, every layer that it alone
-feeds holds a single value. The layer's finding counts these other layers.
+hookcli reports such channels once, at the layer that causes them. If a layer's channels are dead,
+the same channels are dead in a block that ends with the layer and in a dropout after the layer. If
+all channels of a layer are dead, every channel holds a single value in the layers that have no
+other input. The finding about the causing layer counts these other layers.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ _SAYS = {
 
 @dataclass(slots=True)
 class _Hit:
-    """A call with more dead, constant or saturated channels than the threshold allows.
+    """A call whose share of dead, constant or saturated channels reaches the threshold.
 
     Attributes:
-        places: the indices of these channels.
+        places: the indices of the dead, constant or saturated channels.
         channels: the number of all channels of the call.
-        after: the number of calls with the same channels because of this call.
+        after: the number of other calls whose dead, constant or saturated channels this call
+            explains.
     """
 
     rule: str
@@ -69,19 +71,20 @@ class _Hit:
 
     @property
     def kind(self) -> tuple[str, str, str, bool]:
-        """The rule, the role, the module type, and whether all channels are affected."""
+        """The rule, the layer's role and module type, and whether all channels are affected."""
         role, kind = role_of(self.path).name, self.tally.call.layer.module_type
         return self.rule, role, kind, self.share == 1
 
     def is_part_of(self, other: _Hit) -> bool:
-        """Return whether this call runs inside the other one."""
+        """Return whether both hits are of the same rule, and this layer is inside the other's."""
         start = f"{other.path}." if other.path else ""
         return self.rule == other.rule and self.path != other.path and self.path.startswith(start)
 
     def is_made_by(self, other: _Hit) -> bool:
-        """Return whether an earlier call, if its output feeds this call, explains the channels.
+        """Return whether the hit of an earlier call that feeds this call explains this hit.
 
-        An activation does not feed an activation of the same type: they are in different branches.
+        hookcli assumes that two activations of the same type are in different branches, so that
+        neither activation feeds the other.
         """
         layer, layer_before = self.tally.call.layer, other.tally.call.layer
         if layer.module_type == layer_before.module_type and layer.module_type in _ACTIVATIONS:
@@ -117,11 +120,11 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> list[_Hit]:
     """Return the hits that no other hit explains, each with the number of hits that it explains.
 
-    A hit is explained by the hit of the call that ended just before and feeds it, or by the hits of
-    a block's parts, from which the block's output is made.
+    The hit of a call can be explained by a hit of the call that ended just before this call or, if
+    the call is a block, by a hit of a layer inside the block.
     """
     makers: list[_Hit] = []
-    before: list[tuple[_Hit, _Hit]] = []  # the hits of the call before, each with its cause
+    before: list[tuple[_Hit, _Hit]] = []  # each hit of the call before, with the hit behind it
     for tally in _in_order_of_their_ends(outputs):
         now = []
         for hit in _list_hits(tally, limits):
@@ -138,7 +141,7 @@ def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> l
 
 
 def _in_order_of_their_ends(outputs: Sequence[CallTally]) -> list[CallTally]:
-    """Return calls in the order in which they end: a block after its parts."""
+    """Return calls in the order in which they end: a block after the layers inside the block."""
     ends: dict[str, int] = {}  # the end of the last call inside a block, by the path of the block
     keys = {}
     for tally in reversed(outputs):

@@ -20,31 +20,36 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-_LEAST = 32  # images in a chunk, except the last
-FORM = 3  # of saved chunks; increase it when a field goes away, or its type or meaning changes
+_LEAST = 32  # a chunk has at least this many images, except the last chunk of a run
+# The version of the form of saved chunks. Increase the version when a field goes away, or when the
+# type or the meaning of a field changes.
+FORM = 3
 
 
 @dataclass(slots=True)
 class Chunk:
-    """The results of some consecutive images. Its field names are the names in the saved files.
+    """The results of some consecutive images: one chunk, or the sum of all chunks so far.
 
-    It is one saved chunk, or the sum of all chunks so far; the sum has no number, no files and no
-    key of its own.
+    The sum leaves ``number``, ``files`` and ``merge_key`` at their defaults. The names of the
+    fields are also the names in the saved files.
 
     Attributes:
         number: the number of the chunk, counted from 0.
-        files: the state of each planned file, in the order of the plan.
-        images: the images that went through the model, in the same order.
-        calls: the figures of the images, by call id.
+        files: the state of each image's file, in the order of the run, including skipped images.
+        images: the images that went through the model, in the order of the run.
+        calls: by call id, the statistics of the call over the images.
         called: the module paths of the selected layers that ran.
-        written: the module that overwrote the output of a call, by call id.
-        broken: the first image that holds a ``NaN``, and the first image that holds an ``Inf``.
-        attention: the figures of the attention calls, by call id.
+        written: by call id, the module that overwrote the call's output in place: ``by relu
+            (ReLU)``, or ``inside layer1.0 (BasicBlock)`` for an operation between modules.
+        broken: under ``NaN`` and under ``Inf``, the key of the first image for which hookcli
+            observed such a value.
+        attention: by call id, the statistics of the attention call over the images.
         attention_maps: the maps of the attention calls, for the page.
-        written_files: the files that were written, relative to the run folder.
-        alone: whether images cannot share a forward pass from this chunk on.
-        halved: the number of batches that ran out of memory and were divided.
-        merge_key: the settings that must be equal for two chunks to be merged.
+        written_files: the files that the products wrote or queued, relative to the run folder.
+        alone: whether later chunks must run one image at a time.
+        halved: the number of batches that ran out of memory and ran again in halves.
+        edits: the effects of the edits on the images.
+        merge_key: as text, the settings that must be equal for two chunks to be merged.
     """
 
     number: int = 0
@@ -67,7 +72,7 @@ class Chunk:
     merge_key: str = ""
 
     def merge(self, following: Chunk) -> None:
-        """Add the results of the images that come next."""
+        """Add the results of the following chunk."""
         for each in fields(self):
             if each.name not in _OF_ONE_CHUNK:
                 mine, theirs = getattr(self, each.name), getattr(following, each.name)
@@ -83,7 +88,10 @@ _OF_ONE_CHUNK = ("number", "files", "merge_key")
 
 
 def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
-    """Merge the facts about each call by its id; values that cannot be merged stay as they are."""
+    """Merge the values of later images into ``known``, call by call.
+
+    Texts cannot be merged: ``known`` keeps the earlier text.
+    """
     for call_id, value in later.items():
         if call_id not in known:
             known[call_id] = value
@@ -92,7 +100,7 @@ def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
 
 
 def _add(mine: Any, theirs: Any) -> Any:
-    """Return the sum of one field of two consecutive chunks."""
+    """Return the sum of one field's values in two consecutive chunks; ``mine`` may change."""
     match mine:
         case dict():
             merge_by_call(mine, theirs)

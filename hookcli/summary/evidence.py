@@ -19,14 +19,16 @@ class Evidence:
     """The facts about a run that the rules of findings need.
 
     Attributes:
-        calls: the figures of each call over the images, by call id.
-        takes_any_size: the model was made for pictures of no particular size.
-        sizes: two sizes of each image, by its key: the height and width of the given image, and of
-            the network's input.
-        producers: a sentence about the module that produced the first ``NaN`` or ``Inf``, by that
-            name.
-        written: the module that overwrote the output of a call, by call id.
-        files: the file of each image as the user gave it, by its key.
+        calls: by call id, the statistics of the call over the images.
+        model: the facts about the model; None if they are unknown.
+        takes_any_size: whether the model is made for pictures of any size.
+        sizes: by image key, the (height, width) of the given image and the (height, width) of the
+            network's input.
+        producers: under ``NaN`` and ``Inf``, a sentence that says which module produced the first
+            such value.
+        written: by call id, the module that overwrote the call's output in place: ``by relu
+            (ReLU)``, or ``inside layer1.0 (BasicBlock)`` for an operation between modules.
+        files: by image key, the file of the image as the user gave it.
     """
 
     calls: Mapping[str, CallTally]

@@ -1,7 +1,8 @@
-"""Findings: facts in the records of a run that deserve a closer look, found by rules and ranked.
+"""Findings: results of a run that deserve a closer look, found by rules and ranked.
 
-Everything is derived from records and their summaries per channel; nothing here sees a tensor. A
-rule that needs the model itself (which module produced a NaN) receives the result.
+The rules read records and their sums over images, never tensors. If a rule needs the model itself,
+as to find the module that produced a NaN, the caller runs the model and passes the answer in
+``Evidence``.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 def list_findings(
     evidence: Evidence, thresholds: Mapping[str, float] = RULES
 ) -> tuple[Finding, ...]:
-    """Return all findings, the most serious rule first, and the largest number first in a rule."""
+    """Return all findings, sorted by rule (the most serious first), then by number (largest first).
+
+    ``thresholds`` maps rules to thresholds; a rule without an entry has its default threshold.
+    """
     limits = {**RULES, **thresholds}
-    del limits["untrained"]  # it compares nothing
+    del limits["untrained"]  # this rule has no threshold
     finders = (*layer_findings.FINDERS, find_channels, *run_findings.FINDERS)
     found = [
         replace(finding, threshold=limits.get(finding.rule))

@@ -1,4 +1,4 @@
-"""Rules about one layer: its values, and its standard deviation against the block before it."""
+"""Rules about single layers: NaN and Inf, standard deviations, gradients, and float16 values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about NaN and Inf: which module made them, and how many layers hold them."""
+    """Yield findings about NaN and Inf, with their producer and the number of affected layers."""
     for rule, name in (("nan", "NaN"), ("inf", "Inf")):
         hits = _list_hits(evidence, rule)
         made = evidence.producers.get(name, "")
@@ -36,7 +36,11 @@ def find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterato
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the first call without a part of its module among the calls. Blocks start first."""
+    """Return the id of the first call whose module contains no module of another given call.
+
+    A block starts before the layers inside the block, so the first call of all may be the block's.
+    Return an empty text if there are no calls.
+    """
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""
@@ -46,7 +50,10 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
 
 
 def find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about standard deviations, compared per image with the counterpart's."""
+    """Yield findings about calls whose standard deviation explodes or vanishes in some image.
+
+    ``summary.scales`` compares the standard deviation of each call with a counterpart.
+    """
     for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, hit in _list_hits(evidence, rule).items():
@@ -80,7 +87,7 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
 
 
 def find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about float16 values near the largest that float16 can hold."""
+    """Yield findings about float16 values near the largest number that float16 can hold."""
     for call_id, hit in _list_hits(evidence, "float16").items():
         largest, share = hit.number * FLOAT16_LARGEST, hit.number
         sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
@@ -88,7 +95,11 @@ def find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[F
 
 
 def _expected(call: Call, against: Call) -> str:
-    """Describe the call that a standard deviation is compared with; gradients run backwards."""
+    """Return words for the standard deviation with which ``call`` was compared.
+
+    The words name the other call, ``against``, and say whether it is before or after ``call`` in
+    the model.
+    """
     side = "before" if against.order < call.order else "after"
     kind = against.layer.module_type
     if role_of(call.layer.module_path).is_in_block:
@@ -97,15 +108,16 @@ def _expected(call: Call, against: Call) -> str:
 
 
 def _list_hits(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
-    """Return the hits of a rule by call id, in the order of the calls."""
+    """Return the hits of a rule by call id, in the order in which the model made the tensors."""
     calls = sorted(evidence.calls.items(), key=lambda pair: _moment(pair[1].call))
     return {call_id: tally.hits[rule] for call_id, tally in calls if rule in tally.hits}
 
 
 def _moment(call: Call) -> tuple[int, str]:
-    """Return a sort key for the time at which a tensor exists, among tensors of its kind.
+    """Return a sort key for the moment at which the model makes a tensor.
 
-    Gradients come from the end of the model, and an output's gradient comes before an input's.
+    The key orders activations among activations, and gradients among gradients: gradients are made
+    from the last call to the first, and a call's output gradient before its input gradient.
     """
     if call.side in ("output", "input"):
         return call.order, call.side

@@ -1,7 +1,7 @@
 """Rules about the whole run.
 
-They find layers that did not run, skipped images, outputs that the model overwrites, images that
-are too small, and untrained weights.
+The rules find layers that did not run, skipped images, outputs that the model overwrites, images
+that are too small, and untrained weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _ROUNDING = 8  # pixels that a network's preprocessing may add
 
 
 def _find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding about outputs that are overwritten later, which a naive hook shows wrong."""
+    """Yield a finding about outputs that the model overwrites in place after the layer returned.
+
+    A hook that keeps such an output without a copy shows the overwritten values.
+    """
     written = [call_id for call_id in evidence.calls if call_id in evidence.written]
     if len(written) > limits["overwritten"]:
         first = written[0]
@@ -39,7 +42,7 @@ def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[
         return
     alike: dict[str, list[Uncalled]] = {}
     for uncalled in evidence.uncalled:
-        kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # the same for all module paths
+        kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # without the module path
         alike.setdefault(kind, []).append(uncalled)
     for group in alike.values():
         head = group[0]

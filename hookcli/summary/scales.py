@@ -1,9 +1,9 @@
-"""Standard deviations that explode or vanish: each call of an image against its counterpart.
+"""Find standard deviations that explode or vanish, by comparing each call with a counterpart.
 
-Layers of one type do different work: an expansion is not a depthwise convolution, and a query
-projection is not a patch embedding. A counterpart has the same role in another block, as
-``layer2.3.conv2`` and ``layer2.2.conv2`` do. A layer's role is its module path without the numbers
-of its blocks.
+Layers of the same type do different work: an expansion is not a depthwise convolution, and a query
+projection is not a patch embedding. A layer is therefore compared with the layer of the same role
+in another block: ``layer2.3.conv2`` with ``layer2.2.conv2``. A layer's role is its module path
+without the numbers of its blocks.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ _NUMBER = re.compile(r"(?<![#\d])(?:\d+[a-z](?![A-Za-z\d])|\d+)")  # 3, and 3a o
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A layer's role in its block, and the block.
-
-    Adjacent numbers, as in ``layer2.3``, count as one number here.
+    """A layer's role in its block, and the numbers of the blocks around the layer.
 
     Attributes:
-        name: the module path with a star for each number of a block.
-        blocks: the numbers of the blocks, the outermost first.
+        name: the module path with a star for each number of a block: ``layer*.*.conv2``.
+        blocks: the numbers of the blocks, the outermost block first; adjacent numbers are a single
+            item, such as ``2.3`` for ``layer2.3.conv2``.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Role:
 
     @property
     def is_in_block(self) -> bool:
-        """True if the layer is inside a numbered block, and is not an item of a plain sequence."""
+        """Whether the layer is inside a numbered block, and is not an item of a plain sequence."""
         return bool(self.blocks) and not self.name.endswith("*")
 
 
@@ -75,8 +74,10 @@ class ScaleHit:
 
     Attributes:
         rule: ``exploding`` or ``vanishing``.
-        number: how many times larger or smaller its standard deviation is than the other call's.
-        against: the other call.
+        record: the record of the call.
+        number: the factor by which the standard deviation is larger (``exploding``) or smaller
+            (``vanishing``) than the counterpart suggests.
+        against: the record of the counterpart.
     """
 
     rule: str
@@ -87,10 +88,11 @@ class ScaleHit:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The facts that decide which calls can be compared.
+    """The facts about a call that decide with which other calls hookcli can compare it.
 
     Attributes:
-        form: the module's type, the tensor's layout, and the numbers of the call and the output.
+        form: the module's type, the name of the tensor's layout, whether this layout is spatial,
+            the index of the call, and the name of the output.
     """
 
     module_path: str
@@ -98,24 +100,26 @@ class _Place:
 
     @property
     def role(self) -> tuple[str, object]:
-        """A key that calls share if they may be compared from block to block."""
+        """A key that is equal for two calls in different blocks if they may be compared."""
         return role_of(self.module_path).name, self.form
 
     @property
     def row(self) -> tuple[str, object]:
-        """A key that calls share if their layers have the same type and the same parent."""
+        """A key that is equal for two calls if their layers have the same type and parent."""
         return re.sub(r"[./]?[^./]*$", "", self.module_path), self.form
 
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """The counterpart of a call.
+    """A call and its counterpart, as indices into the calls of an image.
 
     Attributes:
+        here: the index of the call.
         there: the index of the counterpart.
-        same_step: the calls right before the two also have the same role.
-        others: up to two later calls of the same role, for a counterpart that is not reliable on
-            its own: the call must differ from these, too.
+        same_step: whether the call right before ``here`` has the same role as the call right before
+            ``there``.
+        others: the indices of up to two later calls of the same role, if the counterpart alone is
+            not reliable. The call must then differ from these calls, too.
     """
 
     here: int
@@ -130,19 +134,23 @@ def find_scale_hits(
     """Return the calls at which one image's standard deviation explodes or vanishes.
 
     A call's counterpart is the call of the same role in the previous block or, for the first block,
-    in the next block. Outside of blocks it is the layer of the same type that ran before under the
-    same parent. A call without a counterpart is not checked.
+    in the next block. Outside of blocks, the counterpart is the previous call of a layer that has
+    the same type and the same parent. A call without a counterpart is not checked.
 
-    The change must be the call's own. A call's step shows this: its standard deviation divided by
-    that of the call right before it. A step counts if it is beyond the threshold. It also counts if
-    it is beyond the square root of the threshold and, divided by the counterpart's step, beyond the
-    threshold.
+    The call itself must cause the change. hookcli decides this by the call's step, which is the
+    call's standard deviation divided by the standard deviation of the call right before. The step
+    must be beyond the threshold; or the step must be beyond the square root of the threshold and,
+    divided by the counterpart's step, beyond the threshold. In the first block, a step beyond the
+    square root of the threshold is enough.
 
     Consequences of a hit are not hits: neither the same change in later layers, until their
     counterparts have changed too, nor the return to the earlier standard deviation.
 
-    The records are the outputs of one image, or their gradients, in the order in which they were
-    made; the numbers are thresholds.
+    Args:
+        records: the outputs of one image, or the gradients of these outputs, in the order in which
+            the model made them.
+        exploding: the threshold of the rule ``exploding``.
+        vanishing: the threshold of the rule ``vanishing``.
     """
     row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
     spreads = [record.stats.std or 1.0 for record in row]
@@ -171,10 +179,17 @@ def find_scale_hits(
 
 
 def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
-    """Return how many times larger a call is than expected from its counterpart.
+    """Return the factor by which a call's size is larger than its counterpart suggests.
 
-    This compares the steps if possible, and otherwise the standard deviations. In a first block
-    the standard deviation alone is not enough, since a change there also affects the next block.
+    A size is a standard deviation or its reciprocal; a step is the size of a call divided by the
+    size of the call right before. The factor is the ratio of the two calls' sizes. If this ratio is
+    below ``limit``, but the ratio and the call's step are beyond the square root of ``limit``, the
+    factor is the ratio of the two calls' steps, or 0 if ``reference.same_step`` is False.
+
+    In a first block, whose counterpart is in the next block, the factor is the ratio of the steps
+    or, if ``reference.same_step`` is False, of the sizes. The factor is 0 if the call's step is
+    below the square root of ``limit``, since a change in the first block also affects the next
+    block.
     """
     here, there = reference.here, reference.there
     ratio, step = sizes[here] / sizes[there], sizes[here] / sizes[here - 1]
@@ -187,7 +202,10 @@ def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> flo
 
 
 def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> bool:
-    """Return whether a call is larger by itself, and not because of the calls before it."""
+    """Return whether the call itself, and not an earlier call, causes the call's larger size.
+
+    A size is a standard deviation or its reciprocal.
+    """
     here, there = reference.here, reference.there
     step = sizes[here] / sizes[here - 1]
     for other in reference.others:
@@ -205,7 +223,10 @@ def _is_near(ratio: float, limit: float) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
-    """Return the counterparts of all calls that have one."""
+    """Return the reference of each call that has a counterpart.
+
+    ``row`` has the calls of an image, in the order in which the model made their tensors.
+    """
     mates: dict[object, list[int]] = {}
     siblings: dict[object, int] = {}
     for index, place in enumerate(row):
@@ -237,11 +258,16 @@ def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Place], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return the calls of the same role in the block before and in the block after.
+    """Return the index of the counterpart in the block before, and in the block after.
 
-    With nested blocks, the partner is in a different outermost block if possible: ``branch2`` of
-    one block is compared with ``branch2`` of another block, and with its own block's ``branch1``
-    only if there is no other.
+    An index is None if there is no such counterpart. With nested blocks, the counterpart is in a
+    different outermost block if possible: ``branch2`` of one block is compared with ``branch2`` of
+    another block, and with ``branch1`` of its own block only if there is no other block.
+
+    Args:
+        row: the calls of an image, in the order in which the model made their tensors.
+        here: the index of the call.
+        mates: the indices of all calls of the same role.
     """
     role = role_of(row[here].module_path)
     if not role.is_in_block:
@@ -264,9 +290,10 @@ def _place_of(record: LayerRecord) -> _Place:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Sort one image's outputs, which come in the order of their calls' starts, by their ends.
+    """Return one image's outputs in the order in which the calls ended.
 
-    A block starts before its parts and ends after them.
+    ``records`` must be in the order in which the calls started. A block starts before the layers
+    inside the block, and ends after these layers.
     """
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
@@ -278,7 +305,7 @@ def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
 
 
 def _is_inside(record: LayerRecord, running: LayerRecord) -> bool:
-    """Return whether a call started during another one, or is another tensor of the same call."""
+    """Return whether ``record`` is from a call inside ``running``, or from the same call."""
     path = running.call.layer.module_path
     inside = record.call.layer.module_path.startswith((f"{path}.", f"{path}/"))
     return not path or inside or record.call.order == running.call.order

@@ -1,6 +1,6 @@
-"""The figures of all calls over many images, summed image by image in constant memory.
+"""The statistics of all calls over many images, summed image by image in constant memory.
 
-A tally can be merged with the tally of the images after it; the same images in the same chunks give
+``summary.chunks`` merges the tallies of consecutive images. The same images in the same chunks give
 the same bytes.
 """
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """The figures of all calls, in the order in which the calls were first observed.
+    """The statistics of all calls, in the order in which the calls were first observed.
 
     Attributes:
-        limits: the thresholds of the rules that look at one image.
+        limits: by rule, the thresholds with which each image is compared; empty to apply no rules.
+        calls: by call id, the statistics of the call over the images so far.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Tally:
             self.calls[record.call.id].hit(rule, RuleHit(number, [record.image], against))
 
     def _look(self, record: LayerRecord) -> None:
-        """Compare the figures of one image with the thresholds."""
+        """Apply the rules ``nan``, ``inf`` and ``float16`` to one record."""
         stats, limits = record.stats, self.limits
         for rule, count in (("nan", stats.nan_count), ("inf", stats.inf_count)):
             if count > limits.get(rule, math.inf):
@@ -65,13 +66,16 @@ class Tally:
                 self._sign("float16", record, share)
 
     def _compare(self, records: Iterable[LayerRecord]) -> None:
-        """Compare the standard deviations of one image with each other."""
+        """Apply the rules ``exploding`` and ``vanishing`` to the records of one image.
+
+        The records must be in the order in which the model made their tensors.
+        """
         exploding, vanishing = (self.limits.get(r, math.inf) for r in ("exploding", "vanishing"))
         for hit in find_scale_hits(records, exploding, vanishing):
             self._sign(hit.rule, hit.record, hit.number, hit.against.call.id)
 
 
 def list_rows(calls: Mapping[str, CallTally]) -> tuple[LayerRow, ...]:
-    """Return one row per call and output, in the order in which the calls started."""
+    """Return the rows of ``layers.csv``, one per tensor, in the order of the calls' starts."""
     rows = (tally.row() for tally in calls.values())
     return tuple(sorted(rows, key=lambda row: (row.order, row.side)))

@@ -1,4 +1,4 @@
-"""The images that fire each channel most, in memory that does not grow with the run."""
+"""The images with the largest values of each channel, in memory that does not grow with the run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 class TopTally:
     """The images with the largest values of every channel of every call, the largest first.
 
-    In a tie the earlier image comes first; NaN and minus infinity are left out.
+    In a tie, the earlier image comes first; NaN and minus infinity are left out. In shapes, C is
+    the number of channels of the call.
 
     Attributes:
         count: the number of images to keep per channel.
         chunks: the number of chunks that have been added.
-        values: the largest values of each call, (C, count), by call id; minus infinity when there
-            are fewer images.
-        places: the positions of these images in the run, (C, count), by call id; -1 when there are
-            fewer images.
+        values: by call id, the largest values of each channel, (C, count); minus infinity for an
+            entry without an image.
+        places: by call id, the position in the run of the image for each entry of ``values``,
+            (C, count); -1 for an entry without an image.
     """
 
     count: int = 0
@@ -41,9 +42,10 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add the next chunk, and return the records with a different number of channels.
+        """Add the outputs among the records of the next chunk, and return the rejected records.
 
-        The tally leaves these records out, because the first image of a call decides.
+        The tally rejects a record if its number of channels differs from the number in the first
+        image of the call. ``positions`` maps the key of each image to its position in the run.
         """
         self.chunks += 1
         others: list[LayerRecord] = []
@@ -66,9 +68,9 @@ class TopTally:
         return others
 
     def merge(self, chunk: TopTally) -> None:
-        """Add one of the next chunk's tallies from ``list_tops``.
+        """Add one of the tallies that ``list_tops`` returned for the next chunk.
 
-        Calls with a different number of channels are left out.
+        Calls whose number of channels differs from the number in this tally are left out.
         """
         self.chunks += chunk.chunks
         for call_id, values in chunk.values.items():
@@ -85,13 +87,13 @@ class TopTally:
                         yield call_id, channel, rank, place, value
 
     def strongest(self, call_id: str, most: int) -> list[int]:
-        """Return up to ``most`` channels of a call whose best image exceeds their last image most.
+        """Return up to ``most`` channels of a call whose best image stands out most, in this order.
 
-        They are ranked by ``(best - last) / (last + usual)``, where ``usual`` is the mean of the
-        best values of the layer's channels. So 10.71 and 2.98 are far apart, but 100 and 90 are
-        not, nor are 0.01 and 0 in a layer that reaches 5. A channel is silent below zero: a
-        negative last value counts as 0, and a channel whose best value is not positive, or not
-        finite, is left out.
+        The channels are ranked by ``(best - last) / (last + usual)``: ``best`` and ``last`` are the
+        largest and the smallest kept value of the channel, and ``usual`` is the mean of ``best``
+        over the ranked channels. So 10.71 and 2.98 are far apart, but 100 and 90 are not, nor are
+        0.01 and 0 in a layer that reaches 5. A channel is silent below zero: a negative ``last``
+        counts as 0, and a channel is left out if its ``best`` is not positive or not finite.
         """
         values = self.values[call_id]
         best = values[:, 0]
@@ -105,7 +107,7 @@ class TopTally:
         return [int(channel) for channel in firing[order[:most]]]
 
     def to_bytes(self) -> bytes:
-        """Return everything as bytes, for :func:`read_top_images`."""
+        """Return the tally as bytes that :func:`read_top_images` can read."""
         calls = tuple(
             _SavedCall(call_id, len(values), values.tobytes(), self.places[call_id].tobytes())
             for call_id, values in self.values.items()
@@ -114,7 +116,7 @@ class TopTally:
         return encode_escaped(saved)
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
-        """Add values (C, N) of one call with their positions in the run (C, N)."""
+        """Add a call's values (C, N) for N images, and the images' positions in the run (C, N)."""
         size = len(new)
         values = self.values.get(call_id, np.full((size, self.count), -np.inf))
         places = self.places.get(call_id, np.full((size, self.count), -1))
@@ -128,9 +130,10 @@ class TopTally:
 def list_tops(
     count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
 ) -> list[TopTally]:
-    """Return the top images of one chunk, independently of the chunks before it.
+    """Return the top images of one chunk, independently of the chunks before.
 
-    There is one tally for each number of channels of a call; only the first counts as a chunk.
+    A tally holds one number of channels per call. If the images of a call differ in the number of
+    channels, further tallies hold the other images. Only the first tally counts as a chunk.
     """
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
@@ -140,7 +143,10 @@ def list_tops(
 
 @dataclass(frozen=True, slots=True)
 class _SavedCall:
-    """A call's top images in the saved form; ``values`` and ``places`` as in ``TopTally``."""
+    """The top images of one call in the saved form.
+
+    ``values`` and ``places`` are the bytes of the arrays of the same names in ``TopTally``.
+    """
 
     call_id: str
     channels: int
@@ -150,7 +156,10 @@ class _SavedCall:
 
 @dataclass(frozen=True, slots=True)
 class _SavedTop:
-    """Top images in the saved form; the digest shows whether the file has changed since."""
+    """A ``TopTally`` in the saved form.
+
+    ``parts`` is the number of chunks. ``digest`` shows whether the file was changed or damaged.
+    """
 
     count: int
     parts: int
@@ -161,7 +170,8 @@ class _SavedTop:
 def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
     """Return the top images that ``to_bytes`` saved, or None if the data are damaged.
 
-    Data that name a position beyond the run's ``images`` images are damaged.
+    ``images`` is the number of images in the run: data that contain a larger position are damaged.
+    None accepts any position.
     """
     try:
         saved = decode_escaped(data, _SavedTop)
@@ -181,7 +191,7 @@ def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
 
 
 def _digest(count: int, parts: int, calls: tuple[_SavedCall, ...]) -> str:
-    """Return the sha256 of everything that is saved."""
+    """Return the SHA-256, in hexadecimal, of all that ``to_bytes`` saves."""
     digest = hashlib.sha256(f"{count} {parts}".encode())
     for call in calls:
         digest.update(f"{call.call_id!r} {call.channels} {len(call.values)}".encode())

@@ -1,4 +1,4 @@
-"""``hookcli ablate``."""
+"""The command ``hookcli ablate``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LOOK = Look(
     drop=("plain", "score"),
 )
 _IMAGES = 10  # scores are shown for at most this many images
-_LONG = 10.0  # an ablation that takes more seconds announces its duration
+_LONG = 10.0  # hookcli announces the duration of an ablation that takes more seconds
 
 
 @command
@@ -120,7 +120,7 @@ def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:
 
 
 class _Forwards:
-    """Prints the plan before the first forward pass, and progress if the ablation takes long."""
+    """Prints the plan before the first forward pass, and the progress of a long ablation."""
 
     def __init__(self, config: AblationConfig, stack: ExitStack, *, quiet: bool) -> None:
         self._config, self._stack, self._quiet = config, stack, quiet
@@ -135,7 +135,10 @@ class _Forwards:
         self._began = time.monotonic()
 
     def done(self) -> None:
-        """Count a forward pass; the first one shows how long all of them will take."""
+        """Count a forward pass; after the first one, print about how long the others will take.
+
+        Nothing is printed for a short ablation or with ``--quiet``.
+        """
         from hookcli.cli.output.progress import Progress
 
         self._count += 1

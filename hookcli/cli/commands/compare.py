@@ -1,4 +1,4 @@
-"""``hookcli compare``."""
+"""The command ``hookcli compare``."""
 
 from __future__ import annotations
 
@@ -73,10 +73,13 @@ def compare(
 
 
 def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
-    """Return the request with the changes that the words of ``--against`` ask for.
+    """Return the request for variant B: ``request`` with the changes that ``--against`` names.
+
+    ``words`` are the values of ``--against``, such as ``dtype=bfloat16``.
 
     Raises:
-        RequestError: a word cannot be parsed, or something but edits and prunes is given twice.
+        RequestError: a word cannot be parsed, or gives a setting other than ``edit`` and ``prune``
+            for the second time.
     """
     for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
@@ -96,7 +99,7 @@ def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
 
 
 def _guess_form(word: str) -> str:
-    """Guess which setting a value without a name is for; empty if unknown."""
+    """Guess the whole form, such as ``dtype=bfloat16``, for a value alone; empty if unknown."""
     if word in DTYPES:
         return f"dtype={word}"
     if word in MODES:
@@ -107,7 +110,11 @@ def _guess_form(word: str) -> str:
 
 
 def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
-    """Return the request with one thing changed."""
+    """Return the request for variant B with the setting ``name`` changed to ``value``.
+
+    Raises:
+        RequestError: the setting does not accept this value.
+    """
     run = other.run
     if name == "channels-last":
         return replace(other, channels_last=True)

@@ -1,4 +1,4 @@
-"""``hookcli diff``."""
+"""The command ``hookcli diff``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hookcli export``."""
+"""The command ``hookcli export``."""
 
 from __future__ import annotations
 
@@ -98,10 +98,11 @@ def _write_files(planned: Mapping[FileRow, Callable[[IO[bytes]], None]]) -> Iter
 def _plan_files(
     run: Run, folder: Path, chosen: Sequence[str], to: str
 ) -> Iterator[tuple[FileRow, Callable[[IO[bytes]], None]]]:
-    """Yield the arrays or tables and then the files that name their rows, each with its writer.
+    """Yield each file of an export, with the function that writes the file.
 
-    Calls with all images share one file of row names, which belongs to no call. A table names its
-    own rows.
+    The arrays or tables come first, then the lists that name the image of each row of an array. All
+    arrays with all images of the run share one list, which belongs to no call. The rows of a table
+    name their images themselves; a single list adds the file of each image.
     """
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
@@ -119,7 +120,11 @@ def _plan_files(
 
 
 def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
-    """Raise an error, before anything is written, if a table would be too wide."""
+    """Check that no CSV table has more columns than spreadsheets can open.
+
+    Raises:
+        RequestError: a table would have too many columns.
+    """
     for call_id in chosen:
         values = math.prod(run.shape_of(call_id)[1:])
         if to == "csv" and values > _MOST_COLUMNS:
@@ -131,7 +136,10 @@ def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
 
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:
-    """Return a file name without extension for each call id; case alone never distinguishes two."""
+    """Return a file name without extension for each call id.
+
+    No two names differ only in upper and lower case.
+    """
     names: dict[str, str] = {}
     taken = {_IMAGES}
     for call_id in chosen:
@@ -146,10 +154,14 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
 
 
 def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
-    """Return the files that exports are known to have written here; hookcli replaces only these.
+    """Check that hookcli may write files with these names into a folder.
+
+    Returns:
+        The names of the files that earlier exports wrote into the folder.
 
     Raises:
-        OutputError: no export wrote an existing file, or it must not be replaced.
+        OutputError: a file that no export wrote has one of the names; or an export wrote such a
+            file, and ``overwrite`` is False.
     """
     known: set[str] = set()
     try:
@@ -175,7 +187,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 
 def _write_list(folder: Path, names: set[str]) -> None:
-    """Write the list of exported files, before the files themselves."""
+    """Write the list of the files that exports wrote into a folder."""
     from hookcli.outside.json_text import render_json
 
     listed = ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
@@ -191,7 +203,7 @@ def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:
 def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
     """Write one row per image and one column per value, in the order of the axes.
 
-    Each value has the fewest digits that restore it exactly.
+    hookcli writes each value with the fewest digits that restore the value exactly.
     """
     values = run[call_id]
     flat = values.reshape(len(values), -1)
@@ -202,7 +214,11 @@ def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
 
 
 def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
-    """Return channel numbers if every channel saved one value, else numbers of the values."""
+    """Return the name of each column of a table.
+
+    The names are the numbers of the channels if one value of each chosen channel was saved, or else
+    the positions of the values, from 0.
+    """
     kept = {tensor.channels for tensor in run.saved[call_id]}
     channels = kept.pop() if len(kept) == 1 else ()
     return channels if shape == (len(channels),) else range(math.prod(shape))

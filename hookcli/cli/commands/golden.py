@@ -1,4 +1,4 @@
-"""``hookcli golden``."""
+"""The command ``hookcli golden``."""
 
 from __future__ import annotations
 
@@ -101,7 +101,11 @@ def golden(
 
 
 def _read_run(folder: str, context: typer.Context) -> GoldenFile:
-    """Return the golden document of a finished run, which accepts no options of a model."""
+    """Return the golden document of the finished run in a folder.
+
+    Raises:
+        RequestError: the folder does not exist, or the user gave an option that needs a model.
+    """
     from hookcli.compare.golden import make_golden
     from hookcli.reading.load import load_run
 
@@ -124,7 +128,11 @@ def _read_run(folder: str, context: typer.Context) -> GoldenFile:
 
 
 def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
-    """Run the model with a temporary run folder; return the golden document and the exit code."""
+    """Run the model with a temporary run folder; return the golden document and the exit code.
+
+    Raises:
+        OutputError: the temporary folder cannot be created, or a file in it cannot be written.
+    """
     from hookcli.compare.golden import make_golden
     from hookcli.reading.load import load_run
 
@@ -144,7 +152,11 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """Make a folder that is deleted when the block ends, even by Ctrl-C or SIGTERM."""
+    """Yield a temporary folder, which is deleted when the block ends, even by Ctrl-C or SIGTERM.
+
+    Raises:
+        OutputError: the folder cannot be created.
+    """
 
     def leave(number: int, _frame: object) -> None:
         raise errors.Termination(128 + number)

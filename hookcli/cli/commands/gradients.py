@@ -1,4 +1,4 @@
-"""``hookcli gradients``."""
+"""The command ``hookcli gradients``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hookcli inspect``."""
+"""The command ``hookcli inspect``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hookcli layers``."""
+"""The command ``hookcli layers``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LOOK = Look(
     foot=("traps",),
     brief=lambda trap: trap.partition(" by ")[0].partition(" inside ")[0],
 )
-# The column that rows are sorted by, and a name for what it counts.
+# For each order, the column that decides the order, and the name of the unit that it counts.
 _COUNTED: dict[Sort, tuple[str, str]] = {
     "flops": ("flops", "FLOPs"),
     "params": ("params", "parameters"),
@@ -93,7 +93,7 @@ def layers(
 
 
 def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
-    """Return the rows with their shares of the model's total, in the requested order."""
+    """Return the rows in the requested order, each with its share of the model's total."""
     number, _ = _COUNTED.get(sort, _COUNTED["flops"])
     total = getattr(found.total, number)
     rows = [

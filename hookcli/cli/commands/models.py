@@ -1,4 +1,4 @@
-"""``hookcli models``."""
+"""The command ``hookcli models``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hookcli report``."""
+"""The command ``hookcli report``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hookcli schema``."""
+"""The command ``hookcli schema``."""
 
 from __future__ import annotations
 

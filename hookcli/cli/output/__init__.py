@@ -1,1 +1,1 @@
-"""What the commands print."""
+"""Print the results of the commands."""

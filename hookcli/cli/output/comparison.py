@@ -1,4 +1,4 @@
-"""What a comparison of two runs prints: the verdict, the calls, and other changes."""
+"""Print a comparison of two runs: the verdict, the calls, and other changes."""
 
 from __future__ import annotations
 
@@ -39,14 +39,18 @@ _LOOK = Look(
 
 
 def has_every_image(output_format: str) -> bool:
-    """Return whether a format has one row per call and image instead of the worst image only."""
+    """Return whether a format has a row for every image of a call, not only for the worst image."""
     return output_format not in ("table", "md")
 
 
 def print_comparison(
     comparison: Comparison, command: tuple[str, ...], output_format: str, top: int
 ) -> None:
-    """Print the verdict and the ``top`` worst calls; formats for programs have every image."""
+    """Print the verdict, and the ``top`` worst calls with the worst image of each call.
+
+    The formats json, jsonl and csv have all calls and all images. ``command`` holds the words of
+    the command, for the JSON document.
+    """
     verdict = to_words(verdict_text(comparison))
     rows = comparison.image_rows if has_every_image(output_format) else comparison.rows[:top]
     if output_format == "md":

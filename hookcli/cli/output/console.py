@@ -21,18 +21,18 @@ _is_used = False  # whether data were written to stdout
 
 
 def begin_data() -> None:
-    """Begin with a stdout on which there is nothing."""
+    """Note that hookcli has written nothing to stdout yet."""
     global _is_used
     _is_used = False
 
 
 def is_unused() -> bool:
-    """Return whether nothing was written to stdout, not even the beginning of a document."""
+    """Return whether hookcli has written nothing to stdout, not even a part of a document."""
     return not _is_used
 
 
 def print_data(text: str) -> None:
-    """Write to stdout; a pipe that the reader has closed is not an error.
+    """Write a text to stdout, unless the reader has closed the pipe.
 
     Raises:
         OutputError: stdout cannot be written.
@@ -51,14 +51,17 @@ def print_data(text: str) -> None:
 
 @contextlib.contextmanager
 def no_data() -> Iterator[None]:
-    """Send all prints in the block to stderr, since the user's own code runs there."""
+    """Send everything that Python code prints in the ``with`` block to stderr.
+
+    Use this around code of the user, so that only hookcli writes to stdout.
+    """
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 def keep_stdout() -> None:
-    """Reserve stdout for hookcli's data: what libraries write there now goes to stderr."""
-    with contextlib.suppress(OSError, ValueError):  # one was closed before hookcli started
+    """Reserve stdout for hookcli's data: from now on, the output of libraries goes to stderr."""
+    with contextlib.suppress(OSError, ValueError):  # a stream was closed before hookcli started
         stdout = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         sys.stdout = open(stdout, "w", encoding=sys.stdout.encoding)  # noqa: PTH123, SIM115
@@ -89,7 +92,7 @@ def warn(text: str) -> None:
 
 
 def print_error(message: str, hint: str = "") -> None:
-    """Print an error on stderr: one line says what is wrong, the next what to type."""
+    """Print an error on stderr, with the hint on a line of its own."""
     _print_on_stderr(f"error: {escape.for_terminal(message)}", colour="red", bold=True)
     if hint:
         _print_on_stderr(f"hint: {escape.for_terminal(hint)}")

@@ -22,10 +22,10 @@ from hookcli.records.shared_fields import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDocument(Document):
-    """What a run over images prints with ``--format json``.
+    """The output of ``hookcli inspect`` or ``hookcli gradients`` with ``--format json``.
 
     Attributes:
-        run_folder: the run folder, as ``-o`` named it or hookcli chose it.
+        run_folder: the path of the run folder, as given with ``-o`` or as hookcli chose it.
         layers: the rows of ``layers.csv``.
         attention: the rows of ``attention.csv``; present only with ``--attention``.
     """
@@ -43,12 +43,12 @@ class RunDocument(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationDocument(Document):
-    """What ``hookcli ablate --format json`` prints.
+    """The output of ``hookcli ablate --format json``.
 
     Attributes:
         command: the command line that repeats the ablation, without options that do not affect the
             result.
-        channels: the channels in the order of their ranks.
+        channels: the zeroed channels, sorted by rank.
     """
 
     command: Command
@@ -61,26 +61,28 @@ class AblationDocument(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonDocument(Document):
-    """A comparison of two runs, as ``--format json`` prints it.
+    """The output of ``hookcli diff`` or ``hookcli compare`` with ``--format json``.
 
     Attributes:
         command: the command line that repeats the comparison.
         equal: whether every call is within its tolerance, and no image is missing.
-        first: the first call id that differs, in the order in which calls complete; null if none
-            differs.
+        first: the id of the first call that differs, in the order in which calls complete; null if
+            no call differs.
         verdict: the result in words.
-        a: the user's name of the first run, the reference.
-        b: the user's name of the second run.
+        a: the first run (A, the reference), as the user named it.
+        b: the second run (B), as the user named it.
         tolerance: the tolerance that was requested.
-        changed: the facts that the runs depend on and that differ.
+        changed: the facts on which the runs depend, and which differ between A and B.
         images: the keys of the compared images.
-        only_in_a: the keys of the images that B lacks.
-        only_in_b: the keys of the images that A lacks.
+        only_in_a: the keys of the images that only run A has.
+        only_in_b: the keys of the images that only run B has.
         uncalled: the selected layers that ran in neither run.
-        notes: unrequested changes to either model that affect what it computes.
-        remarks: sentences that qualify the images and the distances: for example, that only figures
-            were compared.
-        layers: one row per call, with the figures of its worst image; the worst first.
+        notes: changes that hookcli made to a model without a request, and that affect the computed
+            values.
+        remarks: sentences on the images and on how exact the distances are: for example, that
+            hookcli compared only statistics.
+        layers: one row per call, the worst call first; each row has the distances of the call's
+            worst image.
         calls: one row per call and image, in the order of ``layers`` and then of ``images``.
     """
 
@@ -105,14 +107,15 @@ class ComparisonDocument(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayersDocument(Document):
-    """What ``hookcli layers --format json`` prints.
+    """The output of ``hookcli layers --format json``.
 
     Attributes:
         model: the name under which the user requested the model.
-        input_shape: the shape of the pixels of an image of the usual size.
+        input_shape: the shape of the model's input for one image of the usual size, with the
+            leading axis 1.
         total: the cost of the whole model for one image.
-        layers: the layers in the order in which calls start, or as ``--sort`` says; layers that are
-            never called come last.
+        layers: the layers in the order in which calls start, or in the order of ``--sort``; layers
+            that the model never calls come last.
     """
 
     model: str
@@ -123,7 +126,7 @@ class LayersDocument(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelsDocument(Document):
-    """What ``hookcli models --format json`` prints.
+    """The output of ``hookcli models --format json``.
 
     Attributes:
         models: the models, sorted by name.
@@ -134,10 +137,10 @@ class ModelsDocument(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportDocument(Document):
-    """What ``hookcli export --format json`` prints.
+    """The output of ``hookcli export --format json``.
 
     Attributes:
-        files: the files that were written, in this order.
+        files: the written files, in the order in which hookcli wrote them.
     """
 
     files: tuple[FileRow, ...]
@@ -145,11 +148,11 @@ class ExportDocument(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageDocument(ExportDocument):
-    """What ``hookcli report --format json`` prints.
+    """The output of ``hookcli report --format json``.
 
     Attributes:
         complete: whether the run is complete.
-        missing: the pictures that the page should show, relative to the run folder.
+        missing: the pictures that the page needs but that do not exist, relative to the run folder.
     """
 
     complete: bool
@@ -173,10 +176,10 @@ class CommandError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorDocument(Document):
-    """What a command prints with ``--format json`` or ``jsonl`` if an error ends it.
+    """The output of a command with ``--format json`` or ``jsonl`` if an error ends the command.
 
     Attributes:
-        error: the error, which is on stderr too.
+        error: the error, which hookcli also prints on stderr.
     """
 
     error: CommandError
@@ -188,7 +191,7 @@ class ExportList(Document):
 
     Attributes:
         hookcli: the version of hookcli that wrote the list.
-        command: the command.
+        command: the command that wrote the files.
         files: the names of the files, sorted.
     """
 

@@ -1,4 +1,4 @@
-"""Progress of a long run on stderr: a bar on a colour terminal, else a line every 10 s."""
+"""Show the progress of a long run on stderr: a bar on a colour terminal, else a line every 10 s."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ _EVERY = 10.0  # seconds between two lines
 
 
 class Progress(ProgressListener):
-    """A ``with`` block that shows the progress of a run if ``is_shown``."""
+    """Shows the progress of a run on stderr while the ``with`` block lasts.
+
+    Args:
+        total: the number of images, or of whatever ``noun`` names.
+        noun: the word for what is counted.
+        is_shown: whether to show the progress; warnings are printed in any case.
+        quiet: whether to leave out the message about a resumed run.
+    """
 
     def __init__(
         self, total: int, noun: str = "images", *, is_shown: bool, quiet: bool = False
@@ -54,7 +61,7 @@ class Progress(ProgressListener):
             self._bar.stop()
 
     def resumed(self, done: int) -> None:
-        """Note that the interrupted run did ``done`` images, and print where this one starts."""
+        """Print that the run continues after ``done`` images of an interrupted run, perhaps 0."""
         self.done = self._first = done
         text = "nothing to resume: starting with the first image"
         if done:
@@ -62,7 +69,7 @@ class Progress(ProgressListener):
         console.say(text, quiet=self._quiet)
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """Show that ``done`` images are done, and that ``skipped`` of them were skipped."""
+        """Show that ``done`` images are finished so far, of which ``skipped`` were skipped."""
         self.done = done
         if not self._is_shown:
             return
@@ -80,7 +87,7 @@ class Progress(ProgressListener):
             console.say(f"{done} of {self._total} {self._noun}, {speed}, about {left:.0f} s left")
 
     def worked(self, node: str, images: int) -> None:
-        """Count the images of a machine of a cluster."""
+        """Note that the machine ``node`` of a cluster has finished ``images`` more images."""
         self._nodes[node] += images
 
     def warn(self, text: str) -> None:

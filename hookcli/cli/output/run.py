@@ -1,4 +1,4 @@
-"""What a finished run prints: table, predictions, findings, and the files that it wrote."""
+"""Print a finished run: the table, the predictions, the findings, and the written files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hookcli.run.ablation import AblationResult
     from hookcli.run.result import RunResult
 
-_FOCUSED = 5  # channels of a layer to name that fire inside the box
+_FOCUSED = 5  # for each layer, name at most this many channels that fire more inside the box
 _OWN_LINES = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
 _IMAGES = 10  # show predictions for at most this many images
 _ATTENTION = 12  # show at most this many attention calls
@@ -54,7 +54,8 @@ def print_result(
 ) -> None:
     """Print the table, the predictions, and the findings.
 
-    With ``says_input``, also print the model's input, because hookcli had to assume it.
+    With ``says_input``, also print the shape and the preprocessing of the model's input, because
+    hookcli had to guess them.
     """
     drops = _DROPS[config.command]
     look = Look(
@@ -112,7 +113,10 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
 
 
 def _where(finding: Finding, images: int) -> str:
-    """Return the images of a finding, or an empty text if it is about all images."""
+    """Return the images of a finding as text; empty if the finding is about all images.
+
+    ``images`` is the number of images in the run.
+    """
     if images == 1 or not 0 < len(finding.images) < images:
         return ""
     first = ", ".join(finding.images[:2])
@@ -164,7 +168,7 @@ def _document(config: RunConfig, result: RunResult) -> RunDocument:
 
 
 def _input_text(config: RunConfig, model: ModelInfo) -> str:
-    """Return the preprocessing of the pictures, which a user's own model does not define."""
+    """Describe the preprocessing of the images for a model that does not define it itself."""
     if model.preprocessing == UNPREPARED:
         return "the values of the files as they are"
     request = config.run.model
@@ -175,7 +179,10 @@ def _input_text(config: RunConfig, model: ModelInfo) -> str:
 
 
 def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
-    """Return the columns of the table; edits and pruning add columns for their effects."""
+    """Return for each heading of the table the function that makes the cell of a row.
+
+    Edits and pruning add columns for their effects.
+    """
     columns: dict[str, Callable[[LayerRow], str]] = {
         "#": lambda row: str(row.order),
         "call": _call_text,
@@ -204,7 +211,7 @@ def _figure(name: str, row: LayerRow) -> str:
 
 
 def _call_text(row: LayerRow) -> str:
-    """Return the id of a call with the counts of NaN and Inf."""
+    """Return the id of a call, followed by the counts of NaN and Inf if there are any."""
     broken = {"NaN": row.nan_count, "Inf": row.inf_count}
     return " ".join([row.call_id, *(f"{n} {name}" for name, n in broken.items() if n > 0)])
 
@@ -261,7 +268,7 @@ def _prediction(prediction: Prediction) -> str:
 
 
 def warn_of_damage(damage: Sequence[str]) -> None:
-    """Warn about pictures and pages of a run that are missing or have changed."""
+    """Warn that files of a run are missing or have changed; ``damage`` has a sentence for each."""
     if damage:
         more = and_more(len(damage) - 1, " (and {} more)")
         console.warn(f"the folder is not as the run left it: {damage[0]}{more}")
@@ -316,9 +323,10 @@ def _warn_of_overflow(config: RunConfig, result: RunResult) -> None:
 def print_notes(
     result: RunResult | AblationResult, chosen: Collection[str], *, quiet: bool
 ) -> None:
-    """Print on stderr what the model saw if it was not one picture, and which layers did not run.
+    """Print on stderr how inputs were made from images, and which layers did not run.
 
-    ``chosen`` are the labels of all chosen layers.
+    Only inputs such as clips and pairs are mentioned, not single pictures. ``chosen`` holds the
+    labels of all chosen layers.
     """
     for note in dict.fromkeys(image.note for image in result.images if image.note):
         console.say(f"the model saw {note}", quiet=quiet)
@@ -326,14 +334,20 @@ def print_notes(
 
 
 def print_uncalled(uncalled: Sequence[Uncalled], chosen: Collection[str], *, quiet: bool) -> None:
-    """Print on stderr which layers did not run, one line for each reason."""
+    """Print on stderr which layers did not run, with one line for each reason.
+
+    ``chosen`` holds the labels of all chosen layers, from which hookcli finds globs for many names.
+    """
     for group in group_uncalled([(each.layer.label, each.reason) for each in uncalled], chosen):
         number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
         console.say(f"not called{number}: {group.names}: {group.reason}", quiet=quiet)
 
 
 def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
-    """Print on stderr which files were written where, and which rules failed."""
+    """Print on stderr how many files the run wrote into which folder, and which rules failed.
+
+    With ``time``, also print how long each stage took.
+    """
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     print_notes(result, chosen, quiet=quiet)
     complex_calls = [row.call_id for row in result.rows if row.dtype.startswith("complex")]

@@ -55,7 +55,11 @@ _SIDES = {
 
 
 def make_schema(name: str = "") -> dict[str, Any]:
-    """Return the JSON Schema of the named document, or of all documents if no name is given."""
+    """Return the JSON Schema of the named document, or of all documents if no name is given.
+
+    Raises:
+        RequestError: there is no document of this name.
+    """
     if not name:
         return {
             "$schema": _DIALECT,
@@ -77,7 +81,7 @@ def make_schema(name: str = "") -> dict[str, Any]:
 
 
 def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
-    """Return the schemas of documents by name, and the schemas of their parts."""
+    """Return the schemas of documents by name, and of the types that the documents contain."""
     parts = describe_types([Document, *kinds.values()])
     found = {name: _narrow(name, parts[kind.__name__], parts) for name, kind in kinds.items()}
     text = json.dumps([found, parts])
@@ -85,7 +89,16 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema narrowed to one command, since other commands print the same type."""
+    """Return the schema of the document ``name``, made from the schema of its type.
+
+    Several commands print the same type, so hookcli restricts the words of the command and the
+    sides of calls to those of this document. The schema of a jsonl line also has the version.
+
+    Args:
+        name: the name of the document, such as ``inspect`` or ``inspect.jsonl``.
+        part: the schema of the document's type.
+        parts: the schemas of all types, by name.
+    """
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

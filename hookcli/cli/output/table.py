@@ -36,17 +36,17 @@ _NARROW = 20  # least width of a table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Generic[Row]):
-    """How rows look, as a table and as CSV.
+    """How hookcli prints rows, as a table and as CSV.
 
     Attributes:
-        kind: the dataclass of the rows; its fields are the columns of the CSV form.
-        columns: what each column of the table shows of a row, by its heading.
-        words: the columns that hold text; the others hold numbers, which are aligned to the right.
+        kind: the dataclass of the rows, whose fields are the columns of the CSV form.
+        columns: for each heading of the table, the function that returns the text for a row.
+        words: the columns that hold text; the other columns hold numbers, aligned to the right.
         fold: the columns whose text may be wrapped.
-        drop: the columns that hookcli leaves out on a narrow terminal, the first one first.
-        foot: the columns among them whose texts are then printed below the table, each with its
-            rows.
-        brief: shortens such a text, so that more rows share it.
+        drop: the columns that hookcli leaves out on a narrow terminal, in this order.
+        foot: the columns in ``drop`` whose texts are printed below the table if they are left out,
+            each text followed by the names of its rows.
+        brief: shortens a text of a column in ``foot``, so that more rows share the text.
     """
 
     kind: type[Row]
@@ -66,9 +66,14 @@ def print_listing(
     output_format: str,
     caption: Iterable[str] = (),
 ) -> None:
-    """Write rows to stdout as ``table``, ``json`` (the document), ``jsonl``, ``csv`` or ``md``.
+    """Write rows to stdout in a format: ``table``, ``json``, ``jsonl``, ``csv`` or ``md``.
 
-    The caption is printed below the table and below its Markdown form.
+    Args:
+        look: how the rows look.
+        rows: the rows of all formats except ``json``.
+        document: the document to print as ``json``.
+        output_format: the format.
+        caption: the lines below the table, for ``table`` and ``md``.
     """
     if output_format == "jsonl":
         print_lines(rows)
@@ -88,14 +93,14 @@ def print_listing(
 
 
 def print_error_document(code: int, message: str, hint: str, output_format: str) -> None:
-    """Print an error that ended a command, as ``json`` or as a line of ``jsonl``."""
+    """Print an error that ended a command on stdout, as ``json`` or as a line of ``jsonl``."""
     document = ErrorDocument(error=CommandError(code=code, message=message, hint=hint))
     render = json_text.render_line if output_format == "jsonl" else json_text.render_json
     console.print_data(render(document))
 
 
 def print_lines(rows: Iterable[DataclassInstance]) -> None:
-    """Write each row to stdout as one whole line of JSON, as soon as it exists."""
+    """Write each row to stdout as one line of JSON, as soon as ``rows`` yields the row."""
     for row in rows:
         console.print_data(json_text.render_line(row))
 
@@ -105,7 +110,11 @@ def print_files(
     output_format: str,
     document: Callable[[tuple[FileRow, ...]], Document],
 ) -> None:
-    """Print each file as soon as it is written, or all of them as JSON, made by ``document``."""
+    """Print the name of each file as soon as ``rows`` yields it.
+
+    For ``json``, print all files at the end as one document, which ``document`` makes from the
+    rows; for ``jsonl``, print each row as JSON.
+    """
     if output_format == "json":
         console.print_data(json_text.render_json(document(tuple(rows))))
     elif output_format == "jsonl":
@@ -117,7 +126,7 @@ def print_files(
 
 
 def print_wrapped(lines: Iterable[str]) -> None:
-    """Print lines so that they fit the terminal."""
+    """Print lines, wrapped to the width of the terminal."""
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
         wrapped = textwrap.fill(
@@ -127,9 +136,9 @@ def print_wrapped(lines: Iterable[str]) -> None:
 
 
 def _text_width() -> int:
-    """Return the width to fill: ``COLUMNS``, the terminal's, or a large one without a terminal.
+    """Return the width to fill, in characters: ``COLUMNS``, or else the width of the terminal.
 
-    A width of 0, as some terminals report, means that it is not known.
+    Without a terminal, the width is 400. Some terminals report a width of 0; it is then 80.
     """
     with contextlib.suppress(ValueError):
         if (asked := int(os.environ.get("COLUMNS", "0"))) > 0:
@@ -143,7 +152,7 @@ def _text_width() -> int:
 
 
 def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
-    """Print a table that fits the terminal, and below it the columns that were left out."""
+    """Print a table that fits the terminal, and below the table the columns that do not fit."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -170,7 +179,10 @@ def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
 
 
 def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> Iterator[str]:
-    """Yield the texts of a column that was left out, each with its rows."""
+    """Yield the lines below a table for a left-out column: each text, and the rows with this text.
+
+    ``cells`` has the texts of each column, by heading.
+    """
     named: dict[str, list[str]] = {}
     for texts, name in zip(cells[column], cells[look.fold[0]], strict=True):
         for text in filter(None, texts.split("; ")):
@@ -182,7 +194,10 @@ def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> I
 
 
 def _fitting_columns(look: Look[Row], cells: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the columns that fit; a column that wraps needs at most ``_FOLDED``."""
+    """Return the headings of the columns that fit the terminal.
+
+    A column whose text may be wrapped needs at most 32 characters.
+    """
     widths = {}
     for name, texts in cells.items():
         longest = max(map(len, [name, *texts]))

@@ -1,7 +1,7 @@
-"""Translate the messages of the core, which speak Python, into the words of the command line.
+"""Translate messages that name parts of the Python API into the words of the command line.
 
-Messages put names of the Python API in backticks: a field of a request with as much of its path as
-makes it unique, perhaps with a value (`` `weights='random'` ``); a class of requests; or a function
+Messages put these names in backticks: a field of a request, with as much of its path as makes the
+name unique, and perhaps a value (`` `weights='random'` ``); a class of requests; or a function
 (`` `survey_layers(MODEL)` ``).
 """
 
@@ -35,17 +35,26 @@ COMMANDS = {
     "make_golden": "golden",
     "survey_layers": "layers",
 }
-# A quote before the backtick is that of a file or a name, which is shown as it is.
+# A quote before the backtick belongs to the name of a file or the like, which stays unchanged.
 REFERENCE = re.compile(r"(?<![\w'\"])`([A-Za-z_][\w.]*)(?:=([^`]+)|\(([^`]*)\))?`")
 
 
 def to_words(text: str) -> str:
-    """Return a message of the core in the words of the command line."""
+    """Return a message with options and commands in place of names of the Python API."""
     return REFERENCE.sub(lambda found: find_words(*found.groups()) or found[0], text)
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return the words for a field, perhaps with a value, or for a function; empty if unknown."""
+    """Return the option for a field of a request, or the command for a function or request class.
+
+    Args:
+        name: the path of the field, or the name of the function or class.
+        value: the value of the field, as text; None leaves the value out.
+        arguments: the arguments of the function, as text.
+
+    Returns:
+        Words for the command line; empty if the name is unknown.
+    """
     if name in COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)
         words = (find_words(word, text) if sign else word for word, sign, text in given)
@@ -59,7 +68,11 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
 
 
 def _read_value(text: str, flag: Flag) -> Any:
-    """Return a value, or the only one that makes a request; a word such as FILE stays as it is."""
+    """Return the value of a field from its text in Python.
+
+    For a request such as ``ClusterRequest('auto')``, this is the only argument. A placeholder such
+    as FILE stays text.
+    """
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
         return ast.literal_eval(request[1] if request else text)
@@ -69,7 +82,10 @@ def _read_value(text: str, flag: Flag) -> Any:
 
 @cache
 def _find_flag(name: str) -> Flag | None:
-    """Return the option of the field whose path ends in a name; the shortest path is meant."""
+    """Return the option of the field whose path ends in ``name``, or of the shortest such path.
+
+    Return None if there is no such field, or if several fields with different options match.
+    """
     found = [(path.count("."), flag) for path, flag in _list_options() if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)
     flags = {flag.names: flag for depth, flag in found if depth == nearest}
@@ -80,9 +96,9 @@ def _find_flag(name: str) -> Flag | None:
 def _list_options() -> list[tuple[str, Flag]]:
     """Return the path of each field that has an option, and the option.
 
-    The commands print messages, so their modules are only imported here.
+    The modules of the commands are imported only here, because they import this module.
     """
-    found = list(_list_paths(list_fields(CompareConfig)))  # the command makes it by itself
+    found = list(_list_paths(list_fields(CompareConfig)))  # no command has this as a parameter
     for name in COMMANDS.values():
         function = unwrap(getattr(import_module(f"hookcli.cli.commands.{name}"), name))
         hints = get_type_hints(function, include_extras=True)
@@ -92,9 +108,9 @@ def _list_options() -> list[tuple[str, Flag]]:
 
 
 def _list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """Yield the path and the option of each field, and of those inside it.
+    """Yield the path and the option of each field, and of the fields of requests in these fields.
 
-    A request that may be left out has the option without which it is not made.
+    A field with an optional request counts as having the option that this request requires.
     """
     for field in fields:
         parts = () if field.request is None else list_fields(field.request)

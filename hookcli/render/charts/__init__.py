@@ -1,1 +1,1 @@
-"""Charts of figures over depth and of distances, as PNG and SVG."""
+"""Charts of statistics and gradients over depth, and the overview picture of a run."""

@@ -25,12 +25,18 @@ def find_decades(values: Iterable[float]) -> tuple[int, int]:
 
 
 def list_ticks(low: int, high: int) -> list[int]:
-    """Return at most eight exponents to label, the first of them ``low``."""
+    """Return at most eight evenly spaced exponents to label, from ``low`` up to ``high``.
+
+    ``high`` must be larger than ``low``.
+    """
     return list(range(low, high + 1, -(-(high - low) // 7)))
 
 
 def short_name(call_id: str, longest: int) -> str:
-    """Shorten a call id for an axis: drop ``grad_output:``, and keep only the end of a long id."""
+    """Return a call id for an axis, without ``grad_output:``.
+
+    Of an id with more than ``longest`` characters, only the end is kept.
+    """
     shown = for_page(call_id).removeprefix("grad_output:")
     return shown if len(shown) <= longest else f"…{shown[1 - longest :]}"
 

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
     from hookcli.records.rows import LayerRow
 
-_FEW = 3  # fewer layers than this get no plot of means
-_BAND, _BARS, _GAP, _LINE = 180, 60, 26, 18  # pixels: heights of plots and of the space below
+_FEW = 3  # with fewer layers, vertical lines also show each standard deviation
+_BAND, _BARS, _GAP, _LINE = 180, 60, 26, 18  # pixels: heights of plots, of gaps and of text lines
 
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
-    """The figures of an output with at least one finite value, and its module's parameter count."""
+    """The mean, standard deviation and share of zeros of a module's output.
+
+    The point also has the number of parameters of the module.
+    """
 
     call_id: str
     mean: float
@@ -30,7 +33,7 @@ class DepthPoint:
 
 
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
-    """Return the figures of every output that has any, in the order of the rows."""
+    """Return a point for each output with a mean and a standard deviation, in the order of rows."""
     return [
         DepthPoint(
             row.call_id, row.mean, row.std, zeros=row.zero_fraction or 0.0, params=row.params
@@ -41,10 +44,11 @@ def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
 
 
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
-    """Draw each layer's mean and standard deviation, zero fraction and parameters, in call order.
+    """Return an SVG drawing of statistics over depth, or an empty text if no output has any.
 
-    If a figure is zero for every layer, a sentence replaces its plot. If no output has figures, the
-    text is empty.
+    The drawing shows each layer's mean, standard deviation, share of zeros and parameter count,
+    from left to right in the order of ``rows``. A sentence replaces a plot in which all values
+    would be zero. ``anchors`` maps each call id to the call's anchor on the page.
     """
     points = list_depth_points(rows)
     if not points:
@@ -79,7 +83,10 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def draw_histogram(counts: Sequence[int]) -> str:
-    """Draw the distribution of a sample of values, from the smallest to the largest."""
+    """Return a histogram as SVG text, or an empty text if there are no values.
+
+    ``counts`` holds the number of values in each interval, from the smallest values to the largest.
+    """
     if not counts or not max(counts):
         return ""
     width = 96 / len(counts)
@@ -93,7 +100,11 @@ def draw_histogram(counts: Sequence[int]) -> str:
 
 
 def _band(points: Sequence[DepthPoint], places: Sequence[float]) -> str:
-    """Draw mean and standard deviation, linear near zero and logarithmic far from it."""
+    """Draw each layer's mean as a line, and one standard deviation above and below as a band.
+
+    The vertical axis is linear near zero and logarithmic far from zero. ``places`` holds the x
+    coordinate of each layer.
+    """
     spreads = sorted(point.std for point in points)
     unit = spreads[len(spreads) // 2] or 1.0
     lows = [math.asinh((point.mean - point.std) / unit) for point in points]
@@ -137,7 +148,17 @@ def _bars(
     label: str,
     caption: str,
 ) -> str:
-    """Draw one bar per layer from zero to ``scale``, and write ``label`` at ``scale``."""
+    """Draw one bar per layer on an axis from zero to ``scale``.
+
+    Args:
+        values: the value of each layer, from 0 to ``scale``.
+        places: the x coordinate of each layer.
+        step: the width of a layer's column.
+        top: the y coordinate of ``scale``.
+        scale: the value at the upper end of the axis.
+        label: the text at the upper end of the axis.
+        caption: the text below the bars.
+    """
     bars = "".join(
         svg.bar(x, top + _BARS * (1 - value / scale), step, _BARS * value / scale)
         for x, value in zip(places, values, strict=True)

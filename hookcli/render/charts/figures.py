@@ -19,15 +19,15 @@ _METADATA: dict[PictureFormat, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-# Editors read the attribute, and browsers the style.
+# To keep all spaces of a text, editors read the attribute and browsers the style.
 _TEXT, _SPACED_TEXT = b'<text style="', b'<text xml:space="preserve" style="white-space: pre; '
 _one_at_a_time = Lock()  # matplotlib's settings are global to the process
 
 
 def encode(figure: Figure, form: PictureFormat) -> bytes:
-    """Return the figure as a file, without the version of matplotlib in it.
+    """Return the figure as a file; the same figure always makes the same bytes.
 
-    Text stays text, and SVG viewers keep every space in it.
+    In SVG and PDF files, text stays text, and SVG viewers keep all spaces of a text.
     """
     from matplotlib import rc_context
 

@@ -32,7 +32,11 @@ _LONGEST = 30
 def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a chart of gradient norms over depth and, below it, of their ratio to the weights."""
+    """Return a picture with two charts over depth: gradient norms, and ratios to the weights.
+
+    A layer's ratio is the norm of a parameter's gradient divided by the norm of the parameter, for
+    the parameter with the largest result. The first line of ``heading`` is the title.
+    """
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this chart
 
     layers = list_flow_layers(rows)
@@ -77,7 +81,11 @@ def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
 
 
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
-    """Draw a line for outputs, dots for parameters, and marks for what a log axis cannot show."""
+    """Draw gradient norms: a line for outputs, dots for parameters, and marks.
+
+    The marks show gradients that are zero, missing or not finite, which a logarithmic axis cannot
+    show.
+    """
     norms = [layer.norm for layer in layers]
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]
     low, high = find_decades([*filter(None, norms), *(norm for _, norm in dots)])

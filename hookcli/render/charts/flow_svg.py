@@ -24,10 +24,11 @@ _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M
 
 
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
-    """Draw gradient norms over depth and, below them, their ratio to the weights.
+    """Return an SVG with two charts over depth: gradient norms, and ratios to the weights.
 
-    Without rows, the text is empty. ``anchors`` maps call ids to anchors on the page; calls without
-    an anchor are not links.
+    A layer's ratio is the norm of a parameter's gradient divided by the norm of the parameter, for
+    the parameter with the largest result. Without gradients of outputs or parameters, the text is
+    empty. ``anchors`` maps call ids to anchors on the page; a call without an anchor is not a link.
     """
     layers = list_flow_layers(rows)
     if not layers:
@@ -41,7 +42,11 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
-    """Draw outputs as a line with gaps where norms are missing, parameters as dots, and marks."""
+    """Draw gradient norms: a line for outputs, dots for parameters, and marks.
+
+    The line has gaps where a norm is zero, missing or not finite. Marks show layers whose gradients
+    are all zero, missing or not finite.
+    """
     norms = [layer.norm for layer in layers]
     low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
 
@@ -69,7 +74,10 @@ def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
 
 
 def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -> str:
-    """Draw the ratios, or a sentence if there are none."""
+    """Draw each layer's largest ratio of a gradient's norm to the parameter's norm, as a bar.
+
+    If no layer has a ratio, draw a sentence instead.
+    """
     if not any(layer.ratio for layer in layers):
         text = "no parameter of these layers has a gradient other than zero"
         return svg.caption(_BASE - _RATIOS - 8, text)
@@ -93,7 +101,7 @@ def _mark(mark: str, x: float, y: float) -> str:
 
 
 def _legend(layers: Sequence[FlowLayer]) -> str:
-    """Draw the meaning of each shape and of each mark that is used."""
+    """Return the legend: the two shapes of norms, and the marks that ``layers`` have."""
     entries = [
         (
             '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>',

@@ -1,6 +1,6 @@
-"""Numbers that show where gradients shrink, grow or break over depth.
+"""Gradient norms over depth, which show where gradients shrink, grow, or become NaN or Inf.
 
-``flow_png`` and ``flow_svg`` draw them.
+``flow_png`` and ``flow_svg`` draw the norms.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ MARKS: dict[Mark, str] = {"broken": "NaN or Inf", "none": "no gradient", "zero":
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """The gradients of a call and, for a module's first call, of the module's parameters.
+    """The gradient norms of a call's output and, for a module's first call, of the parameters.
 
     Attributes:
-        call_id: the call id, or the module path if only parameters are known.
-        norm: the norm of the output's gradient; None if it is zero, not finite or missing.
-        params: the norms of those parameter gradients whose norm is finite and not zero.
-        ratio: the largest ratio of a gradient's norm to its parameter's norm; None if there is
-            none.
-        mark: ``broken`` if anything is NaN or Inf, ``none`` if there is no gradient, ``zero`` if
-            all gradients are zero.
-        note: the counts of NaN and Inf, or why there is no gradient; otherwise empty.
+        call_id: the call id, or the module path if only gradients of parameters are known.
+        norm: the norm of the output's gradient; None if the norm is zero, not finite or missing.
+        params: the norms of the parameters' gradients, without norms that are zero or not finite.
+        ratio: the largest ratio of the norm of a parameter's gradient to the norm of the parameter;
+            None if no ratio is finite and larger than zero.
+        mark: ``broken`` if a gradient has NaN or Inf, ``none`` if there is no gradient, ``zero`` if
+            all gradients are zero; otherwise empty.
+        note: the reason for the mark in words, such as the counts of NaN and Inf; empty without a
+            mark.
     """
 
     call_id: str
@@ -42,7 +43,10 @@ class FlowLayer:
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
-    """Return the gradients of each call, in call order, without gradients of inputs."""
+    """Return the gradient norms of each call, in the order of the calls.
+
+    Rows about gradients of inputs are ignored.
+    """
     rows = sorted((row for row in rows if row.side != "grad_input"), key=lambda row: row.order)
     first: dict[str, str] = {}
     for row in rows:
@@ -82,7 +86,10 @@ def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:
 
 
 def _shown(value: float | None, row: LayerRow) -> float | None:
-    """Return the value if a logarithmic axis can show it, else None."""
+    """Return a value of ``row`` if a logarithmic axis can show the value, else None.
+
+    If the gradient of ``row`` has NaN or Inf, the value is not shown either.
+    """
     if value is None or row.nan_count or row.inf_count or not math.isfinite(value):
         return None
     return value if value > 0 else None

@@ -28,9 +28,10 @@ _BAND = "#f0c9a8"
 def draw_overview(
     document: ReportDocument, read: Callable[[str], bytes], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture: image, predictions, channels of three layers, and charts over depth.
+    """Return a picture of a run: an image, predictions, channels of three layers, and a chart.
 
-    ``read`` returns the content of a picture of the run.
+    The picture shows the first image of the run. The chart shows the mean and the standard
+    deviation of each layer. ``read`` returns the content of a picture file of the run.
     """
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this picture
 
@@ -112,14 +113,17 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
 
 
 def _choose_evenly(grids: Sequence[Grid], count: int) -> list[Grid]:
-    """Return ``count`` of the grids, evenly spread from the first to the last."""
+    """Return up to ``count`` of the grids, evenly spread from the first grid to the last."""
     if len(grids) <= count:
         return list(grids)
     return [grids[round(i * (len(grids) - 1) / (count - 1))] for i in range(count)]
 
 
 def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
-    """Cut the first tiles out of a grid, and return each with its channel."""
+    """Return the channel numbers and the tiles of the first six channels of a grid.
+
+    ``picture`` is the drawn grid. The result is empty for bars.
+    """
     places = grid.places
     tiles: list[tuple[int, Image.Image]] = []
     if places is None:

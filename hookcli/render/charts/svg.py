@@ -21,13 +21,13 @@ _MOST_BAR = 40.0
 
 
 def space_out(count: int) -> tuple[list[float], float]:
-    """Return the x of the middle of each of ``count`` adjacent columns, and their width."""
+    """Return the middles (x coordinates) of ``count`` adjacent columns, and a column's width."""
     step = (RIGHT - LEFT) / count
     return [LEFT + step * (index + 0.5) for index in range(count)], step
 
 
 def drawing(label: str, kind: str, height: int, parts: Iterable[str]) -> str:
-    """Return a whole drawing; screen readers read ``label``."""
+    """Return a whole SVG drawing; ``label`` is for screen readers, ``kind`` the CSS class."""
     begin = (
         f'<svg viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="{label}" class="{kind}">'
     )
@@ -35,17 +35,20 @@ def drawing(label: str, kind: str, height: int, parts: Iterable[str]) -> str:
 
 
 def rule(y: str) -> str:
-    """Return a line across the plot; ``y`` is the text of the coordinate."""
+    """Return a horizontal line across the plot; ``y`` is the line's y coordinate as text."""
     return f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y}" y2="{y}" class="zero"/>'
 
 
 def tick(y: str, text: str) -> str:
-    """Return the label of a line, to the left of the plot."""
+    """Return a label to the left of the plot; ``y`` is the label's y coordinate as text."""
     return f'<text x="{LEFT - 6}" y="{y}" class="tick">{text}</text>'
 
 
 def decades(low: int, high: int, at: Callable[[int], float]) -> str:
-    """Return labelled lines at powers of ten; ``at`` maps an exponent to its y."""
+    """Return labelled lines at powers of ten with exponents from ``low`` to ``high``.
+
+    ``at`` returns the y coordinate of an exponent.
+    """
     return "".join(
         rule(f"{at(exponent):.1f}") + tick(f"{at(exponent) + 4:.1f}", power_of_ten(exponent))
         for exponent in list_ticks(low, high)
@@ -53,12 +56,12 @@ def decades(low: int, high: int, at: Callable[[int], float]) -> str:
 
 
 def caption(y: int, text: str) -> str:
-    """Return the caption of a plot."""
+    """Return the caption of a plot; ``y`` is the y coordinate of the caption's baseline."""
     return f'<text x="{LEFT}" y="{y}" class="caption">{text}</text>'
 
 
 def bar(x: float, y: float, step: float, height: float) -> str:
-    """Return a bar centred on ``x`` in a column of width ``step``; ``y`` is its upper edge."""
+    """Return a bar in a column of width ``step``, centred on ``x``, with the upper edge ``y``."""
     width = min(step * 0.7, _MOST_BAR)
     return (
         f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
@@ -67,7 +70,13 @@ def bar(x: float, y: float, step: float, height: float) -> str:
 
 
 def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
-    """Return the heading and then, from x = ``start``, each shape with its meaning."""
+    """Return a legend: the heading and, to the right, each shape with its meaning.
+
+    Args:
+        heading: the heading as SVG.
+        start: the distance of the first shape from the left edge of the plot.
+        entries: the SVG and the meaning of each shape.
+    """
     parts, x = [heading], LEFT + start
     for shape, text in entries:
         parts.append(
@@ -80,9 +89,15 @@ def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
 def drawing_of_calls(
     label: str, kind: str, parts: list[str], base: int, calls: Sequence[tuple[str, str, str | None]]
 ) -> str:
-    """Return a whole drawing with one column per call, and the call's name below ``base``.
+    """Return a whole SVG drawing with one column per call, and the call's name below the column.
 
-    ``calls`` gives each call's id, its tooltip, and the anchor that its column links to, if any.
+    Args:
+        label: a description for screen readers.
+        kind: the CSS class of the drawing.
+        parts: the SVG of the plots; the columns and names are appended to this list.
+        base: the y coordinate of the lower end of the columns.
+        calls: for each call, the id, the tooltip, and the anchor to which the column links (None
+            for no link). There must be at least one call.
     """
     places, step = space_out(len(calls))
     names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
@@ -93,7 +108,11 @@ def drawing_of_calls(
 
 
 def _names_below(names: Sequence[str], places: Sequence[float], base: int) -> str:
-    """Return the name of every column, or of every n-th column if the names would overlap."""
+    """Return the name of every column, or of every n-th column if the names would overlap.
+
+    ``places`` holds the x coordinate of each column, and ``base`` is the y coordinate of the lower
+    end of the columns.
+    """
     step = -(-len(names) * _NAME // (RIGHT - LEFT))
     return "".join(
         f'<text transform="translate({x + 4:.1f} {base + 8}) rotate(-90)" class="tick">'
@@ -103,7 +122,7 @@ def _names_below(names: Sequence[str], places: Sequence[float], base: int) -> st
 
 
 def column(x: float, step: float, height: int, title: str, anchor: str | None) -> str:
-    """Return a column with a tooltip; with an anchor, the column is a link."""
+    """Return a column, centred on ``x``, with a tooltip; with an anchor, the column is a link."""
     hit = (
         f'<rect x="{x - step / 2:.1f}" y="0" width="{step:.1f}" height="{height}" class="hit"/>'
         f"<title>{escape(title)}</title>"

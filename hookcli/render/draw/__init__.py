@@ -1,1 +1,1 @@
-"""Pictures of feature maps, heat maps and compared maps."""
+"""Drawing of feature maps, heat maps, attention, compared activations and thumbnails."""

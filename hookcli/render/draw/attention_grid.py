@@ -1,4 +1,4 @@
-"""Draw what one attention query looks at: every head's map over the picture."""
+"""Draw the attention of one query: the map of every head over the image."""
 
 from __future__ import annotations
 
@@ -41,14 +41,21 @@ def draw_heads(
     mark: tuple[float, float, float, float] | None = None,
     tile: int = 64,
 ) -> Canvas:
-    """Draw the image as the network saw it, and beside it every map over a grey copy.
+    """Draw the network's input and, beside it, each head's map over a grey copy of the input.
 
-    The lightest colour of a map is its own largest value, which is printed below it. A value fills
-    the part of the picture that its token covers.
+    The lightest colour of a map is the largest value of that map, which is printed below the map.
+    Each value fills the area of the image that the value's token covers.
 
-    ``maps`` are (heads, h, w), not negative, and each head has a label. ``mark`` is the frame
-    around the query: left, top, width and height as shares of the picture, or None for a query that
-    covers no part of it. The size of a map is proportional to ``tile``.
+    Args:
+        seen: the network's input as an image file.
+        maps: the attention of one query, (heads, h, w); no value may be negative.
+        labels: one label for each head.
+        heading: the lines above the picture.
+        mark: the query's area on the image, which gets a frame in the input and in each map: left,
+            top, width and height as shares of the image; None if the query covers no part of the
+            image.
+        tile: the longest side of a channel in the grids, in pixels; the longest side of a map is
+            2.6 times as large.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     factor = _LARGER * tile / max(picture.size)
@@ -82,10 +89,10 @@ def draw_heads(
 
 
 def draw_maps(levels: NDArray[np.uint8]) -> bytes:
-    """Return levels from 0 to 255 as a PNG file, whose colours are to be laid over a grey picture.
+    """Return levels (H, W) from 0 to 255 as a PNG file with partly transparent colours.
 
-    A pixel's palette index is its level. Over a grey picture with brightness 0.55, the colours
-    match ``draw_heads``.
+    The palette index of a pixel is its level. Over a grey copy of the image at brightness 0.55, the
+    file looks like a map from ``draw_heads``.
     """
     colours, cover = choose_colours(np.linspace(0, 1, 256, dtype=np.float32))
     image = Image.fromarray(levels)
@@ -95,7 +102,10 @@ def draw_maps(levels: NDArray[np.uint8]) -> bytes:
 
 
 def _columns(count: int) -> int:
-    """Return the number of maps per row that makes full rows and a picture of about 3 to 2."""
+    """Return how many of ``count`` maps to put in a row, for a picture of about 3 to 2.
+
+    If possible, all rows are full.
+    """
     wanted = math.sqrt(1.5 * count)
     even = [n for n in range(1, count + 1) if count % n == 0 and wanted / 1.6 < n < wanted * 1.8]
     return min(even, key=lambda n: abs(n - wanted)) if even else math.ceil(wanted)
@@ -109,7 +119,11 @@ def _scale_note(values: NDArray[np.float32]) -> str:
 
 
 def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Return a map as shares of its largest value, (H, W); each value fills a rectangle."""
+    """Return a map (h, w) enlarged to ``size`` (width, height), as shares of the largest value.
+
+    Each value fills a rectangle of the result, (height, width). If a value is not finite, all
+    shares are 0.
+    """
     if not np.isfinite(values).all():
         values = np.zeros_like(values)
     drawn = values / (values.max(initial=0) or 1)
@@ -121,7 +135,10 @@ def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.fl
 
 
 def _add_frame(image: Image.Image, mark: tuple[float, float, float, float] | None) -> Image.Image:
-    """Return a copy of a picture with a frame around a part of it."""
+    """Return a copy of an image with a frame; without a frame if ``mark`` is None.
+
+    ``mark`` is the framed area: left, top, width and height as shares of the image.
+    """
     framed = image.copy()
     if mark is not None:
         left, top, width, height = mark

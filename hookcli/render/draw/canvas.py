@@ -1,8 +1,8 @@
 """Pictures as arrays of palette indices with text on them, their colours, and PNG encoding.
 
 The palette holds 240 levels of the colour map, one colour for values that are not finite, and a
-ramp from the background to the text colour. So the same picture needs only another palette for
-another colour map or theme.
+ramp from the background to the text colour. Replacing the palette is therefore enough to change a
+picture's colour map or theme.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _EMBER = (
     (255, 250, 214),
 )
 TIDE = "tide"
-_TIDE = (  # both sides are equally light, also to people who cannot tell red from green
+_TIDE = (  # both sides are equally light, even to people who cannot tell red from green
     (138, 192, 255),
     (58, 134, 232),
     (28, 74, 140),
@@ -61,8 +61,8 @@ MARGIN = 10
 _TITLE_SIZE, NOTE_SIZE, LABEL_SIZE = 14, 12, 10
 _TITLE_ROW = 20
 _PARTS = "   "  # between the parts of a title
-_NARROWEST = 330  # pixels of a heading
-_STOPS = 33  # an odd number: the middle one is the colour of zero, where levels are signed
+_NARROWEST = 330  # the smallest width of a heading, in pixels
+_STOPS = 33  # an odd number, so that the middle colour is the colour of zero in signed maps
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +82,25 @@ class Canvas:
 
     pixels: Pixels  # the pixels, without text
     texts: list[Text] = field(default_factory=list)
-    # full-colour pictures on top, each with its upper left corner
+    # full-colour pictures on top, each with its upper left corner (x, y)
     photos: list[tuple[Image.Image, tuple[int, int]]] = field(default_factory=list)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height, in pixels."""
+        """The width and height of the picture, in pixels."""
         return self.pixels.shape[1], self.pixels.shape[0]
 
     def add(self, block: Canvas, x: int, y: int) -> None:
-        """Put a smaller picture, which must have no photos, on this one."""
+        """Draw a smaller picture on this picture, with the upper left corner at (x, y).
+
+        ``block`` must have no photos.
+        """
         height, width = block.pixels.shape
         self.pixels[y : y + height, x : x + width] = block.pixels
         self.texts.extend(replace(text, x=text.x + x, y=text.y + y) for text in block.texts)
 
     def to_image(self, palette: list[int], *, has_text: bool = True) -> Image.Image:
-        """Return the picture in mode P, or in RGB if it has photos."""
+        """Return the picture as a Pillow image, in mode RGB if it has photos, else in mode P."""
         pixels = self.pixels.copy()
         for text in self.texts if has_text else ():
             _blend(pixels, text)
@@ -110,31 +113,39 @@ class Canvas:
 
 
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
-    """Return 256 RGB triples for a colour map: ``ember``, ``tide``, or one of matplotlib.
+    """Return a palette of 256 RGB triples, as one flat list.
 
-    The palette has the levels, the colour of values that are not finite, and a ramp for text.
+    The palette has the levels of the colour map, the colour of values that are not finite, and a
+    ramp from the background to the text colour.
+
+    Args:
+        colormap: ``ember``, ``tide``, or the name of a colour map of matplotlib.
+        theme: the colours of background and text.
 
     Raises:
-        RequestError: matplotlib has no such map.
+        RequestError: matplotlib has no such colour map.
     """
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 
 
 def load_map_palette(colormap: str) -> list[int]:
-    """Return 256 RGB triples like ``load_palette``, for pictures without text (``ChannelMaps``).
+    """Return a palette of 256 RGB triples, as one flat list, for pictures without text.
+
+    The palette has 255 levels of the colour map, and the colour of values that are not finite.
+    ``colormap`` is ``ember``, ``tide``, or the name of a colour map of matplotlib.
 
     Raises:
-        RequestError: matplotlib has no such map.
+        RequestError: matplotlib has no such colour map.
     """
     return _to_palette(_list_colours(colormap, MAP_LEVELS))
 
 
 def list_stops(colormap: str) -> tuple[str, ...]:
-    """Return evenly spaced colours from the lowest level to the highest, in CSS notation.
+    """Return 33 evenly spaced colours of a colour map, lowest level first, as ``#rrggbb``.
 
     Raises:
-        RequestError: matplotlib has no such map.
+        RequestError: matplotlib has no such colour map.
     """
     table = np.array(load_map_palette(colormap)).reshape(-1, 3)
     chosen = np.linspace(0, MAP_LEVELS - 1, _STOPS).round().astype(int)
@@ -142,21 +153,22 @@ def list_stops(colormap: str) -> tuple[str, ...]:
 
 
 def colormap_of(style: GridStyle) -> str:
-    """Return the colour map to draw with: the one that was chosen, else ``tide`` or ``ember``."""
+    """Return the colour map of a style: the user's choice, else ``tide`` if signed or ``ember``."""
     return style.colormap or (TIDE if style.signed else EMBER)
 
 
 def to_image(pixels: Pixels, palette: list[int]) -> Image.Image:
-    """Make an image of palette indices and their palette."""
+    """Return a Pillow image in mode P from palette indices (H, W) and a palette."""
     image = Image.fromarray(pixels)
     image.putpalette(palette)  # changes the mode of the image to P
     return image
 
 
 def to_png(image: Image.Image, *, compress_level: int = 4) -> bytes:
-    """Return the picture as a PNG file; a lower level is faster and makes a larger file.
+    """Return an image as a PNG file.
 
-    Level 4 takes two thirds of the time of Pillow's default 6, and makes grids 1 % larger.
+    A lower ``compress_level`` is faster and makes a larger file. Level 4 takes two thirds of the
+    time of Pillow's default 6, and makes grids 1 % larger.
     """
     stream = io.BytesIO()
     image.save(stream, "PNG", compress_level=compress_level)
@@ -168,7 +180,7 @@ def _to_palette(table: NDArray[np.float64]) -> list[int]:
 
 
 def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
-    """Return (levels + 1, 3) colours; the last one is for values that are not finite."""
+    """Return RGB colours (levels + 1, 3); the last colour is for values that are not finite."""
     middle = levels // 2
     if colormap == EMBER:
         colours = _spread_colours(_EMBER, np.linspace(0, levels - 1, len(_EMBER)), levels)
@@ -184,7 +196,10 @@ def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
 def _spread_colours(
     anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64], levels: int
 ) -> NDArray[np.float64]:
-    """Return (levels, 3) colours, interpolated between ``anchors`` at the positions ``at``."""
+    """Return RGB colours (levels, 3), interpolated between ``anchors``.
+
+    ``at`` holds the level of each anchor.
+    """
     channels = np.array(anchors, dtype=float).T
     return np.stack([np.interp(np.arange(levels), at, channel) for channel in channels], 1)
 
@@ -202,7 +217,11 @@ def _matplotlib_colours(name: str, levels: int) -> NDArray[np.float64]:
 
 
 def wrap_heading(heading: Sequence[str], width: int) -> list[str]:
-    """Wrap lines that are wider than the picture below; the title breaks at three spaces."""
+    """Wrap the lines of a heading that are wider than the picture below the heading.
+
+    The first line, the title, breaks only where three spaces separate its parts. ``width`` is the
+    width of the picture in pixels; above a narrow picture, lines may have up to 330 pixels.
+    """
     width = max(width, _NARROWEST)
     title, *notes = heading
     lines = _wrap(title, _PARTS, _TITLE_SIZE, width)
@@ -222,12 +241,16 @@ def _wrap(line: str, space: str, size: int, width: int) -> list[str]:
 
 
 def heading_height(heading: Sequence[str]) -> int:
-    """Return the y of the picture below its heading, in pixels."""
+    """Return the y coordinate of the first row of pixels below a heading."""
     return MARGIN + _TITLE_ROW * len(heading) + 4
 
 
 def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
-    """Return an empty picture with a heading, wide enough for the heading and ``width``."""
+    """Return a picture with a heading above an empty area of ``width`` by ``height`` pixels.
+
+    If the heading is wider than ``width``, the area is as wide as the heading. A margin surrounds
+    heading and area.
+    """
     sizes = [_TITLE_SIZE, *[NOTE_SIZE] * (len(heading) - 1)]
     lines = list(zip(heading, sizes, strict=True))
     inner = max([width, *(measure_text(line, size) for line, size in lines)])
@@ -239,7 +262,10 @@ def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
 
 
 def write_text(canvas: Canvas, text: str, at: tuple[int, int], *, size: int, width: int) -> None:
-    """Write a line of text, cut at ``width`` pixels; ``at`` is its upper left corner, (x, y)."""
+    """Add a line of text to a picture, cut off at ``width`` pixels.
+
+    ``at`` is the upper left corner of the text, (x, y), and ``size`` the font size in pixels.
+    """
     canvas.texts.append(Text(text, *at, size=size, width=width))
 
 
@@ -256,7 +282,7 @@ def text_ascent(size: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def draw_text(text: str, size: int) -> Pixels:
-    """Return one line of text as palette indices."""
+    """Return one line of text as palette indices, (height, width)."""
     font = _font(size)
     left, _, right, bottom = font.getbbox(text or " ")
     image = Image.new("L", (max(1, round(right - left) + 1), max(1, round(bottom) + 1)))
@@ -267,7 +293,7 @@ def draw_text(text: str, size: int) -> Pixels:
 
 
 def _blend(pixels: Pixels, text: Text) -> None:
-    """Draw a line of text on background pixels only."""
+    """Draw a line of text into ``pixels``, but not over pixels of tiles or bars."""
     mask = draw_text(text.words, text.size)[:, : text.width]
     area = pixels[text.y : text.y + mask.shape[0], text.x : text.x + mask.shape[1]]
     mask = mask[: area.shape[0], : area.shape[1]]
@@ -276,13 +302,13 @@ def _blend(pixels: Pixels, text: Text) -> None:
 
 @functools.lru_cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    """Return DejaVu Sans, which comes with matplotlib.
+    """Return the font DejaVu Sans, whose file comes with matplotlib.
 
-    Pillow's own font has a space of 2 pixels at size 10, so words run together, and it lacks most
-    letters that are not Latin. Raqm, the other layout engine, is not installed everywhere and
-    places letters differently.
+    In Pillow's own font, a space has 2 pixels at size 10, so that words run together, and most
+    letters that are not Latin are missing. The layout engine is Pillow's basic one, because Raqm is
+    not installed everywhere and places letters differently.
     """
-    spec = find_spec("matplotlib")  # importing it takes 0.1 s
+    spec = find_spec("matplotlib")  # importing matplotlib takes 0.1 s
     (folder,) = spec.submodule_search_locations  # type: ignore[union-attr, misc]
     file = Path(folder, "mpl-data/fonts/ttf/DejaVuSans.ttf")
     return ImageFont.truetype(file, size, layout_engine=ImageFont.Layout.BASIC)

@@ -1,6 +1,6 @@
-"""Reduce two tensors of one call to what can be drawn: A, B and B - A, where they differ most.
+"""Reduce two tensors, A and B, of one call to feature maps or bars that show how A and B differ.
 
-numpy computes them in float64. Nothing here draws, reads files or writes files.
+All values are float64. Nothing here draws, reads files or writes files.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     Values = NDArray[np.float64]
 
-TILE = 112  # the longest side of a feature map, in pixels
-TOP = 12  # the most channels that are drawn
+TILE = 112  # the longest side of a drawn feature map, in pixels
+TOP = 12  # the largest number of channels that are drawn
 _COMPLEX_NOTE = (
     "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
 )
@@ -28,21 +28,25 @@ _COMPLEX_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class ComparedMaps:
-    """The values to draw for one call and one image.
+    """The values to draw for one call and one image, from two tensors A and B.
 
-    For complex numbers, A, B and B - A are magnitudes.
+    K is the number of drawn channels; for bars, K is 1. If A or B is complex, all values are
+    magnitudes.
 
     Attributes:
-        a: the feature maps of A, (K, h, w), large ones as means over squares; for bars, (1, 1, n).
+        a: the feature maps of A, (K, h, w), in which a value may be the mean of a square of values;
+            for bars, (1, 1, n), in which a value may be the mean of several values.
         b: the feature maps or bars of B, in the same form.
-        difference: the feature maps or bars of B - A; a square or bar has its largest
-            difference.
-        low: the smallest finite value of A and B, (K,).
-        high: the largest finite value of A and B, (K,).
-        largest: the largest finite magnitude of B - A, (K,).
-        broken: the number of places in which B - A is not finite, (K,).
+        difference: the feature maps or bars of B - A, in the same form, except that a value is the
+            difference with the largest magnitude instead of the mean.
+        low: the smallest finite value of A and B in each channel, or in all bars, (K,).
+        high: the largest finite value of A and B in each channel, or in all bars, (K,).
+        largest: the largest finite magnitude of B - A in each channel, or in all bars, (K,).
+        broken: the number of values of B - A that are NaN or Inf in each channel, or in all bars,
+            (K,).
         channels: the channel numbers, (K,), counted from 0; empty for bars.
-        notes: how much of the tensor differs, and what the pictures do not show.
+        notes: lines of text that say how much of the tensor differs, and what the picture leaves
+            out or reduces.
     """
 
     a: Values
@@ -57,17 +61,19 @@ class ComparedMaps:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the tensors have no spatial axes and are drawn as bars."""
+        """Whether the values are drawn as bars instead of feature maps."""
         return not len(self.channels)
 
 
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
-    """Choose the values to draw from two different tensors of the same image and shape, (1, …).
+    """Return the values to draw for two tensors of the same call and image.
+
+    Both tensors must have the same shape, (1, …), and differ in at least one value.
 
     Args:
-        a: the reference, which holds at least one value.
-        b: the other tensor.
-        layout: the meaning of the axes; tensors without spatial axes become bars.
+        a: the tensor A, the reference.
+        b: the tensor B.
+        layout: the meaning of the axes of A and B; a layout without height and width gives bars.
     """
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -101,7 +107,13 @@ def _take_drawn(values: tuple[Values, ...], layout: Layout) -> ComparedMaps:
 
 
 def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> ComparedMaps:
-    """Return the channels of (C, h, w) maps that differ, the largest difference first."""
+    """Return the channels that differ, at most ``TOP``, in order of decreasing difference.
+
+    Args:
+        maps: the feature maps of A, B and B - A, (C, h, w) each.
+        scores: the size of each channel's difference, (C,).
+        notes: further notes for the result.
+    """
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
     shown = f"; the {TOP} that differ most" if differing > TOP else ""
@@ -133,12 +145,15 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return one bar per channel or, without a channel axis, per stretch of consecutive values.
+    """Return one bar per channel or, if the channel axis is unknown, one bar per value.
+
+    If there are more than ``MOST_BARS`` channels or values, each bar covers several in a row.
 
     Args:
         values: A, B and B - A.
-        axis: the channel axis; None if it is not known.
-        tokens: a note that only these tokens differ; empty if the values are a whole tensor.
+        axis: the channel axis; None if it is unknown.
+        tokens: the words that only certain tokens differ, such as "the class token differs", if
+            ``values`` holds only these tokens; empty if ``values`` holds whole tensors.
     """
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -188,7 +203,7 @@ def _worst(difference: Values, axis: int) -> int:
 
 
 def _as_maps(values: Values, layout: Layout) -> Values:
-    """Return a tensor (1, …), which has no frame axis, as maps, (C, h, w)."""
+    """Return the feature maps (C, h, w) of a tensor (1, …), which must have no frame axis."""
     image: Values = values[0, layout.image_tokens]
     if layout.name.endswith("C"):
         image = np.moveaxis(image, -1, 0)
@@ -196,14 +211,22 @@ def _as_maps(values: Values, layout: Layout) -> Values:
 
 
 def _other_tokens(values: Values, layout: Layout) -> Values:
-    """Return the tokens (1, n, C) that cover no part of the image; empty for other tensors."""
+    """Return the tokens (1, n, C) that cover no part of the image, such as a class token.
+
+    The result is empty if the layout of the tensor is not ``NLC`` (a sequence of tokens).
+    """
     if layout.name != "NLC":
         return values[:, :0]
     return np.delete(values, layout.image_tokens, 1)
 
 
 def _tokens_differ(others: Values, which: str = "") -> str:
-    """Return a note that tokens (1, n, C), which cover no part of the image, differ."""
+    """Return the words "the class token differs", or their counterpart for several tokens.
+
+    Args:
+        others: the tokens that cover no part of the image, (1, n, C).
+        which: text to insert before the word "differs" or "differ".
+    """
     count = others.shape[1]
     if count == 1:
         return f"the class token{which} differs"
@@ -211,7 +234,7 @@ def _tokens_differ(others: Values, which: str = "") -> str:
 
 
 def _scores(rows: Values) -> Values:
-    """Return the L2 norm of each row, (C,); Inf if a value is not finite."""
+    """Return the L2 norm of each row of (C, n) values, as (C,); Inf for a row with NaN or Inf."""
     with np.errstate(invalid="ignore", over="ignore"):
         scores: Values = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     scores[~np.isfinite(scores)] = np.inf
@@ -219,7 +242,10 @@ def _scores(rows: Values) -> Values:
 
 
 def _finite_range(rows: Values) -> tuple[Values, Values]:
-    """Return each row's smallest and largest finite value: 0 if it has none, and never -0."""
+    """Return the smallest and the largest finite value of each row of (K, n) values, (K,) each.
+
+    Both are 0 for a row without finite values. A zero is never returned as -0.
+    """
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -227,13 +253,19 @@ def _finite_range(rows: Values) -> tuple[Values, Values]:
 
 
 def _largest(rows: Values) -> Values:
-    """Return the largest finite magnitude of each row, (K,)."""
+    """Return the largest finite magnitude in each row of (K, n) values, as (K,).
+
+    The result is 0 for a row without finite values.
+    """
     largest: Values = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
     return largest
 
 
 def _shrink(maps: Values, factor: int) -> Values:
-    """Return the mean of each square of ``factor`` by ``factor`` values."""
+    """Return maps (K, h, w) reduced to the mean of each square.
+
+    A square has ``factor`` by ``factor`` values, or fewer at the right and lower edges.
+    """
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     sums = np.add.reduceat(np.add.reduceat(maps, rows, 1), columns, 2)
     heights, widths = (np.minimum(factor, n - np.arange(0, n, factor)) for n in maps.shape[1:])
@@ -242,20 +274,29 @@ def _shrink(maps: Values, factor: int) -> Values:
 
 
 def _shrink_to_largest(maps: Values, factor: int) -> Values:
-    """Return the signed value with the largest magnitude in each square."""
+    """Return maps (K, h, w) reduced to the value of the largest magnitude in each square.
+
+    A square has ``factor`` by ``factor`` values; the returned value keeps its sign.
+    """
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     return _extremes(_extremes(maps, rows, 1), columns, 2)
 
 
 def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
-    """Return the value with the largest magnitude in each stretch, or NaN if it holds one."""
+    """Return the value of the largest magnitude in each stretch along ``axis``, with its sign.
+
+    ``starts`` holds the first index of each stretch. A stretch that contains NaN gives NaN.
+    """
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)
 
 
 def _means(values: Values, starts: NDArray[np.int64]) -> Values:
-    """Return the means of stretches of (1, 1, m) values, as (1, 1, n)."""
+    """Return the means of n consecutive stretches of values (1, 1, m), as (1, 1, n).
+
+    ``starts`` (n,) holds the first index of each stretch.
+    """
     lengths = np.diff([*starts, values.shape[2]])
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(values, starts, 2) / lengths

@@ -1,4 +1,4 @@
-"""Draw two activations and their difference as a labelled PNG.
+"""Draw two activations, A and B, and their difference, B - A, as a labelled PNG.
 
 A and B share one scale; the scale of B - A is centred on zero. The two colour maps share one
 palette, each with half of the levels, to keep the files small.
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 _HALF = 60  # levels of ``tide`` on either side of zero
-# Levels of ``ember``. Two of all LEVELS + 1 are reserved for values that are not finite.
+# Levels of ``ember``. Two of the LEVELS + 1 indices are reserved for values that are not finite.
 _EMBERS = LEVELS - 1 - (2 * _HALF + 1)
 _ZERO = _EMBERS + _HALF
 _NOT_FINITE, _NOT_FINITE_DIFFERENCE = LEVELS - 1, LEVELS
 _HEADS = ("A", "B", "B - A")
-_COLUMNS = 2  # a page shows two at full size; scaled down, the labels would be too small
+_COLUMNS = 2  # channels in a row; a page would scale a wider picture down, and its labels too
 _GAP, _BETWEEN, _LABEL = 3, 20, 16
 _BAND, _LOWEST = 96, 24
 _MAPS_NOTES = (
@@ -60,25 +60,26 @@ _BARS_NOTES = (
     "A and B from zero on one scale",
     "B - A from its own zero, orange above it and blue below",
 )
-_DARKEST, _LIGHTEST = 44, 82  # levels of ``ember`` that are visible in both themes, for bars
+_DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible in both themes
 
 
 def draw_compared_maps(
     compared: ComparedMaps, heading: Sequence[str], *, signed: bool = False, theme: Theme = "dark"
 ) -> tuple[bytes, tuple[int, int]]:
-    """Return a PNG file, its width and its height; the same input makes the same bytes.
+    """Return a picture of A, B and B - A as a PNG file, and its (width, height) in pixels.
 
-    Lines that explain the colours are added to the heading. If the values are ``signed``
-    (gradients), the colours of A and B are centred on zero, as those of B - A always are.
+    The same arguments always make the same bytes. The picture's heading consists of ``heading`` and
+    of lines that explain the colours. The colours of B - A are centred on zero; with ``signed``,
+    which is meant for gradients, so are the colours of A and B.
     """
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
     return to_png(canvas.to_image(list(_palette(theme)))), canvas.size
 
 
 def list_labels(compared: ComparedMaps) -> list[str]:
-    """Return the label of each channel: its number, the range of A and B, and their difference.
+    """Return each channel's label: the number, the range of A and B, and the largest difference.
 
-    For bars, return three labels: for A, for B and for B - A.
+    For bars, return three labels instead: for A, for B and for B - A.
     """
     if compared.is_flat:
         return _list_bar_labels(compared)
@@ -100,12 +101,17 @@ def _list_bar_labels(compared: ComparedMaps) -> list[str]:
 
 
 def _bar_range(compared: ComparedMaps) -> tuple[float, float]:
-    """Return the range of the bars of A and B, which always includes zero."""
+    """Return the minimum and maximum over the bars of A and B; the range always includes 0."""
     return min(0.0, float(compared.low[0])), max(0.0, float(compared.high[0]))
 
 
 def difference_text(largest: float, broken: int) -> str:
-    """Describe the difference between two channels in words."""
+    """Return the difference between two channels in words.
+
+    Args:
+        largest: the largest finite magnitude of the difference.
+        broken: the number of values of the difference that are NaN or Inf.
+    """
     places = f"not finite in {broken:,} place{'' if broken == 1 else 's'}"
     if broken:
         return f"{places}, else up to {largest:.3g} apart" if largest else places
@@ -113,7 +119,7 @@ def difference_text(largest: float, broken: int) -> str:
 
 
 def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Canvas:
-    """Draw three maps per channel, and two channels per row."""
+    """Draw the maps of A, B and B - A for each channel, with two channels in a row."""
     labels = list_labels(compared)
     factor = max(1, TILE // max(compared.a.shape[1:]))
     high = max(1, _LOWEST // (factor * compared.a.shape[1]))  # maps of sequences are one value high
@@ -159,7 +165,11 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
 
 
 def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
-    """Return levels: A and B on one scale per channel, B - A on a scale centred on zero."""
+    """Return the palette indices of A, of B and of B - A, (K, h, w) each.
+
+    In each channel, A and B share one scale, which is centred on zero only with ``signed``. The
+    scale of B - A is always centred on zero.
+    """
     low, high, largest = (
         each[:, None, None] for each in (compared.low, compared.high, compared.largest)
     )
@@ -179,7 +189,7 @@ def _scale_range(values: Values, low: Values, high: Values) -> Pixels:
 
 
 def _from_zero(values: Values, largest: Values) -> Pixels:
-    """Return the levels of bars; bars of equal length have the same colour."""
+    """Return the palette indices of bars: the longer a bar is, the lighter its colour."""
     share = np.abs(values) / np.where(largest > 0, largest, 1)
     return _round_levels(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
 
@@ -195,9 +205,10 @@ def _round_levels(levels: Values, mark: int) -> Pixels:
 
 
 def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
-    """Return bars from a zero line, (height, n).
+    """Draw n values as bars from a zero line, and return palette indices, (height, n).
 
-    A value that is not finite becomes a bar of full height in a separate colour.
+    ``low`` and ``high`` are the values at the lower and the upper edge. A value that is not finite
+    becomes a bar of full height in a separate colour.
     """
     finite, span = np.isfinite(values), (high - low) or 1.0
     tips = (np.where(finite, values, high) - low) / span * (_BAND - 1)
@@ -212,7 +223,11 @@ def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
 
 @functools.cache
 def _palette(theme: Theme) -> tuple[int, ...]:
-    """Return the palette: ember, tide, two colours for values that are not finite, and text."""
+    """Return the palette as flat RGB triples.
+
+    The palette holds levels of the colour maps ``ember`` and ``tide``, the colours of both maps for
+    values that are not finite, and a ramp for text.
+    """
     ember, tide = (np.array(load_palette(name, theme)).reshape(-1, 3) for name in (EMBER, TIDE))
     steps = np.linspace(0, LEVELS - 1, _EMBERS).round().astype(int)
     around = np.linspace(1, LEVELS - 1, 2 * _HALF + 1).round().astype(int)

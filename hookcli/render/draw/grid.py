@@ -40,7 +40,10 @@ _STRIP = 512
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, Places]:
-    """Draw labelled tiles (K, h, w) in rows below the heading; also return their places."""
+    """Draw tiles (K, h, w) with labels in rows below a heading; also return the tiles' positions.
+
+    Tiles are enlarged by the largest integer factor that fits ``tile_size`` pixels.
+    """
     cells = enlarge(tiles, tile_size)
     count, height, width = cells.shape
     widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
@@ -58,7 +61,10 @@ def draw_grid(
 
 
 def draw_maps(levels: Pixels, columns: int) -> Pixels:
-    """Draw levels (K, h, w) in rows of ``columns``, without gaps; empty cells have level 0."""
+    """Return K maps (K, h, w) side by side, without gaps, in rows of ``columns`` maps.
+
+    The result is (rows * h, columns * w). Cells after the last map have level 0.
+    """
     count, height, width = levels.shape
     rows = -(-count // columns)
     places = np.zeros((rows * columns, height, width), np.uint8)
@@ -95,9 +101,17 @@ def draw_bars(
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, list[Places]]:
-    """Draw one row per layer: its name and labelled tiles (K, h, w), in columns if there are many.
+    """Draw a sheet: one row per layer, with the layer's name above the labelled tiles.
 
-    Also return the places of the tiles in each row.
+    If a single column would be too tall, the rows continue in further columns.
+
+    Args:
+        rows: the name, the tiles (K, h, w) and the labels of each layer.
+        heading: the lines above the rows.
+        tile_size: tiles are enlarged by the largest integer factor that fits this many pixels.
+
+    Returns:
+        The drawing, and the positions of the tiles in each row.
     """
     cells = [enlarge(tiles, tile_size) for _, tiles, _ in rows]
     blocks = [
@@ -133,9 +147,10 @@ def draw_sheet(
 
 
 def _column_height(blocks: Sequence[Canvas]) -> int:
-    """Return the column height that makes a sheet about square.
+    """Return the height, in pixels, of the columns of a sheet that is about square.
 
-    Image viewers do not open pictures of more than 65,535 pixels on a side.
+    A sheet that is not taller than ``_SHEET_HEIGHT`` has a single column. A single column of many
+    layers could have more than 65,535 pixels, and image viewers do not open such a picture.
     """
     if not blocks:
         return 1
@@ -161,7 +176,10 @@ def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:
 
 
 def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
-    """Draw one layer of a sheet: its name, and its tiles under their labels."""
+    """Draw one layer of a sheet: the layer's name, and below it each tile under its label.
+
+    If one of the labels is wider than a tile, all labels are left out.
+    """
     count, height, width = cells.shape
     texts = [(name, NOTE_SIZE), *((label, LABEL_SIZE) for label in labels[:1])]
     whole = max(count * (width + _GAP), *(measure_text(*text) for text in texts))
@@ -178,9 +196,10 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
 
 
 def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
-    """Draw values as coloured columns on one scale, at least 256 pixels wide in all.
+    """Draw values as a strip of coloured columns on one scale, at least 256 pixels wide.
 
-    With more than 512 values, a column is the mean of several consecutive ones.
+    The strip is a third of ``height`` high. With more than 512 values, each column is the mean of
+    several consecutive values. With ``signed``, zero has the middle colour.
     """
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
@@ -199,13 +218,13 @@ def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False
 
 
 def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
-    """Enlarge tiles (K, h, w) by the largest integer factor that fits ``tile_size``."""
+    """Enlarge tiles (K, h, w) by the largest integer factor that fits ``tile_size`` pixels."""
     factor = max(1, tile_size // max(1, *tiles.shape[1:]))
     return tiles.repeat(factor, 1).repeat(factor, 2)
 
 
 def _columns(count: int, row_height: int, column_width: int) -> int:
-    """Return a number of columns: the picture is about square, with the fewest empty cells."""
+    """Return the number of columns for an about square picture with the fewest empty cells."""
     square = (count * row_height / column_width) ** 0.5
     near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
     return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
@@ -214,9 +233,10 @@ def _columns(count: int, row_height: int, column_width: int) -> int:
 def _bar_strip(
     values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
 ) -> Pixels:
-    """Return bars, (height, n * thick).
+    """Draw n values as bars of ``thick`` pixels, and return palette indices, (height, n * thick).
 
-    A value that is not finite becomes a bar up to the top in a separate colour.
+    The values at the lower and the upper edge are ``low`` and ``low + span``. A value that is not
+    finite becomes a bar up to the top in a separate colour.
     """
     finite = np.isfinite(values)
     shares = np.where(finite, (np.where(finite, values, 0) - low) / span, 1)

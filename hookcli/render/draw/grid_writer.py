@@ -1,4 +1,7 @@
-"""Draw grids and sheets on threads while the model runs, and write them as PNG files."""
+"""Draw and write pictures of feature maps on threads while the model runs.
+
+A grid shows the channels of one layer. A sheet shows the first channels of every layer.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +37,28 @@ if TYPE_CHECKING:
     from hookcli.render.draw.canvas import Canvas
 
 _SHEET_TOP = 12
-_ERROR = 1 / 2000  # in a channel's smallest and largest value, as a share of their distance
+_ERROR = 1 / 2000  # allowed rounding error of a minimum or maximum, as a share of the range
 _MOST_DIGITS = 9  # enough to distinguish any two float32 values
-_FAST = 1  # zlib's level: maps are large, and a higher level makes them hardly smaller
+_FAST = 1  # zlib's level: a higher level takes longer, and hardly shrinks the large maps
 _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Draws pictures on threads; the function that ``take`` returns waits for them."""
+    """Draws and writes pictures of feature maps on threads.
+
+    ``write_grid`` and ``write_sheet`` queue a picture and return at once. The function that
+    ``take`` returns waits until the queued pictures are written.
+    """
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
-        """Start the threads, which call ``write`` to write a file of the run folder."""
+        """Start the threads.
+
+        Args:
+            write: writes a file, given its name relative to the run folder and its content, and
+                returns the name; must be safe to call from several threads.
+            style: how to draw the pictures.
+            model: the name of the model, for titles.
+        """
         self.write = write
         self.style, self.model = style, model
         self._palette = load_palette(colormap_of(style), style.theme)
@@ -53,32 +67,42 @@ class GridWriter:
         self._pending: list[Future[list[Grid]]] = []
 
     def title_of(self, image_key: str) -> str:
-        """Return the title of a picture: the model and the image."""
+        """Return the title of an image's pictures: the name of the model and the image's key."""
         return _name_source(self.model, image_key)
 
     def file_of(self, picture: Picture) -> str:
-        """Return the name of a picture's file, relative to the run folder."""
+        """Return the name of the file that will hold a picture, relative to the run folder.
+
+        If the style asks for sheets, this is the sheet of the picture's image.
+        """
         if self.style.mode == "sheet":
             return sheet_file(picture.image)
         return picture_file(GRIDS, picture.image, grid_name(picture.call))
 
     def write_grid(self, picture: Picture) -> str:
-        """Queue the grid of one layer and return its file, relative to the run folder.
+        """Queue the grid of one layer, and return the name of the grid's file in the run folder.
 
-        If the channels were kept at the resolution of the layer, they are queued too.
+        If the picture also has the channels at the layer's full resolution, these channels are
+        queued too, for a file of their own.
         """
         file = self.file_of(picture)
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
     def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
-        """Queue one picture of all layers and return its file, relative to the run folder."""
+        """Queue the sheet of one image, and return the name of the sheet's file in the run folder.
+
+        ``rows`` holds one picture for each row of the sheet.
+        """
         file = sheet_file(image_key)
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
-        """Write a map over the network's input at once, always in the colours of ``ember``."""
+        """Write a picture of a map that covers the network's input, without queuing the picture.
+
+        The palette is always ``ember``, whatever colour map the grids have.
+        """
         write_picture(
             self.write,
             file,
@@ -88,16 +112,17 @@ class GridWriter:
         )
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """Return a function that waits until everything queued since the last call is on disk.
+        """Return a function that waits for the pictures queued since the last call of ``take``.
 
-        The function returns what the grids show, in the order of the queue, and raises OutputError
-        if a file could not be written.
+        When these pictures are written, the function returns a description of each layer in each
+        picture, in the order of the queue. The function raises an OutputError if a file could not
+        be written.
         """
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 
     def close(self) -> None:
-        """Drop the queued pictures, and finish those that a thread is drawing."""
+        """Drop the queued pictures, and wait for the pictures that the threads are drawing."""
         self._threads.shutdown(cancel_futures=True)
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
@@ -107,7 +132,10 @@ class GridWriter:
         return [replace(grid, maps=self._write_maps(picture, places))]
 
     def _write_maps(self, picture: Picture, places: Places | None) -> ChannelMaps | None:
-        """Write the channels at the resolution of the layer, in rows as long as the grid's."""
+        """Write the channels at the layer's full resolution, with as many per row as in the grid.
+
+        Return the description of the file; None if the picture does not have these channels.
+        """
         content = picture.content
         if isinstance(content, Bars) or content.maps is None or places is None:
             return None
@@ -140,7 +168,10 @@ class GridWriter:
 
 
 def render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas, Places | None]:
-    """Draw the picture of one layer, and return the places of its tiles, or None for bars."""
+    """Draw the feature maps or bars of one layer.
+
+    Return the drawing and the positions of the tiles; None instead of positions for bars.
+    """
     content = picture.content
     if isinstance(content, Bars):
         heading = [_title(picture, model), _bars_note(content)]
@@ -152,9 +183,10 @@ def render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas,
 
 
 def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | None) -> Grid:
-    """Return what the tiles of a picture show, and their places.
+    """Return the description of one layer's tiles: their channels, statistics and positions.
 
-    In a sheet, these are only the first channels of a layer.
+    If ``file`` is a sheet, the description covers only the channels that the sheet shows. For bars,
+    the description has no tiles.
     """
     content = picture.content
     if isinstance(content, Bars) or places is None:
@@ -179,7 +211,7 @@ def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | 
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
-    """Round to the fewest digits, but at least four, that keep the value within ``error``.
+    """Round ``value`` to the fewest digits, at least four, that keep the error within ``error``.
 
     Return None for a value that is not finite.
     """
@@ -194,7 +226,10 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
 def render_sheet(
     title: str, rows: Sequence[Picture], style: GridStyle
 ) -> tuple[Canvas, list[Places]]:
-    """Draw the first channels of each layer in a row, and return the places of the tiles."""
+    """Draw a sheet: a row for each layer, with the layer's first channels or a strip of values.
+
+    Return the drawing, and the positions of the tiles in each row.
+    """
     parts = []
     for picture in rows:
         name = f"{picture.call.id}   {shape_text(picture.shape)}"
@@ -223,7 +258,7 @@ def _name_source(model: str, image_key: str) -> str:
 
 
 def _frame_note(picture: Picture) -> str:
-    """Return which frame of a clip is shown; empty for pictures."""
+    """Return the end of a title, which names the drawn frame of a clip; empty without frames."""
     axis = picture.layout.frame_axis
     if axis is None:
         return ""

@@ -1,4 +1,4 @@
-"""Draw Grad-CAM and pixel saliency over the picture that they were computed from."""
+"""Draw Grad-CAM and pixel saliency beside the network's input."""
 
 from __future__ import annotations
 
@@ -31,26 +31,32 @@ if TYPE_CHECKING:
 _SMALLEST = 224  # pixels; smaller pictures are enlarged by an integer factor
 _GAP, _CAPTION, _BAR = 12, 16, 8
 _DIM = 0.55  # brightness of the picture below a map
-_DENSEST, _DARKEST = 0.9, 40  # opacity of the largest value, level of the smallest
+_DENSEST, _DARKEST = 0.9, 40  # opacity of the largest value, colour level of the smallest value
 _GLOW = ((14, 14, 18), (255, 236, 170))
 _CLIP = 99
 
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """A panel beside the picture."""
+    """The right half of a picture: a drawn map, and below it a bar that explains the colours."""
 
     pixels: NDArray[np.uint8]  # (H, W, 3)
     caption: str
-    bar: NDArray[np.uint8]  # the colours from 0 to the largest value
+    bar: NDArray[np.uint8]  # (1, W, 3): the colours from 0 to ``end``
     end: str  # the value at the right end of the bar
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input on the left, and in grey under a Grad-CAM on the right.
+    """Draw the network's input on the left, and a Grad-CAM over a grey copy on the right.
 
-    The map (h, w), which is not negative, is enlarged to the picture bilinearly. A line with its
-    size and its largest value is added to the heading.
+    If the Grad-CAM is zero everywhere or has values that are not finite, only the input is drawn,
+    and the heading says why.
+
+    Args:
+        seen: the network's input as an image file.
+        values: the Grad-CAM, (h, w), without negative values; resized bilinearly to the input.
+        heading: the lines above, to which a line with the size and the largest value of the
+            Grad-CAM is added.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
@@ -68,8 +74,13 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
     """Draw the network's input on the left, and the saliency of each pixel on the right.
 
-    A pixel's saliency is the largest gradient magnitude of its colours, (h, w). Two lines are added
-    to the heading: the largest value, and the meaning of the colours.
+    If the saliency is zero everywhere or has values that are not finite, only the input is drawn,
+    and the heading says why.
+
+    Args:
+        seen: the network's input as an image file.
+        values: each pixel's saliency, (h, w): the largest gradient magnitude over the colours.
+        heading: the lines above, to which two lines are added that explain the values and colours.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
@@ -86,7 +97,7 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
 
 
 def _find_trouble(values: NDArray[np.float32]) -> str:
-    """Return why the map cannot be drawn, or an empty text if it can."""
+    """Return why a map cannot be drawn, or an empty text if the map can be drawn."""
     broken = int((~np.isfinite(values)).sum())
     if broken:
         return f"not drawn: {broken} of {values.size} values are NaN or Inf"
@@ -101,27 +112,34 @@ def _size_note(values: NDArray[np.float32], picture: Image.Image) -> str:
 
 
 def _resize(shares: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
-    """Resize a map to the size of the picture, (H, W), bilinearly."""
+    """Return a map (h, w) resized bilinearly to the height and width of a picture, (H, W)."""
     image = Image.fromarray(shares.astype(np.float32))
     return np.asarray(image.resize(picture.size, Image.Resampling.BILINEAR))
 
 
 def _ramp(picture: Image.Image) -> NDArray[np.float32]:
-    """Return shares from 0 to 1, (1, W)."""
+    """Return shares that rise evenly from 0 to 1 over the width W of a picture, (1, W)."""
     return np.linspace(0, 1, picture.width, dtype=np.float32)[None]
 
 
 def choose_colours(
     shares: NDArray[np.float32],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the colour, (…, 3), and the opacity, (…), of each share."""
+    """Return the RGB colour (…, 3) and the opacity (…) for each share of a map's largest value.
+
+    Shares and opacities are from 0 to 1, colours from 0 to 255.
+    """
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
     return colours, (_DENSEST * np.sqrt(shares)).astype(np.float32)
 
 
 def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Lay colours over grey pixels, (H, W, 3): the larger the share, the denser and lighter."""
+    """Lay the colours of a map over grey pixels (H, W), and return RGB pixels (H, W, 3).
+
+    ``shares`` (H, W) holds the map's values as shares of the largest value. The larger a share is,
+    the lighter and the more opaque is its colour.
+    """
     colours, cover = choose_colours(shares)
     mixed = grey[..., None] * (1 - cover[..., None]) + colours * cover[..., None]
     pixels: NDArray[np.uint8] = mixed.round().astype(np.uint8)
@@ -129,14 +147,14 @@ def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[
 
 
 def _glow(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return shares as one colour on a dark ground, (H, W, 3)."""
+    """Return shares (H, W) as RGB pixels (H, W, 3); the larger the share, the lighter the pixel."""
     dark, light = np.array(_GLOW, np.float32)
     pixels: NDArray[np.uint8] = (dark + shares[..., None] * (light - dark)).round().astype(np.uint8)
     return pixels
 
 
 def _draw(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) -> Canvas:
-    """Draw the heading, the picture and, if there is one, the panel beside it."""
+    """Draw the heading, the picture and, unless ``panel`` is None, the panel beside the picture."""
     factor = max(1, -(-_SMALLEST // max(picture.size)))
     size = width, height = picture.width * factor, picture.height * factor
     top, right = heading_height(heading) + _CAPTION, MARGIN + width + _GAP

@@ -1,4 +1,4 @@
-"""The files of a picture: a PNG and, if the user asked for one, an SVG or a PDF beside it."""
+"""The files of a picture: a PNG and, if the user requested it, an SVG or a PDF beside the PNG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle, PictureFormat
     from hookcli.render.draw.canvas import Canvas
 
-_DPI = 72  # one point on the page per pixel
+_DPI = 72  # makes each pixel one point on the page
 
 
 def write_picture(
@@ -24,7 +24,15 @@ def write_picture(
     palette: list[int],
     style: GridStyle,
 ) -> None:
-    """Write a picture in the formats of ``style``."""
+    """Write a picture as a PNG and, if ``style`` names another format, also in that format.
+
+    Args:
+        write: writes a file, given its name relative to the run folder and its content.
+        file: the name of the PNG file, relative to the run folder.
+        canvas: the picture.
+        palette: 256 RGB triples, as one flat list.
+        style: the style with the picture format.
+    """
     write(file, to_png(canvas.to_image(palette)))
     for other in list_formats(file, style.format)[1:]:
         write(other, to_vector(canvas, palette, style.format))

@@ -13,19 +13,22 @@ if TYPE_CHECKING:
 SIDE = 112  # pixels; a multiple of 8, the side of a JPEG block
 COLUMNS = 8
 _QUALITY = 70
-_ALL_COLORS = 0  # full colour resolution: otherwise the colours of neighbours would mix
+_ALL_COLORS = 0  # full colour resolution, so that adjacent thumbnails do not mix their colours
 
 
 def shrink(seen: bytes) -> bytes:
-    """Return an image's thumbnail: the RGB bytes of its central square, ``SIDE`` pixels wide."""
+    """Return the thumbnail of an image file: the RGB bytes of the image's central square.
+
+    The square is reduced to ``SIDE`` by ``SIDE`` pixels.
+    """
     with Image.open(io.BytesIO(seen)) as picture:
         return ImageOps.fit(picture.convert("RGB"), (SIDE, SIDE)).tobytes()
 
 
 def draw_thumbnails(thumbnails: Sequence[bytes]) -> bytes:
-    """Return a JPEG with thumbnails side by side, in rows of ``COLUMNS``.
+    """Return a JPEG file with thumbnails from ``shrink`` side by side, in rows of ``COLUMNS``.
 
-    The end of a row that is not full is black, even in the only row.
+    Every row has room for ``COLUMNS`` thumbnails; the end of a row that is not full is black.
     """
     rows = -(-len(thumbnails) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * SIDE, rows * SIDE))

@@ -1,4 +1,4 @@
-"""The attention that the page shows: figures of the calls, and pictures of an image."""
+"""The facts about attention that the page of a run needs: entropy, maps and pictures."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ def attention_for_script(
     heats: Iterable[HeatPicture],
     address: Callable[[str], str],
 ) -> list[dict[str, object]]:
-    """Return what the script of the page needs to know about the attention calls of one image.
+    """Return, for the script of the page, the facts about the attention calls of one image.
 
-    Only calls with a picture are included, in their order.
+    A call without a picture for this image is left out.
+
+    Args:
+        rows: the rows of ``attention.csv``; their order is the order of the result.
+        maps: the attention maps of this image.
+        heats: the pictures of this image, of any kind.
+        address: returns the address on the page of a file of the run.
     """
     maps_of = {each.call_id: each for each in maps}
     drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}
@@ -32,7 +38,7 @@ def attention_for_script(
             facts.append(
                 {
                     "call": escape.for_page(shorten(row.call_id)),
-                    "entropy": row.entropy if row.images == 1 else (),  # many heads: their mean
+                    "entropy": row.entropy if row.images == 1 else (),  # else a mean over images
                     "drawn": None if drawn is None else address(drawn),
                     "maps": None if own is None else _describe(own, address(own.file)),
                 }
@@ -54,5 +60,5 @@ def _describe(maps: AttentionMaps, address: str) -> dict[str, object]:
 
 
 def shorten(call_id: str) -> str:
-    """Return the id of an attention call without the word attention in front of it."""
+    """Return the id of an attention call without the prefix ``attention:``."""
     return call_id.removeprefix("attention:")

@@ -1,4 +1,4 @@
-"""The contact sheet: the images on the page of a run over several images, and their search data."""
+"""The contact sheet of a page with several images, and the images that fire each channel most."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from hookcli.records.runs import Finding
 
 _FIRST = 60  # images shown until the reader asks for all of them
-_SHARED = ("call", "picture", "size", "places")  # usually the same for all images
+_SHARED = ("call", "picture", "size", "places")  # of a grid, usually the same for all images
 
 
 def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
     """Return the images that the page shows, in the order of the run.
 
-    Up to 2,000 images are all shown. Of more, only the images with a picture are shown: those that
-    findings name come first, then those that fire a channel most.
+    The page shows all images of a run over at most 2,000 images. Of a larger run, the page shows
+    at most 2,000 of the images that have a thumbnail or a picture of the network's input. Images
+    that findings name are preferred, and then images with a picture of the network's input.
     """
     images = document.images
     if len(images) <= MOST_THUMBNAILS:
@@ -43,11 +44,16 @@ def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
 def make_contact_sheet(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[str, object]:
-    """Return the contact sheet of ``images``, as its template shows it.
+    """Return the values that the template of the contact sheet shows.
 
-    A thumbnail is given by the number of the picture that holds it, its column and its row.
-    ``is_marked`` is true for an image that a finding names, unless the finding names more than half
-    of all images. ``findings`` are the words for choosing a finding, by its position.
+    ``tiles`` describes each of ``images``. A tile's ``thumbnail`` is three numbers (the position of
+    the thumbnail picture, and the column and row in that picture), or None. A tile's ``findings``
+    are the positions of the findings that name the image. ``is_marked`` is true if one of these
+    findings names at most half of all images.
+
+    The top-level ``findings`` maps the position of a finding to the words with which a reader
+    chooses the finding. ``style`` is CSS, and ``first`` the number of images shown at first.
+    ``address`` returns the address on the page of a file of the run.
     """
     shown = {image.key for image in images}
     found: dict[str, list[int]] = {}
@@ -92,18 +98,24 @@ def make_contact_sheet(
 def count_named(finding: Finding, images: int) -> str:
     """Return how many of a run's images a finding names, such as ``80 of 100 images``."""
     named = len(finding.images)
-    more = " or more" if named == MOST_NAMED < images else ""  # a finding names no more than this
+    more = " or more" if named == MOST_NAMED < images else ""  # a finding never names more images
     return f"{named:,}{more} of {images:,} images"
 
 
 def top_for_script(
     document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
 ) -> list[object]:
-    """Return what the script needs to know about the channels that stand out in each layer.
+    """Return the channels that stand out in each layer, and their images, for the page's script.
 
-    The result is nested lists: a layer is its place on the page and its channels; a channel is its
-    number and its images; an image is its place on the page (or its key if the page does not show
-    it) and the value.
+    The result has ``[position of the layer, channels]`` for each layer, ``[channel, images]`` for
+    each channel, and ``[position of the image, value]`` for each image that fires the channel most.
+    All positions are on the page. If the page does not show an image, the image's key replaces the
+    position.
+
+    Args:
+        document: the document of the run.
+        places: the position of each layer on the page, by call id.
+        images: the images that the page shows.
     """
     top_images = document.top_images
     at = {image.key: place for place, image in enumerate(images)}
@@ -129,12 +141,17 @@ def top_for_script(
 def pack_ranked(
     document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
 ) -> str:
-    """Return the images that fire each channel most, as compressed JSON in base64.
+    """Return the images that fire each channel most, as JSON, compressed by zlib, in base64.
 
-    The JSON is an object. ``calls`` holds one list per layer: the layer's place on the page, the
-    number of images per channel, the places of these images on the page (channel after channel),
-    and the values. ``others`` holds the keys of images that the page does not show; their places
-    follow the last place on the page.
+    The JSON is an object. ``calls`` holds one list per layer: the layer's position on the page, the
+    number of images per channel, the positions of these images on the page (channel after channel),
+    and the values. ``others`` holds the keys of images that the page does not show; the positions
+    of these images continue after the last position on the page.
+
+    Args:
+        document: the document of the run.
+        places: the position of each layer on the page, by call id.
+        images: the images that the page shows.
     """
     ranked = {call: each for call, each in document.ranked_images.items() if call in places}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)
@@ -153,10 +170,14 @@ def pack_ranked(
 
 
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
-    """Return the facts about the images' pictures, with each shared list of facts written once.
+    """Move facts that images share into forms, so that the page contains these facts only once.
 
-    The result is the forms, each a list of what every layer's pictures share, and the facts of each
-    image, with the number of its form under ``form``.
+    A form holds, for each grid of an image, the facts that usually do not depend on the image.
+    ``facts`` holds the facts about the pictures of each image.
+
+    Returns:
+        The forms, and the remaining facts of each image, with the position of the image's form
+        under ``form``.
     """
     forms: list[object] = []
     shared = []
@@ -176,7 +197,7 @@ def _shorten(value: float | None) -> float | None:
 
 
 def _common_folder(files: Sequence[str]) -> str:
-    """Return the longest common beginning of all files that ends with ``/``."""
+    """Return the longest prefix of all file names that ends with ``/``; empty if there is none."""
     same = 0  # characters
     first, last = min(files, default=""), max(files, default="")
     while (end := first.find("/", same) + 1) and last.startswith(first[:end]):
@@ -190,7 +211,10 @@ def _choice(finding: Finding) -> str:
 
 
 def _rule(number: int, sheet: Thumbnails, address: Callable[[str], str]) -> str:
-    """Return the CSS rule of a picture of thumbnails, so that the page names the picture once."""
+    """Return a CSS rule for the thumbnails of one picture.
+
+    With the rule, the page contains the address (or the bytes) of the picture only once.
+    """
     place = address(sheet.file)
     shown = f'url("{place}")' if place else "none"
     return f".t{number} {{ background-image: {shown}; --columns: {sheet.columns}; }}"

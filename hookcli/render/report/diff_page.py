@@ -18,21 +18,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DiffPicture:
-    """A picture of one call: A, B and their difference."""
+    """A picture of one call: the call in run A, in run B, and the difference B - A."""
 
     row: DiffRow
     file: str  # relative to the folder of the page
-    size: tuple[int, int]  # width and height
+    size: tuple[int, int]  # width and height, in pixels
     caption: tuple[str, ...]  # the lines below the picture
-    alt: str  # the same figures for screen readers
+    alt: str  # a description of the picture for screen readers
 
 
 def render_difference(
     title: str, notes: Sequence[str], comparison: Comparison, pictures: Sequence[DiffPicture]
 ) -> str:
-    """Return the page as text; the same values make the same page.
+    """Return the HTML page of a comparison; the same arguments always make the same page.
 
-    ``title`` is the name of the model; ``notes`` begin with the verdict.
+    Args:
+        title: the name of the model, or of both models.
+        notes: the lines at the top of the page; the first line must be the verdict.
+        comparison: the comparison to show.
+        pictures: the pictures of some calls.
     """
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}

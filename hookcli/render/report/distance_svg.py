@@ -20,10 +20,11 @@ _CROSS, _EQUAL = "M-4,-4L4,4M-4,4L4,-4", "M-4,3H4"
 
 
 def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
-    """Draw the relative L2 and the tolerance of every call, in the order in which calls complete.
+    """Return an SVG chart of the relative L2 and the tolerance of every call.
 
-    If there is only one call, or every relative L2 is zero, the text is empty. ``anchors`` maps the
-    rank of a call to its anchor on the page.
+    The calls are in the order in which they complete. The text is empty if there is only one call,
+    or if every relative L2 is zero or unknown. ``anchors`` maps the rank of a call to the call's
+    anchor on the page.
     """
     rows = sorted(rows, key=lambda row: row.order)
     if len(rows) == 1 or not any(row.rel_l2 for row in rows):
@@ -67,7 +68,7 @@ def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) ->
 
 
 def _legend(rows: Sequence[DiffRow]) -> str:
-    """Draw the meaning of each shape that is used."""
+    """Return the legend, with only the shapes that the chart of ``rows`` uses."""
     entries = [
         ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
         ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
@@ -89,12 +90,15 @@ def _legend(rows: Sequence[DiffRow]) -> str:
 
 
 def _limit(row: DiffRow) -> float | None:
-    """Return the tolerance if it applies to the relative L2 and can be drawn, else None."""
+    """Return the tolerance of a call's relative L2.
+
+    Return None if another metric decides, or if a logarithmic axis cannot show the tolerance.
+    """
     return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 
 def _on_axis(value: float | None) -> float | None:
-    """Return the value if a logarithmic axis can show it, else None."""
+    """Return the value if a logarithmic axis can show the value, else None."""
     return value if value and math.isfinite(value) else None
 
 

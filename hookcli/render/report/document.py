@@ -1,4 +1,4 @@
-"""What the page shows of the document of a run."""
+"""Facts about the pictures of a run, from the document of the run, for the page and its script."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
 
 
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
-    """If the page shows only some images, return each image's file and its sheet or grid folder."""
+    """Return where each image's pictures are, if the page cannot show all images.
+
+    Each entry is the image's file as the user gave it, and the image's sheet or folder of grids.
+    Images without a sheet or grids are left out. The list is empty if the page shows all images.
+    """
     if len(document.images) <= MOST_THUMBNAILS:
         return []
     files = {grid.image: grid.file for grid in document.grids}
@@ -56,10 +60,17 @@ def for_script(
     is_first: bool,
     has_figures: bool = True,
 ) -> dict[str, object]:
-    """Return what the script of the page needs to know about the grids of one image.
+    """Return, for the script of the page, the facts about the grids of one image.
 
-    For the first image with grids, the script reads the addresses from the page. Some pages leave
-    out the figures of each channel, which for 1,000 images would take 12 MB.
+    Args:
+        grids: the grids of the image.
+        places: the position of each call on the page, by call id; grids of other calls are left
+            out.
+        address: returns the address on the page of a file of the run.
+        is_first: whether this is the first image with grids; the result then has no addresses,
+            which the script reads from the page.
+        has_figures: whether to include the minimum, maximum, mean and standard deviation of each
+            channel, which take 12 MB for 1,000 images.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
@@ -82,7 +93,10 @@ def _describe_maps(maps: ChannelMaps, address: Callable[[str], str]) -> dict[str
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
-    """Return, by call id, why a layer has bars instead of feature maps."""
+    """Return, by call id, why a layer has bars instead of feature maps.
+
+    Layers with feature maps are left out.
+    """
     layouts = {row.call_id: row.layout for row in layers}
     return {
         grid.call_id: _FLAT.get(layouts.get(grid.call_id, ""), _FLAT_ELSE)

@@ -30,7 +30,7 @@ MOST_PICTURES = 4
 MOST_NOTES = 4
 _SIDE = 360  # pixels of the longest side of a picture: about 40 kB each
 _CELL = "padding:1px 8px;border-bottom:1px solid rgba(128,128,128,.3);white-space:nowrap;"
-_WORDS = 3  # the first columns hold text, the others numbers
+_WORDS = 3  # the number of columns with text; all later columns hold numbers
 _PICTURES = "display:flex;flex-wrap:wrap;gap:12px;margin-top:8px"
 
 
@@ -44,11 +44,13 @@ def render_layers(
     """Return the HTML of a result.
 
     Args:
-        title: the line above everything.
-        notes: lines below the title.
-        rows: the texts of each of the first ``MOST_ROWS`` calls, by the headings of their columns.
-        total: the number of all calls.
-        pictures: a caption and a PNG file for each picture; unreadable files are left out.
+        title: the first line.
+        notes: the lines below the title.
+        rows: the cells of each shown call, by the headings of the columns; all rows must have the
+            same headings.
+        total: the number of all calls, of which the HTML reports how many are not shown.
+        pictures: a caption and a PNG file for each picture; files that are not a readable PNG are
+            left out.
     """
     lines = "".join(f"<div>{_text(note)}</div>" for note in notes)
     table = "".join(_row([*row.values()], "td") for row in rows)
@@ -63,7 +65,11 @@ def render_layers(
 def read_pictures(
     names: Iterable[str], locate: Callable[[str], Path]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the stems and contents of the first pictures, without unreadable ones."""
+    """Yield each picture's file name, without folder and suffix, and the picture's content.
+
+    At most ``MOST_PICTURES`` files are tried; files that cannot be read are left out. ``locate``
+    returns the path of a picture by its name.
+    """
     for name in islice(names, MOST_PICTURES):
         with suppress(OSError, ValueError):
             yield PurePosixPath(name).stem, read_regular(locate(name), MOST_BYTES)
@@ -75,7 +81,10 @@ def run_title(model: str, calls: int, images: int) -> str:
 
 
 def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield lines about a run: its weights, and the most serious findings."""
+    """Yield lines of text about a run: the weights, and the first ``MOST_NOTES`` findings.
+
+    The most serious findings must come first.
+    """
     yield f"weights: {weights}"
     for finding in findings[:MOST_NOTES]:
         yield f"{finding.rule}: {finding.sentence}"
@@ -97,7 +106,10 @@ def _text(text: str) -> str:
 
 
 def _image(caption: str, data: bytes) -> str:
-    """Return a small copy of a picture; empty if the file is not a readable PNG."""
+    """Return a small copy of a PNG file as an HTML image.
+
+    Return an empty text if ``data`` is not a readable PNG file.
+    """
     try:
         picture = decode_png(data)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Render the document of a run as one HTML page that needs only the files beside it."""
+"""Render the document of a run as one HTML page, which needs only files of the run folder."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _FIGURES = {name: each.heading for name, each in SHOWN.items()}
 _SHARES = {"change", "sparsity", *(name for name, each in SHOWN.items() if each.unit == "share")}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
 _IN_HEAD = "untrained"  # the finding that the head of the page already reports
-_TOUCHED = 26  # pixels; the least size of a tile
+_TOUCHED = 26  # pixels; a smaller tile is hard to touch with a finger
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 
@@ -67,10 +67,15 @@ def render_report(
     state: FolderState = AS_LEFT,
     read: Callable[[str], bytes] | None = None,
 ) -> str:
-    """Return the page as text; the same document makes the same page, unless ``read`` is given.
+    """Return the HTML page of a run.
 
-    ``state`` is how the run folder differs from what the run wrote. With ``read``, which returns
-    the content of a file of the run, the page embeds the pictures instead of linking to them.
+    Without ``read``, the same document and state always make the same page.
+
+    Args:
+        document: the content of the page.
+        state: how the run folder differs from what the run wrote.
+        read: returns the content of a file of the run; the page then embeds its pictures. With
+            None, the page links to the picture files.
     """
     address = _embed_files(read) if read else linked
     return _compile_template().render(
@@ -101,7 +106,10 @@ def _compile_template() -> Template:
 
 
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
-    """Return the values, derived from the document, that the templates call ``page``."""
+    """Return the values that templates use under the name ``page``, derived from the document.
+
+    ``address`` returns the address on the page of a file of the run.
+    """
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
     backwards = document.command[1] == "gradients"
@@ -152,7 +160,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "links": [(name, linked(place)) for name, place in list_pictures(document)],
         "anchors": anchors,
         "place_of": places,
-        # the calls that the page shows pictures of
+        # the calls whose pictures the page shows
         "pictured": {row.call_id for row in layers if not backwards or row.side == "grad_output"},
         "first_grids": {grid.call_id: grid for grid in reversed(first)},
         "sheets": any(is_sheet(grid.file) for grid in first),
@@ -180,7 +188,10 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
 def _draw_over_depth(
     layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
 ) -> str:
-    """Return the chart over depth, or an empty text for a single layer."""
+    """Return the SVG chart of statistics, or with ``backwards`` of gradients, over depth.
+
+    Return an empty text for fewer than two layers, and a sentence if no gradient can be drawn.
+    """
     if not backwards:
         return draw_depth(layers, anchors) if len(list_depth_points(layers)) > 1 else ""
     flow = list_flow_layers(layers)
@@ -198,12 +209,13 @@ def _describe_pictures(
     address: Callable[[str], str],
     start: int,
 ) -> list[dict[str, object]]:
-    """Return what the script needs to know about the pictures of each image.
+    """Return, for the script of the page, the facts about the pictures of each image.
 
-    The page itself has the pictures of the image at ``start``.
+    The script finds the pictures of the image at position ``start`` in the page itself.
 
-    A page of one file embeds the sheets and grids of at most 200 images. It embeds what the network
-    saw if the run has no more than 200 images.
+    ``address`` returns the address of a file of the run, or the embedded file. To limit the size of
+    the page, only the sheets and grids of at most 200 images are embedded, and pictures of the
+    network's input only if the run has at most 200 images. Other files are linked.
     """
     grids = pictures_by_image(document.grids)
     several = len(document.images) > 1
@@ -227,7 +239,10 @@ def _describe_pictures(
 def _attention_data(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[int, Markup]:
-    """Return what the script needs to know about attention, by the position of the image."""
+    """Return, for the script of the page, the facts about attention, by position of the image.
+
+    Images without pictures of attention are left out.
+    """
     maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
     facts = [
         attention_for_script(
@@ -239,9 +254,9 @@ def _attention_data(
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
-    """Return the fields that the table shows, with their titles.
+    """Return the titles of the table's columns, by the names of the fields of ``LayerRow``.
 
-    They depend on what was recorded; a field about edits is shown if any row has a value.
+    The columns ``change`` and ``sparsity`` are included only if a row has a value for them.
     """
     columns = dict(_GRADIENT_COLUMNS if backwards else _COLUMNS)
     if any(row.change is not None for row in layers):
@@ -252,27 +267,31 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
 
 
 def _script_data(data: object) -> str:
-    """Return JSON that cannot end the script element that it is in."""
+    """Return data as JSON in which no text can end the surrounding script element."""
     text = json.dumps(data, separators=(",", ":"), default=to_fields)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _address_part(call_id: str) -> Markup:
-    """Return a call id as the part of an address that the script of the page reads."""
+    """Return a call id, encoded for the fragment of an address that the page's script reads."""
     return ours(quote(escape.for_page(call_id), safe=":"))
 
 
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
-    """Return the first five channels that fire more inside the box, with their scores."""
+    """Return up to five channels with the highest positive scores, and the scores.
+
+    The score is how much more a channel fires inside the box of ``--focus`` than outside. Channels
+    whose score is None (not finite) come first.
+    """
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
 def _least_width(grid: Grid) -> int:
-    """Return the least width of a grid whose tiles are large enough to be touched.
+    """Return the smallest width, in pixels, at which a finger can hit each tile of a grid.
 
-    It is 0 for a grid without tiles.
+    Return 0 for a grid without tiles.
     """
     tile = grid.places.width if grid.places else 0
     return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
@@ -293,7 +312,7 @@ def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
 
 
 def _hashes(texts: Iterable[str]) -> list[str]:
-    """Return the hashes of scripts that the Content-Security-Policy allows to run."""
+    """Return the SHA-256 of each script, in the notation of a Content-Security-Policy."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
 
@@ -301,7 +320,7 @@ def _hashes(texts: Iterable[str]) -> list[str]:
 def _breakable(call_id: str) -> Markup:
     """Return a call id as HTML that may wrap after its dots.
 
-    Ids of output gradients are shown without their side.
+    The prefix ``grad_output:`` is left out.
     """
     name = markup_escape(escape.for_page(call_id.removeprefix("grad_output:")))
     return name.replace(".", Markup(".<wbr>"))

@@ -1,4 +1,4 @@
-"""What both pages need: the template environment, assets, and addresses of files."""
+"""The template environment, assets and file addresses for the pages of runs and comparisons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hookcli.outside import escape
 
 
 def make_environment() -> Environment:
-    """Return an environment that escapes values, and in which an undefined name is an error."""
+    """Return a Jinja environment that escapes values and raises an error for an undefined name."""
     environment = Environment(
         loader=PackageLoader("hookcli.render.report", "assets"),
         autoescape=True,
@@ -31,17 +31,20 @@ def ours(text: str) -> Markup:
 
 
 def _escape(value: object) -> object:
-    """Return text with escapes for invisible characters and for those that change its direction."""
+    """Return text with visible escapes for control, invisible and direction-changing characters.
+
+    A value that is not plain text is returned unchanged.
+    """
     return escape.for_page(value) if type(value) is str else value
 
 
 def linked(file: str) -> str:
-    """Return the address of a file in the folder of the page."""
+    """Return the relative URL of a file, given its name relative to the folder of the page."""
     return Markup(quote(file))  # noqa: S704  quote() leaves nothing to escape
 
 
 def asset(name: str) -> str:
-    """Return the text of a file of the folder ``assets``."""
+    """Return the text of a file in the folder ``assets``."""
     return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
 
 

@@ -1,1 +1,1 @@
-"""Run folders on this machine and in storages: open, lock, read and write them."""
+"""Open, lock, read and write run folders, on this machine and in storages such as S3."""

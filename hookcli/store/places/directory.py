@@ -1,6 +1,6 @@
-"""A folder that is held open while files in it are written, inspected and deleted.
+"""A run folder on this machine, which hookcli holds open while it reads, writes and deletes files.
 
-hookcli never follows a link inside it.
+hookcli never follows a link inside the folder.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Directory(Folder):
-    """A folder on this machine, held by its descriptor while the ``with`` block lasts.
+    """A run folder on this machine, held by its descriptor while the ``with`` block lasts.
 
-    No part of a name may be a link, so hookcli writes and deletes only inside this very folder. A
-    folder that is deleted or moved meanwhile is not created again under its old name. The path to
-    the folder itself may have links.
+    No part of a file's name may be a link, so hookcli writes and deletes only inside this very
+    folder. If the folder is deleted or moved meanwhile, hookcli does not create it again. The path
+    to the folder itself may contain links.
 
     Example:
         >>> with Directory(Path("out")) as out:
@@ -49,7 +49,7 @@ class Directory(Folder):
         """Open an existing folder.
 
         Raises:
-            OSError: the folder does not exist or may not be read.
+            OSError: the folder does not exist or cannot be read.
         """
         self.path = path
         self._full = full_name(path)
@@ -83,7 +83,10 @@ class Directory(Folder):
             return open_carefully(parent, flags, last)
 
     def read(self, name: str) -> bytes | None:
-        """Read a regular file; None if it does not exist or is larger than hookcli reads."""
+        """Return the content of a regular file.
+
+        Return None if no regular file has the name, or if the file is larger than 1 GiB.
+        """
         try:
             with self._parent(name) as (parent, last):
                 if not stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -105,9 +108,10 @@ class Directory(Folder):
             return stream.read(stop - start)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file under the name ``.partial-NAME``, and rename it once it is complete.
+        """Write a file as ``.partial-NAME``, rename it when it is complete, and return ``name``.
 
-        If a killed writer left a file under that name, it must be removed first.
+        If a killed process left a file called ``.partial-NAME``, the caller must first delete it
+        with ``remove_partial``.
         """
         with self._explain(name), self._parent(name, make=True) as (parent, last):
             descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
@@ -122,18 +126,17 @@ class Directory(Folder):
         return name
 
     def is_file(self, name: str) -> bool:
-        """Return whether a regular file has this name, and no part of the name is a link."""
+        """Return whether a regular file has this name; False if a part of the name is a link."""
         try:
             return super().is_file(name)
         except OutputError:
             return False
 
     def find(self, name: str) -> Entry | None:
-        """Return what has this name, without following links.
+        """Return the entry with this name, without following links; None if there is none.
 
         Raises:
-            OutputError: a folder in the name is a link or a file, or its permissions forbid looking
-                inside.
+            OutputError: a folder in the name is a link or a file, or cannot be read.
         """
         with (
             self._explain(name),
@@ -158,7 +161,7 @@ class Directory(Folder):
         self.remove({f"{top}{slash}{PARTIAL}{last}" for top, slash, last in parts})
 
     def _remove_file(self, name: str) -> bool:
-        """Delete a regular file and return whether there was one."""
+        """Delete a regular file; return False if no regular file has the name."""
         if not self.is_file(name):
             return False
         with (
@@ -171,7 +174,10 @@ class Directory(Folder):
         return False
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the content of a subfolder, or nothing if a part of its name is a link."""
+        """Yield the name and the entry of everything directly in a subfolder, sorted by name.
+
+        Yield nothing if the subfolder does not exist, or if a part of its name is a link.
+        """
         try:
             whole = self._parent(f"{name}/." if name else ".")
             with whole as (folder, _), os.scandir(folder) as inside:
@@ -185,10 +191,13 @@ class Directory(Folder):
 
     @contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the folder that holds ``name``; yield its descriptor and the last part of the name.
+        """Open the folder that holds ``name``, and create it first with ``make``.
+
+        Yield the descriptor of that folder, and the last part of the name.
 
         Raises:
             OSError: a folder in the name does not exist, or is a link or a file.
+            ValueError: the name could lead out of this folder, as with ``..``.
         """
         *folders, last = name.split("/")
         if last in ("", "..") or not {"", ".", ".."}.isdisjoint(folders):
@@ -208,7 +217,7 @@ class Directory(Folder):
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
-        """Return a ``with`` block whose error says why a file could not be written or deleted."""
+        """Turn an OSError in the ``with`` block into an OutputError about the file ``name``."""
         try:
             yield
         except OSError as error:
@@ -229,7 +238,8 @@ class Directory(Folder):
     def _is_through_link(self, name: str) -> bool:
         """Return whether a folder in the name is a link.
 
-        Linux's error does not tell: it calls a link that is opened as a folder "not a directory".
+        Linux's error does not show this: for a link that is opened as a folder, Linux reports "not
+        a directory".
         """
         parts = name.split("/")[:-1]
         names = ["/".join(parts[: end + 1]) for end in range(len(parts))]
@@ -237,7 +247,7 @@ class Directory(Folder):
 
 
 class _AppendedFile(Log):
-    """An open file to append to; data that cannot be written completely is removed again."""
+    """An open file for appending; if data cannot be written completely, no part of it remains."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor, self._path = descriptor, path

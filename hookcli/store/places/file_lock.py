@@ -1,4 +1,7 @@
-"""The lock of a run folder: ``run.json``, locked while a process writes into the folder."""
+"""The lock of a run folder on this machine.
+
+A process locks ``run.json`` while it writes into the folder.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,19 @@ _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class FileLock(Lock):
-    """The lock of a folder on this machine."""
+    """The lock of a run folder on this machine."""
 
     descriptor: int
 
     def __init__(self, path: Path, folder: int) -> None:
-        """Take the lock of the folder with the descriptor ``folder``; messages name ``path``.
+        """Take the lock of a folder.
+
+        Args:
+            path: the path of the folder, for messages.
+            folder: the open descriptor of the folder.
 
         Raises:
-            OSError: the file cannot be opened.
+            OSError: ``run.json`` cannot be opened.
             OutputError: ``run.json`` is not a regular file, or another run holds the lock.
         """
         self._path, self._folder = path, folder
@@ -39,16 +46,17 @@ class FileLock(Lock):
         """Do nothing: the lock of a local file cannot be lost."""
 
     def write_request(self, text: bytes, old: bytes | None) -> None:
-        """Write ``run.json``; an earlier request stays until the new one replaces it in one step.
+        """Write ``text`` to ``run.json``, in place of the earlier request ``old``, if there is one.
 
-        So hookcli always recognises the folder as a run folder.
+        The earlier request stays until the new request replaces it in one step, so hookcli
+        recognises the folder as a run folder at any time.
         """
         if not old:
             try:
                 write_all(self.descriptor, text)
             except OSError:
                 os.ftruncate(self.descriptor, 0)  # never leave half a request
-                os.unlink(REQUEST, dir_fd=self._folder)  # alone, an empty one marks a run
+                os.unlink(REQUEST, dir_fd=self._folder)  # if empty and alone, it marks a run
                 raise
             return
         partial = PARTIAL + REQUEST
@@ -60,7 +68,7 @@ class FileLock(Lock):
         except OSError:
             os.close(new)
             raise
-        # Release it only now: until here, no other run could lock the old file or the new one.
+        # Unlock the old file only now, so that no other run could lock the old or the new file.
         os.close(self.descriptor)
         self.descriptor = new
 
@@ -71,9 +79,13 @@ class FileLock(Lock):
 
 @contextlib.contextmanager
 def locked(path: Path, folder: int, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold the lock of the run in a folder while the ``with`` block lasts.
+    """Hold the lock of a run folder while the ``with`` block lasts.
 
-    With ``LOCK_SH``, other processes may check at the same time whether a run holds it.
+    Args:
+        path: the path of the folder, for messages.
+        folder: the open descriptor of the folder.
+        kind: ``LOCK_EX`` to be the only holder. ``LOCK_SH`` is enough to check that no run holds
+            the lock, and several processes may use it at the same time.
 
     Raises:
         OSError: ``run.json`` is missing or cannot be opened.
@@ -85,7 +97,11 @@ def locked(path: Path, folder: int, kind: int = fcntl.LOCK_EX) -> Iterator[None]
 
 
 def _lock_request(path: Path, folder: int) -> tuple[int, bool]:
-    """Lock ``run.json``; return its descriptor, and whether the file is new and still empty."""
+    """Create ``run.json`` if it is missing, and lock it.
+
+    Returns:
+        The descriptor of the file, and whether the file is new and still empty.
+    """
     while True:
         is_new = _status(folder) is None
         lock = open_carefully(folder, os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -104,7 +120,7 @@ def _lock_request(path: Path, folder: int) -> tuple[int, bool]:
 
 
 def _status(folder: int) -> os.stat_result | None:
-    """Return the status of ``run.json`` without following links; None if there is none."""
+    """Return the status of ``run.json`` without following links; None if the file is missing."""
     try:
         return os.stat(REQUEST, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -112,12 +128,15 @@ def _status(folder: int) -> os.stat_result | None:
 
 
 def open_carefully(folder: int, flags: int, name: str = REQUEST) -> int:
-    """Open a file directly in a folder, without following links or waiting for pipes."""
+    """Open the file ``name`` in a folder, without following links or waiting for pipes.
+
+    ``folder`` and the returned value are descriptors.
+    """
     return os.open(name, flags | _FLAGS, 0o666, dir_fd=folder)
 
 
 def _take_lock(lock: int, path: Path, kind: int = fcntl.LOCK_EX) -> None:
-    """Lock an open ``run.json`` until it is closed.
+    """Lock an open ``run.json`` until its descriptor ``lock`` is closed.
 
     Raises:
         OutputError: another process holds the lock.

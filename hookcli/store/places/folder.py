@@ -1,4 +1,7 @@
-"""The interface of a run folder and its lock, wherever the folder is; ``folders`` opens one."""
+"""The interfaces of a run folder and of its lock, on this machine or in a storage.
+
+The module ``folders`` opens run folders.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a folder holds under one name; a link, pipe or device is neither file nor folder."""
+    """An entry of a folder; a link, a pipe and a device count as neither file nor folder."""
 
     size: int  # bytes
     is_file: bool = False
@@ -22,12 +25,12 @@ class Entry:
 
 
 class Lock(Protocol):
-    """The lock of a run folder, held until it is closed.
+    """The lock of a run folder, held until ``close`` is called.
 
     Attributes:
-        descriptor: the locked file, which a child process must close; None if the lock is no open
-            file.
-        is_new: ``run.json`` was created for the lock, and is still empty.
+        descriptor: the descriptor of the locked file, which a child process must close; None if the
+            lock is not an open file.
+        is_new: whether ``run.json`` was created for the lock and is still empty.
     """
 
     descriptor: int | None
@@ -37,17 +40,20 @@ class Lock(Protocol):
         """Raise an OutputError if another run may hold the lock now."""
 
     def write_request(self, text: bytes, old: bytes | None, /) -> None:
-        """Write ``run.json`` as a whole; ``old`` is its present content."""
+        """Write ``text`` as the whole content of ``run.json``.
+
+        ``old`` is the present content; None if the file is missing.
+        """
 
     def close(self) -> None:
         """Release the lock."""
 
 
 class Log(Protocol):
-    """A file to append to."""
+    """An open file to which hookcli appends data."""
 
     def add(self, data: bytes) -> None:
-        """Append data."""
+        """Append data to the file."""
 
     def close(self) -> None:
         """Close the file."""
@@ -57,12 +63,13 @@ class Folder(Protocol):
     """A folder whose files hookcli writes, inspects and deletes.
 
     Names are relative to the folder, with ``/`` between their parts. Methods raise an
-    ``OutputError``; those of locks, and those that open a file or read a part of it, raise an
-    ``OSError``.
+    ``OutputError`` if a file cannot be used; ``lock``, ``locked``, ``open_log`` and ``read_part``
+    may raise an ``OSError`` instead.
 
     Attributes:
-        journals: the files in which a run keeps the names of its files; it adds names to the last
-            of them.
+        path: the path or the URL of the folder.
+        journals: the files in which a run lists the names of its files; a run adds further names to
+            the last of these files.
     """
 
     path: Place
@@ -72,46 +79,52 @@ class Folder(Protocol):
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Release the folder."""
+        """Close the folder."""
 
     def is_in_place(self) -> bool:
-        """Return whether the path still leads to this folder."""
+        """Return whether ``path`` still leads to this folder, which may have been moved."""
 
     def lock(self) -> Lock:
-        """Lock the run in the folder; afterwards, this object sees what others changed before."""
+        """Take the lock of the folder and return it.
+
+        Afterwards, this object sees the changes that other processes made before.
+        """
 
     def locked(self) -> AbstractContextManager[object]:
-        """Return a ``with`` block that holds the lock of the finished run in the folder."""
+        """Return a ``with`` block that holds the lock of the folder, which must hold a run."""
 
     def refuse_locked(self) -> None:
-        """Raise an error if a run holds the lock; other processes may check at the same time."""
+        """Raise an OutputError if a run holds the lock.
+
+        Several processes may call this at the same time.
+        """
 
     def open_log(self, name: str) -> Log:
-        """Open a file to append to it."""
+        """Open a file for appending."""
 
     def read(self, name: str) -> bytes | None:
-        """Read a file; None if it does not exist."""
+        """Return the content of a file; None if the file does not exist."""
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        """Read the bytes from ``start`` to ``stop`` of a file."""
+        """Return the bytes of a file from position ``start`` up to, but without, ``stop``."""
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        """Yield the content of files, in their order; a missing file is empty."""
+        """Yield the content of each file, in the order of ``names``; empty for a missing file."""
         return (self.read(name) or b"" for name in names)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file and return its name; it is written completely or not at all.
+        """Write a file completely or not at all, and return its name.
 
         Missing folders are created.
         """
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
-        """Write files."""
+        """Write several files; ``files`` maps each name to the content."""
         for name, data in files.items():
             self.write(name, data)
 
     def find(self, name: str) -> Entry | None:
-        """Return what has this name; None if nothing has it."""
+        """Return the entry with this name; None if there is none."""
 
     def is_file(self, name: str) -> bool:
         """Return whether a file has this name."""
@@ -119,18 +132,19 @@ class Folder(Protocol):
         return found is not None and found.is_file
 
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Return the present sizes of files; None for a missing file."""
+        """Return the present size of each file in bytes; None for a missing file."""
         found = {name: self.find(name) for name in names}
         return {name: each.size if each and each.is_file else None for name, each in found.items()}
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete files, and the folders that become empty; leave anything else alone."""
+        """Delete files, and the folders that become empty; ignore names that are not files."""
 
     def remove_partial(self, names: Iterable[str]) -> None:
-        """Delete the half-written versions of files that a killed writer left behind."""
+        """Delete the half-written versions of these files that a killed process left behind."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and kind of everything in a subfolder, sorted by name.
+        """Yield the name and the entry of everything directly in a subfolder, sorted by name.
 
-        If there is no such folder, yield nothing.
+        Without ``name``, yield the entries of the folder itself. Yield nothing if there is no such
+        subfolder.
         """

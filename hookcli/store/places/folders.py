@@ -1,4 +1,4 @@
-"""Open run folders on this machine and in storages, as the same interface."""
+"""Open run folders on this machine and in storages such as S3, both as a ``Folder``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 
 def open_folder(place: Place, *, make: bool = False) -> Folder:
-    """Open a folder, or ``make`` a new one; a folder in a storage may still be empty.
+    """Open a run folder on this machine or in a storage.
+
+    With ``make``, a missing folder on this machine is created. A folder in a storage need not
+    exist: it appears with its first file.
 
     Raises:
-        OSError: the folder on this machine does not exist, or may not be made or read.
+        OSError: the folder on this machine does not exist, or cannot be created or read.
     """
     if make and choose(place, local=True, remote=False):
         Path(place).mkdir(parents=True, exist_ok=True)
@@ -32,10 +35,10 @@ def open_folder(place: Place, *, make: bool = False) -> Folder:
 
 
 def find_folder(place: Place) -> Folder | None:
-    """Open a folder; None if nothing has its name.
+    """Open a run folder; return None for a folder on this machine that does not exist.
 
     Raises:
-        OutputError: a file has the name, or the folder may not be read.
+        OutputError: the place is a file, or the folder cannot be read.
     """
     try:
         return open_folder(place)
@@ -48,5 +51,5 @@ def find_folder(place: Place) -> Folder | None:
 
 
 def file_in_the_way_error(path: Place) -> OutputError:
-    """Return the error for a file where a folder is expected."""
+    """Return the error which says that ``path`` is a file, where hookcli expects a folder."""
     return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with `out`")

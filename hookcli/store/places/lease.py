@@ -2,11 +2,11 @@
 
 The files are numbered: ``lock/000001.json``. The owner of the highest number holds the lock until
 it deletes the file, or until it has not renewed the file for 60 s; then another process may create
-the next number. A storage lets only one of several processes create a file, so only one gets the
-lock. The clocks of the machines must agree within some seconds.
+the file with the next number. A storage lets only one of several processes create a file, so only
+one process gets the lock. The clocks of the machines must agree within some seconds.
 
-A lock that never expires, and that ``--resume`` breaks, would not protect where two runs can meet:
-a job that a cluster restarts has ``--resume`` in its command each time, also while the first lives.
+Why the lock expires: if ``--resume`` broke a lock instead, two runs could write at once. A cluster
+restarts a job with the same command, including ``--resume``, even while the first process lives.
 """
 
 from __future__ import annotations
@@ -38,24 +38,26 @@ _RENEWAL = 20.0  # seconds between renewals
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The content of the file of a lock."""
+    """The content of a lock file."""
 
-    owner: str  # the machine and process that hold the lock, to show to people
+    owner: str  # the machine and process that hold the lock, for messages
     id: str  # unique to the owner
     expires: float  # in seconds since 1970
 
 
 class Lease(Lock):
-    """The lock of a folder in a storage."""
+    """The lock of a run folder in a storage."""
 
     descriptor = None  # this lock is no open file
     is_new = False  # the lock does not tell whether the folder holds a run
 
     def __init__(self, path: Url, write: Callable[[str, bytes], object]) -> None:
-        """Take the lock; ``write`` writes a file of the folder.
+        """Take the lock of the folder ``path``, and start a thread that renews it.
+
+        ``write`` writes a file of the folder, given its name and content.
 
         Raises:
-            OutputError: another run holds it, or the storage cannot keep locks.
+            OutputError: another run holds the lock, or the storage cannot keep locks.
         """
         self._path, self._write = path, write
         owner = f"process {os.getpid()} on {platform.node()}"
@@ -73,7 +75,7 @@ class Lease(Lock):
         self._write(REQUEST, text)
 
     def check(self) -> None:
-        """Raise an error if the lock was not renewed in time, or another run took it."""
+        """Raise an OutputError if the lock was not renewed in time, or another run took it."""
         loss = self._loss
         if not loss and time.time() > self._holder.expires:
             loss = "it was not renewed in time"
@@ -84,14 +86,14 @@ class Lease(Lock):
             )
 
     def close(self) -> None:
-        """Stop renewing the lock, and delete its file if this run still owns it."""
+        """Stop renewing the lock, and delete the lock file if this run still owns the lock."""
         self._closed.set()
         with self._mutex, contextlib.suppress(OSError):
             if not self._find_loss():
                 storage.remove_file(self._path / lock_file(self._number))
 
     def _take(self) -> int:
-        """Create the file of the lock, and return its number.
+        """Create the lock file, and return the number in its name.
 
         Raises:
             OutputError: another run holds the lock, or the storage cannot keep locks.
@@ -148,7 +150,7 @@ class Lease(Lock):
                     self._holder = renewed
 
     def _find_loss(self) -> str:
-        """Return why this run no longer owns the lock; empty if it does.
+        """Return why this run no longer owns the lock; empty if this run still owns it.
 
         Raises:
             OSError: the storage cannot be read.
@@ -164,7 +166,10 @@ class Lease(Lock):
 
 
 def refuse_locked(path: Url) -> int:
-    """Return the number of the newest lock, which has expired; 0 if there is none.
+    """Check that no run holds the lock of a folder.
+
+    Returns:
+        The number of the newest lock file, which has expired; 0 if there is no lock file.
 
     Raises:
         OutputError: another run holds the lock.
@@ -185,13 +190,16 @@ def refuse_locked(path: Url) -> int:
 
 
 def _newest(path: Url) -> int:
-    """Return the number of the newest lock; 0 if there is none."""
+    """Return the number of the newest lock file; 0 if there is no lock file."""
     names = (name.partition(".")[0] for name in storage.list_files(path / LOCKS))
     return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def _read(path: Url, number: int) -> Holder | None:
-    """Return the content of a lock's file; None if the file is gone. A damaged lock has expired."""
+    """Return the content of a lock file; None if the file no longer exists.
+
+    A damaged file counts as a lock that has expired.
+    """
     try:
         return decode_escaped(storage.read_file(path / lock_file(number)), Holder)
     except FileNotFoundError:

@@ -32,7 +32,7 @@ THUMBNAILS = "thumbnails"
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
 LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # only in a storage, which cannot append to a file
-JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # of the run, not of a chunk
+JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # the journals of the run, not of its chunks
 TOP = f"{PARTS}/top.json"
 
 FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these folders hold a folder per image
@@ -56,52 +56,55 @@ UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # files that may be written without a
 
 
 def chunk_file(number: int) -> str:
-    """Return the file of a chunk: ``parts/000012.json``."""
+    """Return the name of a chunk's file: ``parts/000012.json``."""
     return f"{PARTS}/{number:06d}.json"
 
 
 def chunk_journal(number: int) -> str:
-    """Return the journal of a chunk: ``parts/000012.written.jsonl``."""
+    """Return the name of a chunk's journal: ``parts/000012.written.jsonl``."""
     return f"{PARTS}/{number:06d}.written.jsonl"
 
 
 def lock_file(number: int) -> str:
-    """Return the lock file of a run folder in a storage: ``lock/000012.json``."""
+    """Return the name of a lock file of a run folder in a storage: ``lock/000012.json``."""
     return f"{LOCKS}/{number:06d}.json"
 
 
 def is_lock(name: str) -> bool:
-    """Return whether a file is a lock and not a file of the run itself."""
+    """Return whether a file is a lock file, and not a file of the run itself."""
     return name.startswith(f"{LOCKS}/")
 
 
 def is_journal(name: str) -> bool:
-    """Return whether a file lists the names of files of an unfinished run."""
+    """Return whether a file is a journal, which lists the files of an unfinished run."""
     return name.startswith(f"{PARTS}/") and name.endswith("written.jsonl")
 
 
 def records_file(number: int) -> str:
-    """Return a part of the records: ``records.parquet/part-000012.parquet``."""
+    """Return the name of a chunk's records file: ``records.parquet/part-000012.parquet``."""
     return f"{RECORDS}/part-{number:06d}.parquet"
 
 
 def shard_file(number: int) -> str:
-    """Return the file of a shard: ``tensors/shard-000012.safetensors``."""
+    """Return the name of a chunk's file of tensors: ``tensors/shard-000012.safetensors``."""
     return f"{TENSORS}/shard-{number:06d}.safetensors"
 
 
 def seen_file(image_key: str) -> str:
-    """Return the picture of what the network saw: ``seen/cat.jpg``."""
+    """Return the name of the picture of the network's input for an image: ``seen/cat.jpg``."""
     return f"{SEEN}/{image_key}.jpg"
 
 
 def thumbnails_file(number: int) -> str:
-    """Return the thumbnails of a chunk's images: ``thumbnails/000012.jpg``."""
+    """Return the name of the file with the thumbnails of a chunk: ``thumbnails/000012.jpg``."""
     return f"{THUMBNAILS}/{number:06d}.jpg"
 
 
 def grid_name(call: Call) -> str:
-    """Return ``003_layer1.0.relu#1.png``: order, module path, call index, output key, side."""
+    """Return the file name of a call's picture, such as ``003_layer1.0.relu#1.png``.
+
+    The name is made of the call's order, module path, call index, output key and side.
+    """
     index = f"#{call.call_index}" if call.call_index else ""
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
@@ -109,22 +112,28 @@ def grid_name(call: Call) -> str:
 
 
 def picture_file(folder: str, image_key: str, picture: str) -> str:
-    """Return the file of a picture in a folder by image: ``grids/cat/001_conv1.png``."""
+    """Return the name of a picture's file: ``grids/cat/001_conv1.png``.
+
+    ``folder`` has a subfolder for each image, and ``picture`` is the last part of the name.
+    """
     return f"{folder}/{image_key}/{picture}"
 
 
 def sheet_file(image_key: str) -> str:
-    """Return the file of an image's sheet: ``sheets/cat.png``."""
+    """Return the name of an image's sheet of feature maps: ``sheets/cat.png``."""
     return f"{SHEETS}/{image_key}.png"
 
 
 def saliency_file(image_key: str) -> str:
-    """Return the file of an image's saliency: ``saliency/cat.png``."""
+    """Return the name of an image's saliency picture: ``saliency/cat.png``."""
     return f"{SALIENCY}/{image_key}.png"
 
 
 def list_formats(picture: str, form: str) -> list[str]:
-    """Return the files of a picture: the PNG and, in ``form``, ``grids/cat/001_conv1.svg``."""
+    """Return the names of a picture's files: the PNG, and the one in ``form`` (png, svg or pdf).
+
+    ``picture`` is the name of the PNG, such as ``grids/cat/001_conv1.png``.
+    """
     names = (picture, f"{picture.removesuffix('.png')}.{form}")
     return list(dict.fromkeys(names))
 
@@ -151,12 +160,15 @@ def is_records_file(name: str) -> bool:
 
 
 def holds_data(name: str) -> bool:
-    """Return whether later commands compute with a file, unlike a picture, page or document."""
+    """Return whether other commands read data from a file: CSV, Parquet, tensors, or an index."""
     return name.endswith((".csv", ".parquet", ".safetensors")) or name == INDEX
 
 
 def is_run_file(name: str) -> bool:
-    """Return whether a run could have written this file; a manifest may list any name."""
+    """Return whether a run could have written a file with this name.
+
+    hookcli checks the names in a manifest with this function, because anybody can edit a manifest.
+    """
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)
@@ -170,7 +182,7 @@ class PlannedNames:
     keys: frozenset[str] = frozenset()  # the keys of the images
     folders: frozenset[str] = frozenset()  # folders that not every run writes: ``seen``
     files: frozenset[str] = frozenset()  # files that not every run writes: ``top_images.csv``
-    form: str = "png"  # of pictures, besides PNG
+    form: str = "png"  # the format in which pictures are written in addition to PNG
 
     def includes(self, name: str) -> bool:
         """Return whether the run may write a file of this name."""
@@ -187,6 +199,6 @@ class PlannedNames:
         )
 
     def uses(self, folder: str) -> bool:
-        """Return whether the run may write into this folder of the run folder."""
+        """Return whether the run may write into this subfolder of the run folder."""
         top, _, key = folder.partition("/")
         return (top in self.folders and (not key or key in self.keys)) or folder in (PARTS, RECORDS)

@@ -1,4 +1,4 @@
-"""A run folder that is not on this machine: files in a storage such as S3, written whole."""
+"""A run folder in a storage such as S3, where hookcli always writes whole files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder(Folder):
-    """A folder in a storage.
+    """A run folder in a storage, where folders are only parts of file names.
 
-    In a storage, folders are only parts of file names. This object lists the files once, on first
-    use; after that it knows only its own changes, until it lists them again.
+    This object lists the files on first use and keeps the list up to date with its own changes.
+    Only ``lock`` and ``measure`` make it list the files again and see the changes of others.
     """
 
     path: Url
@@ -53,7 +53,7 @@ class RemoteFolder(Folder):
             refuse_locked(self.path)
 
     def open_log(self, name: str) -> _RewrittenFile:
-        """Start a file that is rewritten at every addition; its old content is deleted."""
+        """Start a log that rewrites its file at every addition; an old file ``name`` is deleted."""
         self.remove([name])
         return _RewrittenFile(self, name)
 
@@ -120,7 +120,7 @@ class RemoteFolder(Folder):
         yield from sorted(found.items(), key=lambda item: item[0])
 
     def _list(self) -> dict[str, int]:
-        """Return the sizes of all files in the folder, except locks."""
+        """Return the size in bytes of each file in the folder, by name, without lock files."""
         if self._listed is None:
             with _explain("read", self.path):
                 files = storage.list_files(self.path)
@@ -129,7 +129,7 @@ class RemoteFolder(Folder):
 
 
 class _RewrittenFile(Log):
-    """A file in a storage that cannot append: every addition writes the whole file again."""
+    """A log in a storage, which cannot append to files: each addition writes the whole file."""
 
     def __init__(self, folder: RemoteFolder, name: str) -> None:
         self._folder, self._name = folder, name
@@ -145,7 +145,10 @@ class _RewrittenFile(Log):
 
 @contextmanager
 def _explain(verb: str, place: Url) -> Iterator[None]:
-    """Return a ``with`` block whose error says which file or folder failed."""
+    """Turn an OSError in the ``with`` block into an OutputError that names ``place``.
+
+    ``verb`` is ``read`` or ``write``, for the message.
+    """
     try:
         yield
     except OSError as error:

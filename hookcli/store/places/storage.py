@@ -1,8 +1,9 @@
-"""Files that are not on this machine, read and written through fsspec: ``s3://``, ``gs://``, ….
+"""Read and write files in storages (``s3://``, ``gs://``, …) through fsspec.
 
-This is the only file that imports fsspec. Every error is an ``OSError``: a problem with one file is
-a ``FileNotFoundError`` or the like, a problem with the storage as a whole is a ``StorageError``.
-After an error that may pass, such as a lost connection, hookcli retries for 20 seconds.
+This is the only file that imports fsspec. A URL that fsspec cannot use raises a ``RequestError``.
+Every other error is an ``OSError``: a ``FileNotFoundError`` or the like for a problem with one
+file, a ``StorageError`` for a problem with the storage as a whole. After an error that may be
+temporary, such as a lost connection, hookcli retries for 20 seconds.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ T = TypeVar("T")
 _PATIENCE = 20.0  # seconds after which hookcli stops retrying
 _PAUSE = 0.2  # seconds before the second try; each pause is doubled, and lengthened at random
 _OF_ONE_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
-_REFUSED = {"", "403", "401", "AccessDenied"}  # errors about one file, not about the credentials
+_REFUSED = {"", "403", "401", "AccessDenied"}  # a PermissionError with these is about one file
 _EXISTS = {"412", "PreconditionFailed"}
-_MAY_PASS = {"408", "429"}  # of a web server's status codes from 400 to 499
+_MAY_PASS = {"408", "429"}  # the status codes from 400 to 499 after which a retry may succeed
 _THREADS = 16  # files to read or delete at once
 _CHANGED = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 _PACKAGES = {
@@ -50,7 +51,7 @@ class StorageError(OSError):
     """A storage cannot be used: it is unreachable, or rejects the credentials or the request."""
 
     def explain(self, file: object) -> OutputError:
-        """Return this error as the error for a file that cannot be read."""
+        """Return an OutputError which says that ``file`` cannot be read because of this error."""
         return OutputError(f"cannot read {str(file)!r}: {self.strerror}", TRY_AGAIN)
 
 
@@ -58,9 +59,10 @@ _options: dict[str, object] = {}
 
 
 def use_options(options: Iterable[tuple[str, str]]) -> None:
-    """Replace the options with which this process opens filesystems.
+    """Replace the options with which this process opens storages.
 
-    A value that is valid JSON, such as a number or ``true``, is parsed; any other value is text.
+    An option is a name and a text. hookcli parses a text that is valid JSON, such as a number or
+    ``true``, and passes any other text on unchanged.
     """
     _options.clear()
     for name, text in options:
@@ -71,29 +73,29 @@ def use_options(options: Iterable[tuple[str, str]]) -> None:
 
 
 def list_options() -> tuple[tuple[str, str], ...]:
-    """Return the options of this process, to give to ``use_options`` in another process."""
+    """Return the storage options of this process, for ``use_options`` in another process."""
     return tuple((name, json.dumps(value)) for name, value in _options.items())
 
 
 def check_url(url: str) -> None:
-    """Raise an error if no filesystem can be opened for a URL; nothing is read.
+    """Check that fsspec can open the storage of a URL; nothing is read.
 
     Raises:
-        RequestError: its package is not installed, or an option is unknown.
+        RequestError: the package for such URLs is not installed, or an option is unknown.
     """
     _open(url)
 
 
 def read_file(url: str, start: int | None = None, stop: int | None = None) -> bytes:
-    """Read a file, or its bytes from ``start`` to ``stop``."""
+    """Return the content of a file, or its bytes from ``start`` up to, but without, ``stop``."""
     filesystem, path = _open(url)
     return bytes(_retry(lambda: filesystem.cat_file(path, start=start, end=stop)))
 
 
 def read_files(urls: Sequence[str]) -> Iterator[bytes]:
-    """Yield the content of several files, in their order; a missing file is empty.
+    """Yield the content of each file, in the order of ``urls``; empty for a missing file.
 
-    Many files are read at once.
+    hookcli reads several files at a time.
     """
 
     def read(url: str) -> bytes:
@@ -113,27 +115,29 @@ def write_file(url: str, data: bytes) -> None:
 
 
 def write_files(files: Mapping[str, bytes]) -> None:
-    """Write many files at once."""
+    """Write files, several at a time; ``files`` maps each URL to the content."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(write_file, files, files.values()))
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a file only if it does not exist; of several processes, only one succeeds.
+    """Write a file only if it does not exist.
+
+    If the storage has conditional writes, only one of several processes succeeds.
 
     Raises:
         FileExistsError: the file exists.
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Return whether ``create_file`` may be a single step in this storage.
+    """Return whether the storage of a URL may be able to check for a file and write it in one step.
 
-    It is not if fsspec first checks for the file and then writes it: two processes could both
-    succeed.
+    The storage is not able if fsspec itself first checks for the file and then writes it, because
+    two processes could then both succeed.
     """
     from fsspec import AbstractFileSystem
 
@@ -149,15 +153,15 @@ def remove_file(url: str) -> None:
 
 
 def remove_files(urls: Iterable[str]) -> None:
-    """Delete many files at once; missing files are ignored."""
+    """Delete files, several at a time; missing files are ignored."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(remove_file, urls))
 
 
 def list_files(url: str) -> dict[str, int]:
-    """Return the files in a folder and in the folders inside it, with their sizes.
+    """Return the size in bytes of each file in a folder and in the folders inside it, by name.
 
-    The names are relative to the folder, and sorted. A missing folder has no files.
+    Names are relative to the folder, and sorted. A missing folder has no files.
     """
     filesystem, path = _open(url)
 
@@ -189,16 +193,19 @@ def match_urls(pattern: str) -> list[str]:
 
 
 def is_folder(url: str) -> bool:
-    """Return whether a folder of this name holds anything."""
+    """Return whether a URL names a folder that holds at least one file."""
     filesystem, path = _open(url)
     return bool(_retry(lambda: filesystem.isdir(path)))
 
 
 def find_state(url: str) -> tuple[int, int]:
-    """Return the size of a file, and the time of its last change, in ns since 1970.
+    """Return the size of a file in bytes, and the time of its last change in ns since 1970.
 
-    The time is rounded down to seconds, since S3's listings may be more precise than its other
-    answers.
+    The time is rounded down to seconds, because S3 may report a more precise time in listings than
+    in other answers.
+
+    Raises:
+        IsADirectoryError: the URL names a folder.
     """
     filesystem, path = _open(url)
     facts = _retry(lambda: filesystem.info(path))
@@ -215,10 +222,10 @@ def _to_seconds(moment: datetime | float | str) -> float:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """Return the filesystem of a URL, and the path there.
+    """Return fsspec's filesystem for a URL, and the path of the file in this filesystem.
 
     Raises:
-        RequestError: its package is not installed, or refuses an option.
+        RequestError: the package for such URLs is not installed, or rejects the URL or an option.
     """
     from fsspec import get_filesystem_class
 
@@ -237,10 +244,10 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 class _Tries:
-    """A ``with`` block around each try of something that may fail for a while.
+    """A ``with`` block around each attempt at an operation that may fail temporarily.
 
-    As long as there is time for another try, the block pauses after an error that may pass, and
-    swallows it.
+    After an error that may be temporary, the block pauses and suppresses the error, as long as
+    there is time for another attempt.
     """
 
     def __init__(self) -> None:
@@ -250,11 +257,13 @@ class _Tries:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Swallow an error or raise it as an OSError; every package has its own classes.
+        """Suppress an error that may be temporary, or raise it as an OSError.
+
+        Each package that fsspec uses has its own classes of errors.
 
         Raises:
             StorageError: the storage as a whole cannot be used.
-            OSError: one file cannot.
+            OSError: one file cannot be used.
         """
         if not isinstance(error, Exception) or isinstance(error, _OF_ONE_FILE):
             return False
@@ -277,13 +286,16 @@ _ANSWERS = {"401": PermissionError, "403": PermissionError, "404": FileNotFoundE
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether the next try may succeed; it cannot if the request itself is wrong."""
+    """Return whether another attempt may succeed; False if the request itself is wrong."""
     is_wrong = isinstance(error, (PermissionError, NotImplementedError, ValueError, TypeError))
     return not is_wrong and "Credentials" not in type(error).__name__
 
 
 def _find_code(error: Exception) -> str:
-    """Return the error code of a storage: S3's ``AccessDenied``, a web server's ``403``."""
+    """Return the code in a storage's error, such as ``AccessDenied`` of S3 or ``403`` of a server.
+
+    Return an empty text if the error has no code.
+    """
     for each in (error, error.__cause__):
         response = getattr(each, "response", None)
         if isinstance(response, dict):
@@ -295,7 +307,7 @@ def _find_code(error: Exception) -> str:
 
 
 def _retry(do: Callable[[], T]) -> T:
-    """Call a function that may fail for a while, and retry it."""
+    """Return the result of ``do``; after an error that may be temporary, call it again."""
     tries = _Tries()
     while True:
         with tries:
