@@ -186,7 +186,7 @@ def _report_error(code: int, message: str, hint: str = "") -> int:
 
 
 def _find_format(words: Sequence[str]) -> str:
-    """Return the value of the last ``--format`` in the words of a command; empty without one."""
+    """Return the value of the last ``--format`` in ``words``; empty if there is no such option."""
     given = [
         word.partition("=")[2] or following
         for word, following in zip(words, (*words[1:], ""), strict=True)

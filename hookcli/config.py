@@ -136,7 +136,7 @@ class GridStyle:
         rank: ``spread`` ranks channels by their standard deviation.
         tile: A picture of an attention head is 2.6 times as large as ``tile``.
         signed: whether zero is in the middle of the range of values and of the colormap. hookcli
-            sets this for gradients; no option does.
+            sets this for gradients; there is no option for it.
     """
 
     mode: Annotated[
@@ -730,7 +730,7 @@ class AblationConfig:
 
 @dataclass(frozen=True, slots=True)
 class VariantRequest:
-    """The second variant of a model that ``hookcli compare`` runs.
+    """The second variant of the model in ``hookcli compare``.
 
     Attributes:
         name: the name of the variant in the output, made from the user's words.

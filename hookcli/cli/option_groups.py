@@ -26,9 +26,10 @@ _COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
 
 
 class Without:
-    """Marks the options of a request that a command leaves out, by their names in Python.
+    """Names the options of a request that a command does not have.
 
-    Write ``Annotated[RunRequest, Without("edit")]`` as the type of the command's parameter.
+    Write ``Annotated[RunRequest, Without("edit")]`` as the type of the command's parameter. The
+    names are those of the options in Python.
     """
 
     def __init__(self, *names: str) -> None:
@@ -137,9 +138,10 @@ def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
 
 
 def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of fields, by name, from the options that the user gave.
+    """Return the values of fields, by field name.
 
-    A field keeps its default, and is left out of the result, if the user gave no option for it.
+    ``given`` has the values of the options that the user gave. If there is no option for a field,
+    the result leaves the field out, and the field keeps its default.
 
     Raises:
         RequestError: the text of an option cannot be read, or an option needs another option, which

@@ -42,7 +42,10 @@ def hash_own_code(config: RunConfig) -> str:
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
-    """Return ``config`` with copies in ``sent`` in place of code files that this node lacks."""
+    """Return ``config`` with code files that exist on this node.
+
+    In place of a code file that this node lacks, the result names the copy in the folder ``sent``.
+    """
     model = replace(config.run.model, name=_find(config.run.model.name, sent))
     config = replace(config, run=replace(config.run, model=model))
     if not isinstance(config, GradientsConfig):

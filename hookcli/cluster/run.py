@@ -107,8 +107,8 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
 
     A chunk depends on facts that earlier chunks reveal: the input shape, and whether images can
     share a forward pass. hookcli therefore runs the first chunks one by one until an image goes
-    through the model. If a chunk reveals a fact that a later chunk ran without, hookcli runs the
-    later chunk again.
+    through the model. If a later chunk has run before a fact was known, hookcli runs that chunk
+    again.
     """
     waiting: dict[int, tuple[Work, ChunkResult | WorkerFailure]] = {}
     following = merger.following

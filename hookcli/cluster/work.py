@@ -105,8 +105,8 @@ class WorkerFailure:
     Attributes:
         raised: the error; its ``__cause__`` is lost on the way.
         part: the observations of the chunk before the model failed; None after any other error.
-        number: the errno of the system error that caused the error, such as a full disk; None if no
-            system error did.
+        number: the errno of the system error that caused the error, such as ENOSPC; None if no
+            system error caused the error.
     """
 
     raised: errors.HookcliError
@@ -115,7 +115,7 @@ class WorkerFailure:
 
     @classmethod
     def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> WorkerFailure:
-        """Return a failure with ``error``, the errno of the error's cause, and ``part``.
+        """Return a failure with ``error``, ``part`` and the errno of the cause of ``error``.
 
         ``part`` has the observations of the chunk before the model failed; None for other errors.
         """

@@ -77,8 +77,8 @@ class ComparedRun:
         calls: the calls for each image in the order in which they completed, by image key.
         saved: the options that reduced or converted tensors before saving, each with its value;
             empty if there were none.
-        damage: sentences about files of the run folder that are missing or have a different size,
-            but that the comparison does not need.
+        damage: sentences about files of the run folder that are missing or have the wrong size. The
+            comparison does not need these files.
     """
 
     name: str
@@ -113,7 +113,7 @@ def load_compared_run(name: str) -> ComparedRun:
     Raises:
         RequestError: ``name`` is neither a run folder nor a golden file, the run is unfinished, or
             the data are damaged or from a later version of hookcli.
-        OutputError: a storage cannot be used.
+        OutputError: the cloud storage of the run cannot be used.
     """
     try:
         is_run = choose(name, Path(to_local(name)).is_dir(), not name.endswith(".json"))
@@ -158,7 +158,7 @@ def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
     """Return a function that reads the saved tensor of a row.
 
     With ``is_whole``, the run saved whole tensors. The function then gives the tensor the shape in
-    the row, and raises a RequestError if the number of values is different.
+    the row, and raises a RequestError if the number of values does not fit this shape.
     """
 
     def read() -> Array:
@@ -253,8 +253,8 @@ def _make_call(
 def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:
     """Yield the key in A and the key in B of each image that both runs have.
 
-    Images with the same content match, preferably if their keys are equal, too. An image without
-    such a match matches the image with the same key.
+    hookcli matches images by content. Of several images with the same content, hookcli prefers the
+    image with the same key. If no image has the same content, hookcli matches images by key.
     """
     contents: dict[str, list[str]] = {}
     for key, image in b.images.items():

@@ -87,9 +87,10 @@ def diff_runs(
 
 
 def check_comparison(comparison: Comparison, judge: Judge) -> None:
-    """Check that a comparison compared values; otherwise, the runs are neither equal nor different.
+    """Check that a comparison compared any values.
 
-    ``judge`` is the judge that made the rows of the comparison.
+    Without compared values, the runs are neither equal nor different. ``judge`` is the judge
+    that made the rows of the comparison.
 
     Raises:
         RequestError: no values were compared, or a tolerance names calls that do not exist.
@@ -146,7 +147,7 @@ def pair_calls(
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield pairs of equal call ids, in the order of A; "" takes the place of a missing call.
 
-    A call that only B has comes after the last shared call before it in B.
+    hookcli inserts each call that only B has after the shared call that precedes it in B.
     """
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
@@ -190,7 +191,7 @@ def _list_changed_types(
 
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the notes about the models without duplicates.
+    """Return all notes about the models, each note once.
 
     Each model is the ``model`` entry of a manifest.
     """

@@ -82,12 +82,13 @@ def write_golden(golden: GoldenFile, file: Path) -> Path:
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
     """Check that hookcli may write a golden file to ``file``, even if the file exists.
 
-    hookcli may replace a golden file and, with ``overwrite``, any other regular file except a
-    run's own files. hookcli never opens a device or a pipe, because reading could block forever.
+    hookcli may replace a golden file. With ``overwrite``, hookcli may replace any regular file.
+    hookcli never replaces a file of a run, and never opens a device or a pipe, because reading
+    could block forever.
 
     Raises:
-        OutputError: the file is another regular file (only without ``overwrite``), a file of a run,
-            a link, a folder, a device or a pipe.
+        OutputError: the file is a link, a folder, a device, a pipe or a file of a run; or, without
+            ``overwrite``, the file exists and is not a golden file.
     """
     name = str(file)
     if file.is_symlink():
@@ -124,7 +125,7 @@ def _is_golden(file: Path) -> bool:
 
 
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
-    """Return the keys of the images whose whole tensors a run saved, by call id.
+    """Return the keys of the images for which a run saved the whole tensor of a call, by call id.
 
     Raises:
         RequestError: the run saved no tensors, or reduced or converted the tensors before saving.

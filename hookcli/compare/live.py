@@ -1,4 +1,4 @@
-"""``hookcli compare``: run two sides, A and B, and compare the tensors of both layer by layer.
+"""``hookcli compare``: run two sides, A and B, and compare their tensors layer by layer.
 
 Both sides run one image at a time. hookcli keeps each tensor of A on the host until B has run the
 same call. hookcli measures each tensor of B inside the hook, and keeps no copy. After both sides
@@ -118,7 +118,7 @@ def list_skipped(a: Side, b: Side) -> list[SkippedImage]:
 
 
 def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
-    """Return pairs of an image of A and the image of B to compare it with.
+    """Return the pairs of images to compare, each with an image of A and an image of B.
 
     If both requests name the same images, hookcli pairs each image with itself, and leaves out
     images that only one side can use. Otherwise, hookcli pairs the images in order.
@@ -146,7 +146,7 @@ class _RunEffects:
 
 @dataclass(slots=True)
 class _SeenCalls:
-    """The calls of one image on both sides; the observer of A is ``keep``, of B ``measure``.
+    """The calls of one image on both sides: ``keep`` observes A, and ``measure`` observes B.
 
     Attributes:
         a: the descriptions of A's tensors, by call id.

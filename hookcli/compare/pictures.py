@@ -116,7 +116,8 @@ def write_pictures(
 def choose_rows(comparison: Comparison) -> list[DiffRow]:
     """Return the rows of the calls to draw: the call that differs first, then the worst calls.
 
-    The result has at most 12 rows, without calls that are equal or were compared without tensors.
+    The result has at most 12 rows. It leaves out calls whose tensors are equal, and calls that were
+    compared without tensors.
     """
     measured = (row for row in comparison.rows if row.source.startswith("tensors"))
     rows = [row for row in measured if row.max_abs or row.reason]

@@ -73,7 +73,7 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
 
 
 def list_uncalled(side: Side, called: set[str]) -> tuple[Uncalled, ...]:
-    """Return the chosen layers of a side that ran on neither side, with the reasons.
+    """Return the chosen layers of ``side`` that are missing in ``called``, with the reasons.
 
     ``called`` has the module paths of the layers that ran on either side.
     """

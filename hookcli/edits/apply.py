@@ -30,16 +30,18 @@ def apply_edit(
 ) -> Tensor:
     """Return a new tensor: ``values`` changed by ``edit``.
 
-    An edit that names channels reads and changes only these: ``clip-norm`` limits their joint norm.
-    ``mean`` replaces each channel by its mean, or all values by their mean if ``channel_axis`` is
-    None. Means and norms are computed in float64 (float32 on MPS). NaN stays NaN, except where
-    ``zero`` and ``set`` write. With ``mean`` and ``clip-norm``, one NaN makes all values NaN that
-    share its mean or norm. With ``clip-norm``, an infinite value becomes NaN and the finite values
-    that share its norm become 0, as in ``torch.nn.utils.clip_grad_norm_``. A number beyond the
-    dtype's range becomes infinite.
+    An edit that names channels reads and changes only these; ``clip-norm`` then limits their joint
+    norm. ``mean`` replaces each value by the mean of its channel. If ``channel_axis`` is None, it
+    replaces each value by the mean of all values. Means and norms are computed in float64 (float32
+    on MPS).
+
+    NaN stays NaN, except where ``zero`` and ``set`` write. With ``mean`` and ``clip-norm``, a NaN
+    turns all values with the same mean or norm into NaN. With ``clip-norm``, an infinite value
+    becomes NaN, and the finite values with the same norm become 0, as in
+    ``torch.nn.utils.clip_grad_norm_``. A result beyond the dtype's range becomes infinite.
 
     Args:
-        edit: the change to make; this ignores the edit's side and layers.
+        edit: the change to make; its side and layers are ignored.
         values: any tensor of floating-point numbers.
         channel_axis: the axis of the channels, from 0; None if unknown.
         per_image: whether the leading axis counts the images; if so, each image has its own mean
@@ -47,8 +49,8 @@ def apply_edit(
         where: what error messages call ``values``.
 
     Raises:
-        RequestError: the values are not floating-point numbers, or the edit names channels that do
-            not exist or whose axis is unknown.
+        RequestError: the values are not floating-point numbers, or the edit names channels but they
+            do not exist or ``channel_axis`` is None.
     """
     if not values.is_floating_point():
         dtype = str(values.dtype).removeprefix("torch.")
@@ -65,7 +67,9 @@ def apply_edit(
 
 
 def check_channels(edit: Edit, count: int, where: str) -> None:
-    """Check that the channels of an edit exist in ``where``, which has ``count`` channels.
+    """Check that the channels of an edit are below ``count``, the number of channels.
+
+    ``where`` is what the error message calls the tensor or layer with the channels.
 
     Raises:
         RequestError: one of the channels does not exist.
@@ -83,9 +87,10 @@ def _named(edit: Edit) -> str:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Return ``values`` with every value changed by ``edit``, whatever channels it names.
+    """Return ``values`` with all channels changed by ``edit``.
 
-    A norm is taken over the axes ``together``, a mean over these without ``channel_axis``.
+    This ignores which channels the edit names. A norm is taken over the axes ``together``, and a
+    mean over the same axes except ``channel_axis``.
     """
     match edit.verb:
         case "zero" | "set":
@@ -103,22 +108,25 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
 
 
 def _round(number: float, values: Tensor) -> float:
-    """Return ``number`` rounded to the dtype of ``values``; beyond its range, infinity.
+    """Return ``number`` rounded to the dtype of ``values``.
 
-    torch refuses to write a number that the dtype cannot hold.
+    A number beyond the dtype's range becomes infinite, because torch refuses to write it.
     """
     return values.new_tensor(number, device="cpu").item()
 
 
 def _average(values: Tensor, axes: list[int]) -> Tensor:
-    """Return a copy of ``values`` with each value replaced by the mean over ``axes``, if any."""
+    """Return a copy of ``values`` with each value replaced by the mean over ``axes``.
+
+    If ``axes`` is empty, the copy is unchanged.
+    """
     if not axes:
         return values.clone()
     return values.clone().copy_(_widen(values).mean(axes, keepdim=True))
 
 
 def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
-    """Return ``values`` scaled down to ``limit`` where their L2 norm over ``axes`` is larger."""
+    """Return ``values``, scaled so that no L2 norm over ``axes`` is above ``limit``."""
     wide = _widen(values)
     norms = vector_norm(wide, dim=axes, keepdim=True) if axes else wide.abs()
     return (wide * (limit / norms.clamp(min=limit))).to(values.dtype)

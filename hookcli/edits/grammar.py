@@ -1,9 +1,10 @@
-"""The languages of ``--edit``, ``[SIDE:]LAYERS[{CHANNELS}]:WHAT``, and of ``--prune``.
+"""The languages of ``--edit`` and ``--prune``.
 
-Forms of the filter language and regular expressions may contain colons, and so may values
-(``clamp=0:``). WHAT therefore begins after the last colon with a verb right after it, SIDE is a
-leading keyword, and LAYERS is everything in between. A prune is ``LAYERS=AMOUNT[:METHOD]``. This
-module does not check whether a model has such layers.
+An edit is ``[SIDE:]LAYERS[{CHANNELS}]:WHAT``. LAYERS may contain colons, and so may WHAT
+(``clamp=0:``). WHAT therefore begins at the last verb that follows a colon, SIDE is a leading
+keyword, and LAYERS is everything in between.
+
+A prune is ``LAYERS=AMOUNT[:METHOD]``. This module does not check whether a model has such layers.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Edit:
     Attributes:
         side: ``output``, ``input``, ``grad_output`` or ``grad_input`` of a call, or ``param``.
         layers: a form of the filter language; for ``param`` a glob on full parameter names.
-        channels: the channels to change, counted from 0, each once; None for all.
+        channels: the indices of the channels to change, without duplicates; None for all channels.
         value: the value of ``scale``, ``clip-norm`` and ``set``; 0 for the other verbs.
         low: the lower bound of ``clamp``; None if there is no lower bound.
         high: the upper bound of ``clamp``; None if there is no upper bound.
@@ -98,7 +99,7 @@ def read_edit(text: str, default_side: Side) -> Edit:
 
 
 def _refuse_without_verb(text: str) -> NoReturn:
-    """Raise an error for an edit without a known verb; it names the word after the last colon."""
+    """Raise an error for an edit without a known verb; the error names the word in its place."""
     words = list(_WORD_AFTER_COLON.finditer(text))
     if not words:
         what = "it does not say what to do" if text.strip() else "it is empty"
@@ -109,7 +110,10 @@ def _refuse_without_verb(text: str) -> NoReturn:
 
 
 def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None, float | None]:
-    """Return an edit's value and the lower and upper bounds of ``clamp``, read from ``start``."""
+    """Return the value, lower bound and upper bound in ``text[start:]``.
+
+    Only ``clamp`` has bounds.
+    """
     usage = f"write {_USAGE[verb]}"
     rest = text[start:]
     if verb in ("zero", "mean"):
@@ -160,7 +164,7 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
 
 
 def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tuple[int, ...] | None]:
-    """Return the layers' form (of the filter language) and the channels in ``text[start:end]``."""
+    """Return the form of the filter language and the channels in ``text[start:end]``."""
     form = text[start:end]
     if form.startswith("re:") and side != "param":
         if _CHANNELS_AFTER_REGEX.search(form):
@@ -191,9 +195,9 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
 
 
 def _check_form(text: str, start: int, layers: str, side: Side) -> None:
-    """Raise if ``layers`` is empty or has a colon that a form of the filter language cannot have.
+    """Raise an error if ``layers`` is empty or has a colon where no colon can be.
 
-    The word before the colon is probably a misspelt side, or ``text`` holds two edits.
+    The word before such a colon is probably a misspelt side, or ``text`` holds two edits.
     """
     if not layers:
         raise EditSyntaxError(text, start, "no layers are named", "all convolutions: conv:zero")
@@ -247,8 +251,8 @@ class Prune:
 
     Attributes:
         layers: a form of the filter language.
-        amount: the share of the weights to prune, or with ``ln`` of the output channels, above 0
-            and up to 1.
+        amount: the share to prune, above 0 and at most 1. With ``ln``, it is a share of the output
+            channels, and with other methods a share of the weights.
         method: ``l1`` (the smallest weights), ``random``, or ``ln`` (the channels with the smallest
             L2 norm).
         text: the request as the user wrote it.

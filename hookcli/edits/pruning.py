@@ -35,8 +35,8 @@ class Pruning:
 
     Attributes:
         modules: the pruned modules, keyed by path.
-        parameters: for each pruned module, the names of its own parameters in their original order,
-            keyed by the module's ``id``.
+        parameters: the names of each pruned module's own parameters in their original order, keyed
+            by the module's ``id``.
     """
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Pruning:
 
 
 def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Pruning:
-    """Prune the weights as each ``--prune`` in ``texts`` requests, in order.
+    """Prune the weights by each ``--prune`` in ``texts``, in order.
 
     The model stays changed until ``Pruning.undo``. The method ``random`` uses ``seed``.
 

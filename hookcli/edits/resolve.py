@@ -44,7 +44,10 @@ class ResolvedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a run, in the order in which they apply; true if there are any."""
+    """The edits of a run, in the order in which they apply.
+
+    An ``Edits`` is true if it has edits.
+    """
 
     resolved: tuple[ResolvedEdit, ...] = ()
 
@@ -64,10 +67,11 @@ class Edits:
     ) -> tuple[Change, ...]:
         """Return the edits as changes for ``hooks.change.change``.
 
-        When a change is made, it records its effect in ``effects``. ``size``, the height and width
-        of the layers' input, helps to find the channel axis. ``images`` is the number of images in
-        the batch: a leading axis of another length does not count images. If it is None, the
-        leading axis always does.
+        Args:
+            effects: when a change is made, it records its effect here.
+            size: the height and width of the layers' input, which help to find the channel axis.
+            images: the number of images in the batch. A leading axis counts images only if it has
+                this length. If ``images`` is None, every leading axis counts images.
         """
         return tuple(
             Change(
@@ -93,7 +97,7 @@ class Edits:
 
 
 def list_edited_forms(texts: Sequence[str]) -> list[str]:
-    """Return the form of the filter language in each edit, without edits of parameters.
+    """Return the form of the filter language in each edit that is not an edit of parameters.
 
     Raises:
         EditSyntaxError: a text is not an edit.
@@ -111,7 +115,7 @@ def resolve_edits(
     """Return the edits, with the layers and parameters of the model that they change.
 
     This does not read the values of the model's parameters. ``operations`` (the model's functional
-    operations) is needed only if an edit changes one.
+    operations) is needed only if an edit changes an operation.
 
     Raises:
         RequestError: a text is not an edit, matches nothing, or names channels that do not exist.

@@ -1,8 +1,8 @@
 """Decode a file to upright RGB pictures of 8 bits per channel, whatever the file's mode.
 
 An image object that has raised an exception is never used again: a second try would return partial
-pixels. At most two full-size pictures are in memory at a time, one before a step and one after it;
-the largest allowed picture takes 340 MB. Pillow reads the file in pieces while decoding, if the
+pixels. At most two full-size pictures are in memory at a time: the input and the result of a step.
+The largest allowed picture takes 340 MB. Pillow reads the file in pieces while decoding, if the
 format allows this.
 """
 
@@ -81,17 +81,15 @@ class UndecodableError(Exception):
 
 
 def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image], int]:
-    """Return the first picture in a file, or several frames of an animation, and the frame count.
+    """Return the pictures in a file, and the number of frames in the file.
 
-    ``file`` is read from the beginning, and stays open.
+    There is one picture, or several frames of an animation. ``file`` is read from the beginning,
+    and stays open.
 
     Args:
         file: the content of the file.
-        frames: the largest number of evenly spaced frames to return.
-
-    Returns:
-        The pictures, and the number of frames in the file; this number is always 1 if ``frames`` is
-        1.
+        frames: the largest number of evenly spaced frames to return. If it is 1, the frames are not
+            counted, and the number of frames is always 1.
 
     Raises:
         UndecodableError: the file cannot be decoded.
@@ -111,9 +109,10 @@ def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image],
 
 
 def _name_content(file: io.BufferedIOBase) -> str:
-    """Describe a file that Pillow cannot read, with advice on how to convert the file.
+    """Return what a file is that Pillow cannot read, with advice on how to convert the file.
 
-    The first bytes show the type of the file. In a message, the text follows the name of the file.
+    The first bytes show the type of the file. The returned text continues a sentence that begins
+    with the name of the file.
     """
     file.seek(0)
     start = file.read(12)
@@ -128,9 +127,9 @@ def _name_content(file: io.BufferedIOBase) -> str:
 
 
 def _to_stored_rgb(image: Image.Image) -> tuple[Image.Image, int]:
-    """Return the picture as RGB, not turned upright yet, and its EXIF orientation.
+    """Return the picture as RGB, and its EXIF orientation.
 
-    The orientation of an upright picture is 1.
+    The picture is not turned upright yet. The orientation of an upright picture is 1.
     """
     image.load()
     return to_rgb(image), image.getexif().get(ExifTags.Base.Orientation, 1)
@@ -144,8 +143,8 @@ def _turn(picture: Image.Image, orientation: int) -> Image.Image:
 def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image.Image, int]], int]:
     """Return up to ``frames`` pictures, and the number of frames in the file.
 
-    The pictures are not turned upright yet; each comes with its EXIF orientation. The number of
-    frames is always 1 if ``frames`` is 1. Pillow's image object is closed, which frees memory.
+    The pictures are not turned upright yet; each comes with its EXIF orientation. If ``frames`` is
+    1, the number of frames is always 1. Pillow's image object is closed, which frees memory.
     """
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
         if max(image.size) > _MOST_ASPECT * min(image.size):
@@ -160,14 +159,15 @@ def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Convert the value that means transparency in a PNG to the number of bits of the pixels.
+    """Convert the transparent value of a PNG to 8 bits, as Pillow converts the pixels.
 
-    Pillow expands grey pixels of 2 and 4 bits to 8 bits and reduces colours of 16 bits to 8 bits,
-    but leaves the value that means transparency unchanged.
+    A PNG can declare one grey value or colour as transparent. Pillow expands grey pixels of 2 and 4
+    bits to 8 bits, and reduces colours of 16 bits to 8 bits, but does not convert the transparent
+    value.
 
     Raises:
-        UndecodableError: the value is a colour of 16 bits; from pixels of 8 bits, nobody can tell
-            which pixels had this colour.
+        UndecodableError: the transparent value is a colour of 16 bits. The pixels of 8 bits do not
+            show which pixels had this colour.
     """
     transparent = image.info.get("transparency")
     if image.format != "PNG" or transparent is None or not image.tile:

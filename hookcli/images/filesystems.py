@@ -21,7 +21,7 @@ class Filesystem(Protocol):
     """
 
     def check(self, name: str) -> None:
-        """Raise a RequestError if hookcli cannot use a name, without reading anything."""
+        """Raise a RequestError if hookcli cannot use a name; nothing is read."""
 
     def open_file(self, file: str) -> io.BufferedReader | io.BytesIO:
         """Open a file for reading, in binary mode."""
@@ -36,7 +36,7 @@ class Filesystem(Protocol):
         """Return whether two names lead to the same folder; False if ``other`` is empty."""
 
     def name_folder(self, name: str) -> str:
-        """Return the name, without the path, of a folder or of the folder that contains a file."""
+        """Return the last part of a folder's path; for a file, of the path of the file's folder."""
 
     def list_frames(self, folder: str) -> list[str]:
         """Return the files directly in a folder, sorted by name, without hidden files."""

@@ -48,25 +48,25 @@ def find_files(
     A word with ``*``, ``?`` or ``[`` is a glob, unless a file has exactly this name. The wildcards
     of a glob do not lead into run folders.
 
-    A folder stands for the images inside or, without images, for the tensor files inside. The
-    suffix tells which files are images. The files are sorted by path, folder by folder, as bytes.
-    Hidden files and run folders are left out, and a folder is searched only once, even if several
-    links lead to the folder.
+    A folder stands for the images inside; a folder without images stands for the tensor files
+    inside. The suffix tells which files are images. The files are sorted by path, folder by
+    folder; names are compared as bytes. Hidden files and run folders are left out. A folder is
+    searched only once, even if several links lead to the folder.
 
     URLs follow the same rules. Any other word is returned unchanged.
 
     Args:
-        words: the words of the user. The name of a file in a folder begins with the folder's word.
+        words: the words of the user. If a word names a folder, the names of the files inside begin
+            with this word.
         recursive: whether to search the folders inside a folder.
         null_separated: whether NUL separates the names in a list, instead of the end of a line.
         keep_folders: whether to return folders unchanged instead of the files inside.
-        leave_out: a folder whose images are left out, whatever name leads to this folder; None for
-            no such folder.
+        leave_out: a folder whose images are left out; None for no such folder.
         stdin: the stream to read for ``-``; None for standard input.
 
     Raises:
         RequestError: a list cannot be read, a URL cannot be used, or ``-`` is given twice.
-        OutputError: a storage cannot be reached.
+        OutputError: a cloud storage cannot be reached.
     """
     if words.count("-") > 1:
         raise RequestError("standard input is named twice", "give '-' once, for all names")
@@ -96,10 +96,10 @@ class _Rules:
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
-    """Return the bytes of the list of names: from a file for ``@FILE``, from ``stdin`` for ``-``.
+    """Return the bytes of a list of names.
 
-    With None for ``stdin``, the list comes from standard input, and is empty if standard input is
-    closed.
+    For ``@FILE``, the list comes from a file. For ``-``, the list comes from ``stdin``; None means
+    standard input. If standard input is closed, the list is empty.
     """
     try:
         if word != "-":
@@ -121,13 +121,14 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
 
 
 def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
-    """Return the names in a list, which ends of lines separate, or NUL with ``null_separated``.
+    """Return the names in a list.
 
-    A byte order mark, and carriage returns at the ends of lines, are removed. ``word`` is the
-    user's word for the list.
+    With ``null_separated``, NUL separates the names. In any other list, each line is a name; a byte
+    order mark, and carriage returns at the ends of lines, are removed. ``word`` is the user's word
+    for the list.
 
     Raises:
-        RequestError: a list of lines contains a NUL.
+        RequestError: the list contains a NUL, and ``null_separated`` is False.
     """
     if null_separated:
         names = data.split(b"\0")
@@ -152,10 +153,12 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
 def _expand_or_skip(
     name: str, rules: _Rules, expand: Callable[[str, _Rules], list[_Found]]
 ) -> list[_Found]:
-    """Return what ``expand`` finds for a name; a skipped image if the name cannot be read.
+    """Return what ``expand`` finds for a name.
+
+    If the name cannot be read, return a skipped image.
 
     Raises:
-        OutputError: the storage of the name cannot be reached.
+        OutputError: the cloud storage of the name cannot be reached.
     """
     try:
         return expand(name, rules)
@@ -168,8 +171,8 @@ def _expand_or_skip(
 def _list_images(name: str, rules: _Rules) -> list[_Found]:
     """Return the images in a folder or, if the folder has no images, the tensor files in it.
 
-    A name that is not the name of a folder is returned unchanged. With ``rules.keep_folders``, so
-    is the name of a folder.
+    A name that is not the name of a folder is returned unchanged. With ``rules.keep_folders``, the
+    name of a folder is also returned unchanged.
     """
     filesystem = choose_filesystem(name)
     filesystem.check(name)
@@ -196,8 +199,7 @@ def _explain_none(folder: str, rules: _Rules) -> str:
 def _match(pattern: str, rules: _Rules) -> list[_Found]:
     """Return the images that match a glob, sorted by path.
 
-    Images in run folders, and in the folder ``rules.leave_out``, are left out if a wildcard leads
-    to the folder.
+    A wildcard does not lead into run folders, nor into the folder ``rules.leave_out``.
     """
     filesystem = choose_filesystem(pattern)
     start = _parent_of(re.split(r"[*?[]", pattern, maxsplit=1)[0])

@@ -26,7 +26,7 @@ _NO_PAIR = "holds pixels, but a pair needs two pictures"
 
 
 def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
-    """Raise a NoImageError, which names the first skipped image, if ``sources`` is empty."""
+    """If ``sources`` is empty, raise a NoImageError, whose text names the first skipped image."""
     if sources:
         return
     first = skipped[0] if skipped else SkippedImage("", "no image was given")
@@ -75,13 +75,14 @@ class Fitter:
 def skip_failing(
     on_error: OnError, file: str, skipped: list[SkippedImage], *, is_one_of_several: bool
 ) -> Iterator[None]:
-    """Return a ``with`` block around a forward pass, which handles an error of the model.
+    """Return a ``with`` block for a forward pass; the block handles an error of the model.
 
     Args:
         on_error: ``skip`` suppresses the error; ``stop`` lets the error through.
         file: the name of the image.
-        skipped: the list to which a suppressed error adds the image, with the reason.
-        is_one_of_several: whether an error that ends the run should name the image.
+        skipped: a list; if an error is suppressed, the image and the reason are added to the list.
+        is_one_of_several: whether the run has several images; an error that ends the run then names
+            the image.
 
     Raises:
         ModelError: the model failed, and ``on_error`` is ``stop``.
@@ -98,10 +99,10 @@ def skip_failing(
 
 
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
-    """Return why pixels do not fit a model that has accepted other pixels; empty if pixels fit.
+    """Return why pixels do not fit a model that has accepted other pixels; empty if they fit.
 
-    Pixels fit if both shapes have equally many axes and channels. The function is for models whose
-    input hookcli does not know.
+    Pixels fit if both shapes have the same number of axes and of channels. The function is for
+    models whose input hookcli does not know.
 
     Args:
         first: the shape of the accepted pixels, (C, …), without a batch axis.
@@ -134,7 +135,7 @@ def fit_sources(
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
     """Return the images that fit the model, and the images that do not fit.
 
-    An image whose content is not in memory yet is returned among the fitting images, unchecked.
+    An image whose content is not in memory yet is not checked, and is returned as fitting.
 
     Raises:
         NoImageError: no image fits.

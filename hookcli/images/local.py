@@ -125,12 +125,12 @@ def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
 def _choose(
     inside: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the files with one of ``suffixes`` and, if ``recursive``, the folders in a folder.
+    """Yield the path of each file with one of ``suffixes``, and of each folder if ``recursive``.
 
-    Each item is a path, and whether the path is a folder. Hidden files and folders are left out.
+    The second value tells whether the path is a folder. Hidden files and folders are left out.
 
     Args:
-        inside: the entries of the folder.
+        inside: the entries of one folder.
         suffixes: the suffixes of files, in lower case.
         recursive: whether to yield folders.
     """

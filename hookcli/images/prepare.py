@@ -163,7 +163,7 @@ class FirstImage:
 
     @property
     def source(self) -> ImageSource:
-        """The first usable image; before the first call of the object, the first of all images."""
+        """The first usable image if the object has been called, else the first of all images."""
         return self._images[self._place]
 
     def __call__(self) -> Tensor | None:
@@ -197,8 +197,8 @@ def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None
 def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
     """Return the number of worker processes that should prepare images.
 
-    ``asked`` is the number that the user asked for; with None, hookcli chooses a number, or 0 if
-    workers would not save time. If all images are in memory, the result is always 0.
+    ``asked`` is the number that the user asked for. With None, hookcli chooses a number; if workers
+    would not save time, this is 0. If all images are in memory, the result is always 0.
     """
     if all(source.kept is not None for source in sources):
         return 0

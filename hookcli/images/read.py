@@ -33,7 +33,7 @@ class ImageContent:
     """The content of an image file: pictures, or pixels that are used unchanged.
 
     Attributes:
-        sha256: the hash of the file's bytes; for a clip, of its frames' bytes in order.
+        sha256: the hash of the file's bytes; for a clip, the hash of the bytes of all frames.
         size: the width and height in pixels.
         pictures: the upright pictures, RGB with 8 bits per channel: one picture, a pair, or the
             frames of a clip; empty for a tensor file, and if ``ready`` replaces the pictures.
@@ -41,7 +41,7 @@ class ImageContent:
         frame_count: the number of pictures in an animated file or a folder.
         ready: the model's pixels, without a batch axis, if they replace the pictures; else None.
         note: how the model's input was made, if it is not the picture itself (a clip, a pair, a
-            part of the picture); set only together with ``ready``, otherwise empty.
+            part of the picture); empty if ``ready`` is None.
     """
 
     sha256: str
@@ -59,11 +59,11 @@ class ImageSource:
 
     Attributes:
         key: the image's key, safe as a file name and unique in the run.
-        file: the path or the URL of the image's file; for a clip, of the folder of frames.
+        file: the path or the URL of the image's file or, for a clip, of the folder of frames.
         row: the name of the image in a tensor file of several images, such as ``[3]`` or ``:name``;
-            otherwise empty.
-        kept: the content of the image, if the image was already read; None if hookcli reads the
-            image whenever it needs the content.
+            empty for any other image.
+        kept: the content of the image, if the content is kept in memory; with None, the file is
+            read whenever the content is needed.
     """
 
     key: str
@@ -82,11 +82,11 @@ class ImageSource:
         return _is_tensor_file(self.file) if self.kept is None else self.kept.pixels is not None
 
     def read(self) -> ImageContent:
-        """Return the content of the image, which is read from the file unless it is kept.
+        """Return the kept content of the image; if no content is kept, read the file.
 
         Raises:
             UndecodableError: the image cannot be used.
-            OutputError: the storage of the file cannot be reached.
+            OutputError: the cloud storage of the file cannot be reached.
         """
         if self.kept is not None:
             return self.kept
@@ -99,12 +99,12 @@ class ImageSource:
     def state(self, *, verify: bool = False) -> FileState:
         """Return the present state of the image, to tell later whether the image has changed.
 
-        The state is the size and the modification time of the file, and with ``verify`` the hash of
-        the file. If the content of the image is kept, the state is only the hash of that content,
-        because ``name`` may then stand for a row of a tensor file or for a folder.
+        The state is the size and the modification time of the file. With ``verify``, the state also
+        has the hash of the file. If the content of the image is kept, the state has only the hash,
+        because the image may be a row of a tensor file or a folder of frames.
 
         Raises:
-            OutputError: the storage of the file cannot be reached.
+            OutputError: the cloud storage of the file cannot be reached.
         """
         if self.kept is not None:
             return FileState(self.name, sha256=self.kept.sha256)
@@ -131,7 +131,10 @@ class _KeyMaker:
 
 
 def list_images(files: Sequence[str]) -> list[ImageSource]:
-    """Return one image per file, or per image of a tensor file, in order; decode no picture."""
+    """Return the images in ``files``, in order; pictures are not decoded.
+
+    A tensor file may hold several images; any other file is one image.
+    """
     images: list[ImageSource] = []
     keys = _KeyMaker()
     for file in files:
@@ -168,12 +171,12 @@ def read_images(
 
 
 def file_state(file: str, *, verify: bool = False) -> FileState:
-    """Return the size and the modification time of a file, and with ``verify`` the file's hash.
+    """Return the size and the modification time of a file and, with ``verify``, the file's hash.
 
     A file that cannot be read has the state of a missing file. A pipe or a device has no hash.
 
     Raises:
-        OutputError: the storage of the file cannot be reached.
+        OutputError: the cloud storage of the file cannot be reached.
     """
     state = FileState(file)
     try:
@@ -196,7 +199,7 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
 
     Raises:
         UndecodableError: the file does not exist, or cannot be read or used.
-        OutputError: the storage of the file cannot be reached.
+        OutputError: the cloud storage of the file cannot be reached.
     """
     try:
         yield from _read(file, clip_frames)
@@ -217,7 +220,7 @@ def _cannot_read(error: OSError) -> UndecodableError:
 
 
 def with_frames(file: str, content: ImageContent, most: int) -> ImageContent:
-    """Return the content with up to ``most`` evenly spaced frames, if the file is an animation.
+    """If the file is an animation, return the content with up to ``most`` evenly spaced frames.
 
     Content without pictures, or with several pictures, is returned unchanged.
 

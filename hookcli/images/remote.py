@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check(name: str) -> None:
-    """Check that hookcli can use a URL, without reading anything.
+    """Check that hookcli can use a URL; nothing is read.
 
     Raises:
         RequestError: the URL holds a password, or the package for such URLs is not installed.

@@ -67,7 +67,7 @@ def _convert(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) 
 
 
 def _list_bands(image: Image.Image) -> Iterator[Image.Image]:
-    """Yield the picture in bands of as many rows as ``BAND`` pixels allow, but at least one row."""
+    """Split the picture into bands of at most ``BAND`` pixels, but at least one row each."""
     rows = max(1, BAND // max(1, image.width))
     for top in range(0, image.height, rows):
         yield image.crop((0, top, image.width, min(top + rows, image.height)))

@@ -51,9 +51,9 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """Return the arrays in a tensor file, keyed by the prefix of the names of their images.
+    """Return the arrays in a tensor file, keyed by the first part of the names of the images.
 
-    The prefix is ``:`` with the array's name, or empty if the file has only one array.
+    This part is ``:`` with the array's name; if the file has only one array, it is empty.
     """
     import numpy as np
 

@@ -52,9 +52,10 @@ def check_golden(
     *,
     update: bool,
 ) -> str:
-    """Run a model, and return how it differs from a golden file; empty if it does not.
+    """Run a model, and return how the results differ from a golden file.
 
-    With ``update``, write the golden file instead.
+    The result is empty if nothing differs. With ``update``, write the golden file instead of
+    comparing, and return an empty string.
 
     Raises:
         HookcliError: the model cannot be run as requested, or cannot be compared with the file.
@@ -91,10 +92,10 @@ def check_golden(
 
 
 def _name(model: nn.Module | str | ModelRequest, patch: pytest.MonkeyPatch) -> ModelRequest:
-    """Return a request for ``model``; a module gets a name until ``patch`` is undone.
+    """Return a request for ``model``.
 
-    hookcli copies a module, and runs the copy on the module's device and, if hookcli supports it,
-    in the module's dtype.
+    For a module, the request names a copy, which hookcli can find until ``patch`` is undone. The
+    copy runs on the module's device and, if hookcli supports the dtype, in the module's dtype.
     """
     if not isinstance(model, nn.Module):
         return ModelRequest(model, device="cpu") if isinstance(model, str) else model

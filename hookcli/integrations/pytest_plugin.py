@@ -50,25 +50,26 @@ class Activations:
     ) -> None:
         """Fail the test if a layer differs from the golden file, and name the first such layer.
 
-        ``hookcli golden`` writes golden files. If ``model`` is a module, hookcli runs a copy of it
-        in evaluation mode on the module's device; the module itself does not change.
+        ``hookcli golden`` writes golden files. If ``model`` is a module, hookcli runs a copy in
+        evaluation mode on the module's device; the module itself does not change.
 
         Example:
             >>> def test_the_network_gives_what_it_gave(activations):
             ...     activations.check(make_network(), "photo.png", "network.json")
 
         Args:
-            model: a module; or the name of a model as on the command line, which runs on the CPU;
-                or a ``hookcli.ModelRequest``, for example to choose the model's weights.
+            model: a module; the name of a model as on the command line; or a
+                ``hookcli.ModelRequest``, for example to choose the model's weights. A model given
+                by name runs on the CPU.
             image: the file of an image, which is prepared as on the command line; or pixels as the
                 network takes them, floats (C, H, W) or (N, C, H, W).
             golden: the golden file.
             layers: one or more forms of the filter language.
-            rtol: the tolerated difference of a call, relative to the size of its golden values;
-                None for the default of the call's dtype.
+            rtol: the tolerated difference of a call, relative to the size of the call's golden
+                values; None for the default of the call's dtype.
             atol: the absolute difference that is tolerated in addition, in the activations' unit.
-            layer_rtol: a different ``rtol`` for calls that a glob (the key) matches; if several
-                match, the last one applies.
+            layer_rtol: values of ``rtol`` for some calls; each key is a glob for call ids. If
+                several globs match a call, the last glob applies.
             equal_nan: whether NaN in the same places counts as equal.
         """
         __tracebackhide__ = True

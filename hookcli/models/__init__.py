@@ -1,1 +1,1 @@
-"""Models by name: built, with their weights and their preprocessing, and ready to run."""
+"""Building models by name, with their weights and their preprocessing."""

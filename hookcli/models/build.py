@@ -1,4 +1,4 @@
-"""Calling a model's builder: its arguments, and weights that are random or not initialized."""
+"""Call a model's builder, which makes a module with random or uninitialized weights."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
 def _read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
     """Return the builder's arguments that the user chose.
 
-    They come from ``--model-arg`` and, for networks that are built for one size, from ``--size``.
+    They come from ``--model-arg``. For a network that is built for one size, ``--size`` adds more.
     """
     given = {key: _literal(text) for key, text in request.arguments}
     reserved = sorted(source.reserved & set(given))
@@ -72,9 +72,9 @@ def _read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Call ``torch.manual_seed(seed)`` for the ``with`` block.
+    """Call ``torch.manual_seed(seed)`` at the beginning of the ``with`` block.
 
-    After the block, torch's random generator on the CPU has the state from before it.
+    After the block, torch's random generator on the CPU has its earlier state again.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -82,9 +82,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def build_random(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Build the model with random weights: ``torch.manual_seed(seed)``, then the builder.
+    """Build the model with random weights, right after ``torch.manual_seed(request.seed)``.
 
-    Afterwards, torch's random generator on the CPU has the state from before the call.
+    Afterwards, torch's random generator on the CPU has its earlier state again.
     """
     with seeded(request.seed):
         return build_model(source, request, **arguments)
@@ -105,7 +105,7 @@ def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
 
 
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
-    """Build the model without initializing its weights, which the caller loads from a file.
+    """Build the model with uninitialized weights; the caller then loads weights from a file.
 
     Do not call this for a model from the user's own code: such code must initialize its model.
     """
@@ -135,10 +135,10 @@ class SkipInitialisation(TorchFunctionMode):
 
 
 class _EmptyOnMeta(TorchFunctionMode):
-    """Puts tensors made by ``torch.empty`` on the meta device, and no other tensors.
+    """Puts a tensor on the meta device only if ``torch.empty`` makes the tensor.
 
-    Other tensors keep their values because some builders compute with them: regnets compute their
-    widths this way.
+    Other tensors keep their values, because some builders compute with them. Regnets, for example,
+    compute their widths.
     """
 
     def __torch_function__(

@@ -1,4 +1,4 @@
-"""The source files of the user's own models, by hash. Nothing here runs the files."""
+"""Find and hash the source files of the user's own models, without running the files."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _STANDARD = Path(os.__file__).parent
 
 
 def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> dict[str, str]:
-    """Return the sha256 of each of the user's source files that make up a model, by file name.
+    """Return the sha256 of each source file of the user's model, keyed by file name.
 
-    The model consists of the files in ``names``, the files of all modules' classes, and the files
-    that these import, without installed packages and ``libraries`` (the packages of model sources).
-    A file that hookcli finds by its import name is called ``package/module.py``, which stays the
-    same when the folder moves. Entries of ``names`` count only if they have the form
+    These are the files in ``names``, the files of all modules' classes, and the files that these
+    import. Installed packages and ``libraries`` (the packages of model sources) are left out. A
+    file that hookcli finds by its import name has the key ``package/module.py``, which stays the
+    same when the folder moves. Entries of ``names`` are ignored unless they have the form
     ``FILE.py:FUNCTION`` or ``package.module:NAME``.
     """
     wanted = [name.rpartition(":")[0] for name in names]
@@ -52,9 +52,10 @@ def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> d
 
 
 def list_definitions(file: Path) -> list[str]:
-    """Return the top-level functions and classes of a source file that may make a model.
+    """Return the names of the public functions and classes at the top level of a source file.
 
-    Functions come first. The list is empty if the file cannot be read or parsed.
+    Each of them may make a model. Functions come first. The list is empty if the file cannot be
+    read or parsed.
     """
     with suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         body = ast.parse(read_regular(file, _MOST_SOURCE)).body
@@ -68,10 +69,10 @@ def list_definitions(file: Path) -> list[str]:
 
 
 def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
-    """Return the name, path and package of a source file; None if the file is not the user's.
+    """Return the key, path and package of a source file; None if the file is not the user's.
 
-    ``name`` is ``FILE.py`` or the name of a module, which need not be imported yet: a forward pass
-    may import it later.
+    The key is that of ``hash_code``. ``name`` is ``FILE.py`` or the name of a module. The module
+    need not be imported yet, because a forward pass may import it later.
     """
     if name.endswith(".py"):
         return name, Path(name), ""
@@ -111,7 +112,10 @@ def _find_unloaded(name: str) -> tuple[Path, bool]:
 
 
 def _list_imports(source: bytes, package: str) -> Iterator[str]:
-    """Yield the modules that a source file may import, by name, and their parent packages."""
+    """Yield the names of all modules that a source file may import, and of their packages.
+
+    ``package`` is the package that contains the file, for relative imports.
+    """
     nodes: Iterable[ast.AST] = ()
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # changed since its import
         nodes = ast.walk(ast.parse(source))

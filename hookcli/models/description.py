@@ -1,4 +1,4 @@
-"""Facts about a model, however it runs: how to prepare its images, and how to read its output."""
+"""Facts about any model: how to prepare its images, and how to read its output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ModelDescription:
     Attributes:
         info: the recorded facts about the model.
         prepare: turns upright RGB pictures into pixels on the CPU.
-        categories: the class names by index; empty if the weights have no names that fit.
+        categories: the class names by index; empty if they are not known.
         first: returns the pixels (1, …) of the first usable image of the run, or None if there is
             none.
     """
@@ -62,15 +62,21 @@ class ModelDescription:
         return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
 
     def convert(self, pixels: Tensor) -> Tensor:
-        """Return ``pixels`` on the model's device and in its dtype; unchanged without a module."""
+        """Return ``pixels`` on the model's device and in its dtype.
+
+        If there is no module, ``pixels`` stays unchanged.
+        """
         return pixels
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return what the layers receive for pixels (N, …); ``pixels`` itself without a module."""
+        """Return the layers' input for pixels (N, …).
+
+        If there is no module, this is ``pixels`` itself.
+        """
         return pixels
 
     def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Return each colour's mean (subtracted) and its standard deviation (the divisor)."""
+        """Return the means and the standard deviations of the normalization, one per colour."""
         return self.task.normalisation(_UNCHANGED, self.prepare.transform)
 
     def read(self, output: object) -> list[tuple[Prediction, ...]]:
@@ -78,7 +84,10 @@ class ModelDescription:
         return read_predictions(output, self.categories)
 
     def hash_code(self, score: str) -> dict[str, str]:
-        """Return the sha256 of each file of the user's model and score code, by file name."""
+        """Return the sha256 of each source file of the user's model, keyed by file name.
+
+        If ``score`` names a function of the user, its source file is included.
+        """
         return {}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
@@ -88,11 +97,11 @@ class ModelDescription:
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
     ) -> Tensor:
-        """Return two masks (2, H, W) of the layers' input: one inside a box, one outside it.
+        """Return two masks (2, H, W) for the layers' input: the inside of a box, and the outside.
 
         The values are from 0 to 1. hookcli prepares a picture of a white box in the same way as the
-        image, so that it is resized and cropped alike. Pixels that have the same value for an
-        all-black and an all-white picture, such as padding, are 0 in both masks.
+        image, so that the box is resized and cropped like the image. Both masks are 0 at pixels
+        that do not depend on the picture, such as padding.
 
         Args:
             size: the width and height of the image.

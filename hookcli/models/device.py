@@ -39,7 +39,7 @@ def find_device(name: str) -> torch.device:
 
 
 def count_threads(machine: MachineRequest) -> int:
-    """Return how many threads torch uses in a run; on a cluster, in each worker."""
+    """Return how many threads torch uses in a run, or in each worker of a cluster."""
     if machine.cluster is not None:
         return machine.cluster.cpus
     return machine.threads or torch.get_num_threads()
@@ -47,7 +47,7 @@ def count_threads(machine: MachineRequest) -> int:
 
 @contextmanager
 def use_threads(count: int | None) -> Iterator[None]:
-    """Return a ``with`` block in which torch uses ``count`` threads; None changes nothing."""
+    """Make torch use ``count`` threads in the ``with`` block; None changes nothing."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -1,4 +1,4 @@
-"""Names and files of models from other libraries: what to type to inspect them here."""
+"""What to type in hookcli to inspect a model of another library, or a model in a file."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _HUBS = (
 
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
-    """Return an error that says how to name a file, or another library's model, in hookcli.
+    """Return an error that says what to type if ``name`` is a file or another library's model.
 
-    Return None for names that hookcli may know.
+    Return None if hookcli may know the name.
     """
     place, _, function = name.partition(":")
     if name == place and name.endswith(".py"):
@@ -74,7 +74,7 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
 def _explain_form(name: str, *forms: tuple[str, str, str]) -> RequestError | None:
     """Return an error with code that makes the model; None if ``name`` has none of ``forms``.
 
-    A form is a pattern, a description of the names that match it, and a template of the code.
+    A form consists of a pattern, a description of the names that match, and a template of the code.
     """
     for form, what, code in forms:
         if found := re.fullmatch(form, name):
@@ -87,7 +87,7 @@ def _is_file(name: str) -> bool:
 
 
 def _may_be_file(name: str) -> bool:
-    """Return whether a name looks like a path: it has a model file's suffix, or a real folder."""
+    """Return whether a name ends like a model file or begins with an existing folder."""
     folder = os.path.dirname(name)  # noqa: PTH120
     is_in_folder = folder != "" and os.path.isdir(folder)  # noqa: PTH112  pathlib's may raise
     return name.lower().endswith(_FILES) or is_in_folder
@@ -121,6 +121,9 @@ def _explain_file(name: str) -> RequestError:
 
 
 def _explain_code(message: str, code: str) -> RequestError:
-    """Return an error whose hint saves ``code``, which makes the model, in a Python file."""
+    """Return an error whose hint is a command that saves ``code`` in a Python file.
+
+    ``code`` makes the model.
+    """
     line = f"echo {shlex.quote(code)} > net.py; the model is then net.py:make"
     return RequestError(message, line)

@@ -1,4 +1,4 @@
-"""The kind of a file that is not a state dict, found without running anything in it."""
+"""What a model file holds, found without running any code in it."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class FileKind:
     """What a file holds, and the Python code that loads it.
 
     Attributes:
-        what: the content in words that follow "holds"; empty if it is unknown.
+        what: the content in words, such as ``an ONNX graph``; empty if it is unknown.
         model: the Python expression that loads an ``nn.Module`` from the file; empty if the file
             has no module.
-        state: the Python expression that makes a state dict from the file; empty if none can, or
-            if the content is already a state dict.
+        state: the Python expression that makes a state dict from the file; empty if there is
+            no such expression, or if the file already holds a state dict.
     """
 
     what: str = ""
@@ -65,7 +65,7 @@ WEIGHTS = FileKind("weights")
 
 
 def find_kind(file: Path) -> FileKind:
-    """Return the kind of a file, from its suffix, its members and the classes in it."""
+    """Return the kind of a file, judged by its suffix, its archive members and its classes."""
     if file.suffix == ".onnx":
         return FileKind("an ONNX graph")
     if file.suffix == ".safetensors":
@@ -103,7 +103,7 @@ def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
 
 
 def _find_pickle(load: str, data: BinaryIO) -> FileKind:
-    """Return the kind of a pickle, judged by the first class in it that no state dict contains.
+    """Return the kind of a pickle, judged by the names of its classes.
 
     ``load`` is the Python expression that loads the file.
     """
@@ -130,9 +130,9 @@ def _is_foreign(name: str) -> bool:
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """Return what a pickle names, in order: ``("class", name)`` or ``("text", string)``.
+    """Return the classes and strings in a pickle, as ``("class", name)`` or ``("text", string)``.
 
-    Functions count as classes.
+    They are in the order of the pickle. Functions are listed as classes.
     """
     names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 def hash_weights(module: nn.Module) -> str:
-    """Return the sha256, in hexadecimal, of names, dtypes, shapes and bytes of the state dict.
+    """Return the sha256 of the state dict's names, dtypes, shapes and bytes, in hexadecimal.
 
-    The hash is the same on every device. Quantized and sparse tensors count by the values that they
-    represent. The hash is empty if an entry has no bytes, for example a parameter without a shape.
+    The hash is the same on every device. A quantized or sparse tensor is hashed as the plain
+    dense tensor that it represents. The hash is empty if an entry has no bytes, for example a
+    parameter without a shape.
     """
     digest = hashlib.sha256()
     try:
@@ -34,7 +35,10 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def _list_bytes(value: object) -> Iterator[bytes | memoryview]:
-    """Yield the bytes to hash of each value in a state dict, its dtype and shape included."""
+    """Yield the bytes to hash for a state dict, or for a value inside one.
+
+    For a tensor, they include the dtype and the shape.
+    """
     if isinstance(value, dict):
         yield f"dict {len(value)}\n".encode()
         for name, each in value.items():

@@ -1,4 +1,7 @@
-"""Weights from the user's file, fitted to the model by name and shape, or the model to them."""
+"""Load weights from the user's file into a model.
+
+hookcli adapts the names in the file to the model, and the model's number of classes to the file.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,9 @@ _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
     """Return the model with weights from a file.
 
-    If the user did not set ``num_classes``, the model gets as many classes as the file has. hookcli
-    checks that the file fits before it builds the model with values, unless the model comes from
-    the user's own code.
+    If the user did not set ``num_classes``, the model gets the number of classes of the weights. If
+    the model comes from a library, hookcli checks that the file fits before it builds the model
+    with values.
 
     Raises:
         WeightsError: there is no such file, or it does not fit the model.
@@ -83,7 +86,7 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
-    """Check that the weights file exists; the error lists the weights that the model has."""
+    """Check that the weights file exists; the error lists the names of the model's weights."""
     if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
         names = (*source.members, "auto", "pretrained", "random", "FILE")
         raise WeightsError(
@@ -121,10 +124,10 @@ def _size_like(
     expected: Mapping[str, object],
     tensors: Mapping[str, Tensor],
 ) -> tuple[ModelRequest, Mapping[str, object]]:
-    """Return the request and the state dict of a model with as many classes as ``tensors``.
+    """Return a request for a model with as many classes as ``tensors``, and the model's state dict.
 
-    The state dict has no values. ``expected`` is the state dict of the model from ``request``; both
-    are returned unchanged if the user set ``num_classes`` or no other number of classes fits.
+    The state dict has no values. ``expected`` is the state dict for ``request``. If the user set
+    ``num_classes``, or if no other number of classes fits, return ``request`` and ``expected``.
     """
     if "num_classes" in dict(request.arguments):
         return request, expected
@@ -190,8 +193,8 @@ def _are_head(
 ) -> bool:
     """Return whether every key that a file lacks belongs to a classifier.
 
-    A classifier is the model's last top-level module, or one with a classifier's usual name. The
-    result is False if the file has none of the model's keys.
+    A classifier is the model's last top-level module, or any top-level module with a usual name
+    such as ``fc``. The result is False if the file has none of the model's keys.
     """
     if not tensors.keys() & expected.keys():
         return False
@@ -201,11 +204,12 @@ def _are_head(
 
 
 def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
-    """Return the tensors under the prefix that the file adds to the model's names, without it.
+    """Return the model's tensors in the file, under the names that the model gives them.
 
-    Wrappers add a prefix: ``module.`` of a parallel model, ``_orig_mod.`` of a compiled one, or the
-    attribute in which a training class keeps the model. Tensors without the prefix belong to other
-    modules, such as a criterion with weights; they are left out, and a note says so.
+    The file's names may have a prefix: a parallel model adds ``module.``, a compiled model adds
+    ``_orig_mod.``, and a training class adds the attribute that holds the model. Tensors without
+    this prefix belong to other modules, such as a criterion with weights. They are left out, and a
+    note says so.
 
     Raises:
         WeightsError: the model is in the file more than once, under different prefixes.
@@ -229,7 +233,7 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
     """Return the prefix that most of the model's names have in the file.
 
-    The prefix is empty if fewer than half of the names have a prefix in common.
+    The prefix is empty if fewer than half of the model's names share a prefix.
     """
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
@@ -263,8 +267,8 @@ def _left_out(file: str, others: list[str], prefix: str) -> str:
 def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:
     """Check that ``state`` has exactly the keys, shapes and kinds of values of ``expected``.
 
-    The kinds are floats, complex numbers, and integers (with booleans) that the model's dtype can
-    hold. A change from one kind to another would lose values silently.
+    The kinds are floats, complex numbers, and integers (including booleans). The values must also
+    be in the range of the model's dtype. Loading any other file would change values silently.
 
     Raises:
         WeightsError: ``state`` differs; the message names the first few differences and counts
@@ -306,7 +310,7 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
 
 
 def _new_name(key: str, expected: Collection[str]) -> str:
-    """Return the name that torchvision uses since 0.3 for a key of an old DenseNet file.
+    """Return the present name for a key of a DenseNet file from before torchvision 0.3.
 
     Other keys are returned unchanged.
     """
@@ -315,9 +319,9 @@ def _new_name(key: str, expected: Collection[str]) -> str:
 
 
 def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether ``saved`` can be converted to ``dtype`` and keep its kind of values.
+    """Return whether the values of ``saved`` keep their kind when converted to ``dtype``.
 
-    Floats may be rounded but must not overflow; integers, except batch counters, must not change.
+    Floats may be rounded but must not overflow. Integers must not change, except batch counters.
     """
     if saved.is_complex() or dtype.is_complex:
         return saved.is_complex() and dtype.is_complex

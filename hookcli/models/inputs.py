@@ -33,8 +33,8 @@ class ModelInputs:
     Attributes:
         arguments_of: returns the arguments of the model's ``forward`` for given pixels.
         size_of: returns the height and width of the layers' input for given pixels.
-        alone: True if images must go through the model one at a time, because the leading axis of
-            the layers' tensors never counts images, or because images in a batch affect each other.
+        alone: True if images must go through the model one at a time: images in a batch would
+            affect each other, or the leading axis of the layers' tensors does not count images.
         seed: the seed of the random numbers that a forward pass in training mode draws.
     """
 
@@ -50,8 +50,8 @@ PLAIN = ModelInputs()
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
     """Return pixels (C, H, W) as a JPEG file.
 
-    Unless there are 3 or 4 channels, the file shows only the first one. ``mean`` and ``std`` are
-    those of the normalization that ``pixels`` went through: minus ``mean``, divided by ``std``.
+    The file shows the first 3 channels if there are 3 or 4, and only the first channel otherwise.
+    ``mean`` and ``std`` are those with which ``pixels`` was normalized.
     """
     colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
     shown = _to_unit_range(colours, mean, std)
@@ -64,10 +64,9 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return pixels (C, H, W) scaled to the range from 0 to 1.
 
-    If there are as many channels as values in ``mean``, this undoes the normalization. If the
-    result is far outside the range, the pixels were not normalized with ``mean`` and ``std``. In
-    that case, and if the numbers of channels differ, this maps the smallest value to 0 and the
-    largest to 1.
+    This undoes the normalization with ``mean`` and ``std``. If ``mean`` does not have one value per
+    channel, or if the result is far outside the range, the pixels were not normalized in this way.
+    Then the smallest value becomes 0, and the largest value becomes 1.
     """
     if len(pixels) == len(mean):
         shown = pixels * _per_colour(std) + _per_colour(mean)
@@ -84,9 +83,6 @@ def _per_colour(values: Sequence[float]) -> Tensor:
 
 
 def _finite_of(values: Tensor) -> Tensor:
-    """Return the finite values, flattened to (n,).
-
-    If all values are finite, as usual, this applies no mask.
-    """
+    """Return the finite values, flattened to (n,)."""
     where = values.isfinite()
     return values.flatten() if where.all() else values[where]

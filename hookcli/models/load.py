@@ -77,10 +77,10 @@ class LoadedModel(ModelDescription):
         )
 
     def use_channels_last(self) -> bool:
-        """Convert the weights to the channels-last memory format where that is faster.
+        """Convert the weights to the channels-last memory format if this makes the model faster.
 
-        It is faster for networks of 2-D convolutions on the CPU and on CUDA. The choice does not
-        depend on the machine, only on the kind of device.
+        The format is faster for networks of 2-D convolutions on the CPU and on CUDA. The choice
+        depends on the kind of device, but not on the machine.
 
         Returns:
             Whether the weights were converted.
@@ -99,8 +99,8 @@ class LoadedModel(ModelDescription):
     ) -> Callable[..., ScoreTensor]:
         """Return a function that computes the score of the model's output for one image.
 
-        The score is for the target in ``style``; the caller of the returned function can override
-        it with ``target=``, a class index.
+        The score is for the target in ``style``, unless the caller of the function passes a class
+        index as ``target``.
 
         Raises:
             RequestError: there is no such target or score, or no parameter can have a gradient.
@@ -137,10 +137,11 @@ class LoadedModel(ModelDescription):
         return score
 
     def _lacks_classifier(self, output: object) -> bool:
-        """Return whether an output that could be logits or features is certainly features.
+        """Return whether ``output`` is certainly features, and not logits.
 
-        It is features if it has the form that transformers' models without a head return, if the
-        model's ``num_classes`` is 0 (as in timm), or if the user's own model ends in a norm.
+        This is so if ``output`` is a mapping that ``find_features`` accepts (as from transformers'
+        models without a head), if the model's ``num_classes`` is 0 (as in timm), or if the user's
+        own model ends in a norm.
         """
         if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
             return True
@@ -167,9 +168,9 @@ class LoadedModel(ModelDescription):
     def read(self, output: object) -> list[tuple[Prediction, ...]]:
         """Return the predictions for each image of a batch.
 
-        The list is empty if the output has no known form. A model without a classifier has features
-        instead of predictions. hookcli reads the output of the user's own model only if the model
-        ends in a classifier or in a norm; a norm means that the output is features.
+        The list is empty if the output has no known form. If the output holds features, the only
+        prediction for each image says so. Other outputs of the user's own model are read only if
+        the model ends in a classifier.
 
         Raises:
             ModelError: reading the output of the user's own model raised an exception.
@@ -190,7 +191,7 @@ class LoadedModel(ModelDescription):
 
 
 def _ends_in_classifier(module: nn.Module, output: object) -> bool:
-    """Return whether the last module with parameters has as many outputs as a row of ``output``.
+    """Return whether the last module with parameters has ``output.shape[1]`` outputs.
 
     Only linear layers and convolutions say how many outputs they have.
     """
@@ -210,10 +211,10 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
 def load_model(request: ModelRequest) -> LoadedModel:
     """Build the model, load its weights, and put it on the device.
 
-    ``auto`` weights are the default weights of torchvision or timm. They are random, with a
-    warning, if neither the cache nor the network has the defaults, or if the request has a
-    different ``num_classes``. For random weights, hookcli calls ``torch.manual_seed(seed)`` and
-    then the builder, for torchvision with ``weights=None``.
+    The weights ``auto`` are those that the user's own code makes, or the default weights of
+    torchvision or timm. If the default weights are unavailable, or if the user asks for a different
+    number of classes, some or all weights are random, and a warning says which. For random weights,
+    hookcli calls ``torch.manual_seed(seed)`` and then the builder.
 
     Raises:
         UnknownModelError: no model has this name.
@@ -298,7 +299,7 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
 
 
 def _require_module(name: str, module: object) -> nn.Module:
-    """Return ``module`` if it is one: the model's own ``eval``, ``train`` or ``to`` returned it."""
+    """Check that the model's own ``eval``, ``train`` or ``to`` returned a module; return it."""
     if not isinstance(module, nn.Module):
         raise ModelError(
             f"{name}: its own eval, train or to returned a {type(module).__name__}, not the model",

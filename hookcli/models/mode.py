@@ -54,7 +54,7 @@ def note_switched(module: nn.Module) -> str:
 
 
 def _trains(module: nn.Module) -> bool:
-    """Return whether a layer computes something else in training mode and is in that mode."""
+    """Return whether a layer is in training mode and computes differently in this mode."""
     if not module.training:
         return False
     if isinstance(module, _NORMS):

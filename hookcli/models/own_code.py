@@ -49,7 +49,10 @@ class OwnCode(Source):
         return ForeignCode(self.name)
 
     def guard_output(self) -> ForeignCode:
-        """Return a context manager for reading an output, which may be any object and raise."""
+        """Return a context manager for reading the model's output.
+
+        The output may be any object. If reading it raises an exception, this becomes a ModelError.
+        """
         return ForeignCode(
             f"reading the output of {self.name}",
             hint="let the model return tensors, or lists and dicts of tensors",

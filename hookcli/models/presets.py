@@ -1,4 +1,4 @@
-"""Transforms of torchvision and timm, with the user's changes, and their descriptions in words."""
+"""Torchvision's transforms with the user's changes, and descriptions of transforms in words."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def _side_changes(
 ) -> Mapping[str, int | list[int]]:
     """Return the arguments that make a preset resize and crop to the requested sides.
 
-    If the user requests no ``resize``, the resized side keeps its ratio to the cropped side in
-    ``own``. ``own_side`` is the side of the pictures that the network is built for; None if the
-    network does not specify one.
+    If the user requests no ``resize``, the ratio of the resized side to the cropped side stays the
+    same as in ``own``. ``own_side`` is the side of the pictures that the network is built for; None
+    if it is not known.
     """
     side = request.size or own_side or own.crop_size[0]
     if side == own.crop_size[0] and request.resize is None:
@@ -105,7 +105,10 @@ def _describe_resize(step: Any) -> str:
 
 
 def _resize_text(size: int | Iterable[int], how: Any) -> str:
-    """Describe the step ``how``, which resizes the short side, or height and width, to ``size``."""
+    """Describe a step that resizes the short side, or both sides, to ``size``.
+
+    ``how`` is the step itself.
+    """
     sides = [size] if isinstance(size, int) else list(size)
     one = f"{sides[0]} pixels on the short side"
     smooth = "" if getattr(how, "antialias", True) else ", without antialiasing"

@@ -1,4 +1,4 @@
-"""The scalar at which a backward pass starts, derived from the form of a model's output."""
+"""The score of a model's output: the scalar at which a backward pass starts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
     ``categories`` holds the names by index; it is empty if they are not known.
 
     Raises:
-        RequestError: there is no such class, or several have this name.
+        RequestError: there is no such class, or several classes have this name.
     """
     if text == "predicted":
         return None
@@ -93,7 +93,7 @@ def score_output(
 
     Raises:
         RequestError: the output has no score of this kind, or the target does not exist.
-        NoBoxError: a detection model found no box, or none of the target's class.
+        NoBoxError: a detection model found no box, or no box of the target's class.
         ModelError: no gradient leads back from the score, or the user's function failed.
     """
     computed: object
@@ -122,7 +122,7 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
 
 
 def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
-    """Return the score, the index of the scored class if there is one, and the score's name."""
+    """Return the score, the index of its class (None without classes), and its name."""
     for task in TASKS:
         found = task.find(output)
         if found is not None and len(found) == 1:

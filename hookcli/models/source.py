@@ -38,9 +38,9 @@ class ModelWithWeights:
         categories: the class names by index; empty if they are not known.
         trained: False if any of the weights are known to be random.
         warning: a warning about the weights for the user.
-        sha256: the hash of the weights' file or, for the user's own models without a file, of the
-            weights themselves; empty otherwise.
-        notes: changes to the model that the user did not ask for and that affect what it computes.
+        sha256: the hash of the weights' file, or the hash of the weights themselves if the user's
+            own code made them; empty if hookcli computes neither.
+        notes: changes that the user did not ask for and that affect what the model computes.
     """
 
     module: nn.Module
@@ -59,16 +59,16 @@ class Source:
 
     Attributes:
         name: the name as the user wrote it.
-        builder: builds the module, untrained, from keyword arguments.
-        prefix: the beginning of all names of this source, such as ``timm:``; empty if there is
-            none, so that a name may be meant for another library.
-        label: what manifests give as the task of this source's models if hookcli does not know
-            their tasks; otherwise empty.
+        builder: builds the untrained module from keyword arguments.
+        prefix: the beginning of all names of this source, such as ``timm:``. If it is empty, a name
+            may also belong to a library that hookcli does not know.
+        label: the task of this source's models in manifests, if hookcli does not know their real
+            tasks; otherwise empty.
         library: the package that the models come from; empty for the user's own code.
         listing: the command that lists the names, if ``hookcli models`` does not.
-        is_known: whether hookcli knows the inputs and outputs of this source's models. Other models
-            may return an output of any form and raise any exception, and by default hookcli keeps
-            the weights that their code gives them.
+        is_known: whether hookcli knows the inputs and outputs of this source's models. If it does
+            not, a model may return any output and raise any exception, and by default the model
+            keeps the weights that its code makes.
         reserved: the arguments of the builder that hookcli sets itself.
     """
 
@@ -97,7 +97,7 @@ class Source:
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
-        """Return the facts for ``hookcli models`` about a listed model, without building it."""
+        """Return what ``hookcli models`` shows about a listed model, without building it."""
         raise NotImplementedError
 
     @classmethod
@@ -136,7 +136,7 @@ class Source:
         return "" if self.is_known else self.name
 
     def list_versions(self, module: nn.Module) -> dict[str, str]:
-        """Return the versions of the packages that the model and its parts come from, by name.
+        """Return the version of each package that parts of the model come from, keyed by package.
 
         All nodes of a cluster must have the same versions.
         """
@@ -178,7 +178,7 @@ class Source:
         )
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights | None:
-        """Return the model with its builder's weights; None if the builder makes random ones."""
+        """Return the model with its builder's weights; None if the builder's weights are random."""
         return None
 
     def explain_untrained(self, request: ModelRequest) -> str:
@@ -190,9 +190,9 @@ class Source:
         return ()
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
-        """Change the model as this source's weights require, and return a note; empty if unchanged.
+        """Change the model as this source's weights require, and return a note on the change.
 
-        hookcli calls this for weights from a file.
+        The note is empty if nothing changes. hookcli calls this for weights from a file.
         """
         return ""
 
@@ -208,7 +208,7 @@ class Source:
 
     @property
     def preset(self) -> MakePreset:
-        """The default weights' preset; ImageNet's if the weights have no known preset."""
+        """The preset of the default weights; the preset of ImageNet if none is known."""
         return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
@@ -246,7 +246,7 @@ class Source:
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the packages that the modules ``names`` belong to, by package.
+    """Return the version of each package that has a module in ``names``, keyed by package.
 
     Packages without a version are left out.
     """

@@ -47,8 +47,8 @@ def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
     """Return every listed model whose name matches the glob ``pattern``, sorted by name.
 
     Raises:
-        RequestError: ``pattern`` is the beginning of a listed name, or of the names of a library
-            whose models are not listed here.
+        RequestError: no name matches, but ``pattern`` is the beginning of a listed name, or begins
+            with the name of a library whose models are not listed.
         UnknownModelError: no name matches.
     """
     names = list_names()

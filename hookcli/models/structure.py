@@ -25,7 +25,7 @@ _DEEPEST = 1_000
 
 
 def check_structure(name: str, model: nn.Module) -> None:
-    """Check that ``model`` is nested finitely, and describes its modules consistently.
+    """Check that the modules of ``model`` are nested finitely and named consistently.
 
     ``name`` is the user's name for the model. The model's own methods may raise any exception.
 

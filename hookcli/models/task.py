@@ -36,22 +36,22 @@ _HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
 
 
 class Task:
-    """A task of models. This class itself answers for models of one picture of a fixed size.
+    """A task of models. The methods of this class suit models of one picture of a fixed size.
 
     Attributes:
         word: the task's name in manifests and ``hookcli models``.
         nominal: the height and width of a usual image, for transforms that do not crop.
         frames: the number of frames in one input.
         takes_pair: one input consists of two pictures.
-        stacked: the axis of an input's pixels that counts its pictures, and their number; None for
-            a single picture.
+        stacked: the axis along which an input's pictures are stacked, and the number of pictures;
+            None for a single picture.
         takes_any_size: the model is made for pictures of any size.
         shares_forward: several images may share a forward pass; the leading axis of the model's
             tensors counts them.
         keeps_pictures: hookcli keeps the pictures until it needs their pixels, since pixels take
             more memory.
         needs_values: the shapes inside the model depend on the values of its weights.
-        is_faster_channels_last: 2-D convolutions of its networks are faster with channels last.
+        is_faster_channels_last: the networks are faster in the channels-last memory format.
     """
 
     word: TaskWord
@@ -70,8 +70,8 @@ class Task:
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         """Return the preprocessing of a model, with the changes of ``request``.
 
-        A model that has its own size, such as a ViT, determines the size of its pictures. For a
-        detection model, this changes ``module`` itself, because it resizes the pictures.
+        If the model is built for one size, as a ViT is, the pictures get this size. For a detection
+        model, this changes ``module`` itself, because the model resizes the pictures.
 
         Raises:
             RequestError: the request has a change that does not apply to this task.
@@ -95,9 +95,9 @@ class Task:
         return torch.stack([pixels] * times, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Describe in words what the task does to ``count`` pictures before the transform.
+        """Return a text on what the task does to ``count`` pictures before the transform.
 
-        The text is empty if the task leaves them unchanged. ``pictures`` holds all or some of them.
+        The text is empty if nothing changes. ``pictures`` holds all or some of the pictures.
         """
         return ""
 
@@ -111,19 +111,22 @@ class Task:
     # What its layers see
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the input of the first layers, (N, …, H, W), for pixels (N, …)."""
+        """Return the layers' input (N, …, H, W) for pixels (N, …)."""
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return the picture (C, H, W) that represents one image's part of the layers' input."""
+        """Return the picture (C, H, W) that represents an image.
+
+        ``seen`` is the layers' input for this image.
+        """
         return seen
 
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return each colour's mean and standard deviation in the normalization of the pixels.
+        """Return the means and the standard deviations of the normalization, one per colour.
 
-        Without a normalization, they are 0 and 1.
+        Without a normalization, the means are 0 and the standard deviations are 1.
         """
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
@@ -133,11 +136,14 @@ class Task:
     # What it returns
 
     def find(self, output: object) -> Any:
-        """Return the part of an output that the task reads, one item per image; None if unknown."""
+        """Return the part of an output that the task reads, with one item per image.
+
+        Return None if the output does not have the form of this task.
+        """
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str]) -> Predictions:
-        """Return the predictions for each image of a batch from the part that ``find`` returns."""
+        """Return the predictions for each image of a batch; ``found`` is the result of ``find``."""
         raise NotImplementedError
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:
@@ -150,7 +156,7 @@ class Task:
 
         Raises:
             RequestError: the output has no score of this kind, or the target does not exist.
-            NoBoxError: a detection model found no box, or none of the target's class.
+            NoBoxError: a detection model found no box, or no box of the target's class.
         """
         raise NotImplementedError
 
@@ -159,11 +165,12 @@ class Task:
 class FixedSize:
     """The only size of pixels that a network accepts.
 
-    Runs of all of torchvision's networks on the meta device showed which networks have such a size.
+    Among torchvision's networks, those with such a size were found by running all of them on the
+    meta device.
 
     Attributes:
         step: the network's convolutions round each side up to a multiple of this many pixels, so
-            it also accepts slightly smaller pixels.
+            the network also accepts slightly shorter sides.
     """
 
     height: int
@@ -209,7 +216,7 @@ class Preprocessing:
             models of the user's own.
         fixed: the only size that the network accepts; None if it accepts several, or if its size
             is unknown.
-        grey: whether the network takes grey pictures, of one channel.
+        grey: whether the network takes grey pictures with one channel.
     """
 
     task: Task

@@ -64,7 +64,7 @@ class Classification(Task):
         ]
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the target's logit, its probability, or its cross-entropy as the true class."""
+        """Return the target's logit or probability, or the cross-entropy for the target."""
         index = int(found[0].argmax()) if target is None else target
         return _score_logits(found, kind, index), index, kind
 
@@ -121,9 +121,9 @@ class Segmentation(Task):
         return logits if is_floats(logits, 4) else None
 
     def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
-        """Return the classes that cover most of each image.
+        """Return the classes with the largest shares of each image.
 
-        A class's share is the fraction of pixels for which it has the highest logit.
+        The share of a class is the fraction of pixels at which its logit is the highest.
         """
         predictions = []
         for logits in found.detach():
@@ -138,16 +138,16 @@ class Segmentation(Task):
         return predictions
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the mean, over all pixels, of the logit or other score of the target's class.
+        """Return the score ``kind`` of the target's class, averaged over all pixels.
 
-        If ``target`` is None, the class is the one that covers most pixels.
+        If ``target`` is None, this is the class that covers the most pixels.
         """
         index = int(_find_shares(found[0]).argmax()) if target is None else target
         return _score_logits(found[0].flatten(1).T, kind, index), index, f"mean {kind}"
 
 
 def _find_shares(logits: Tensor) -> Tensor:
-    """Return the share of the pixels that each class covers, for logits (classes, H, W)."""
+    """Return each class's share of the pixels, (classes,), for logits (classes, H, W)."""
     classes = logits.argmax(0).flatten().cpu()
     return classes.bincount(minlength=len(logits)).double() / classes.numel()
 
@@ -174,7 +174,7 @@ class _Resizer(Protocol):
 
 
 class Detection(Task):
-    """Models that find objects, or the keypoints of people, and resize the pictures themselves."""
+    """Models that find objects or people's keypoints. The models themselves resize the pictures."""
 
     word = "detection"
     nominal = (480, 640)
@@ -184,7 +184,10 @@ class Detection(Task):
     needs_values = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preprocessing, and change the transform in ``module``, which resizes."""
+        """Return the preprocessing, and make the requested changes in ``module``.
+
+        The model itself resizes and normalizes the pictures.
+        """
         inside = _resizer_of(module)
         if request.resize is not None or request.interpolation is not None:
             raise RequestError(
@@ -213,7 +216,7 @@ class Detection(Task):
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
         """Return the batch that the model's own transform makes: normalized, resized and padded.
 
-        It includes the padding, so that feature maps align with a picture of it.
+        The batch includes the padding, so that feature maps align with a picture of the batch.
         """
         device = next(module.parameters()).device
         with torch.inference_mode():
@@ -237,7 +240,10 @@ class Detection(Task):
         return [_read_boxes(boxes, categories) for boxes in found]
 
     def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
-        """Return the score of the best box, or of the best box of the target's class."""
+        """Return the score of the best box.
+
+        If ``target`` is a class, only boxes of this class are considered.
+        """
         if kind != "logit":
             raise RequestError(
                 f"`score={kind!r}`: boxes have only a score", "leave `score` as it is"
@@ -334,7 +340,7 @@ class OpticalFlow(Task):
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return mean 0.5 and standard deviation 0.5: the preset uses them without naming them."""
+        """Return means and standard deviations of 0.5; the preset uses but does not store them."""
         return [0.5] * 3, [0.5] * 3
 
     def find(self, output: object) -> Tensor | None:
@@ -345,7 +351,7 @@ class OpticalFlow(Task):
         return None
 
     def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
-        """Return the mean and greatest distance that pixels move, for each image."""
+        """Return the mean and the greatest distance that the pixels of each image move."""
         lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
         return [
             (
@@ -367,8 +373,8 @@ class OpticalFlow(Task):
 def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
     """Return the width and height to which a picture is resized for an optical flow model.
 
-    Both are multiples of 8, at least 128, and at most 960 unless the user requests ``short``, the
-    length of the short side.
+    Both are multiples of 8 and at least 128. ``short`` is the requested length of the short side.
+    If it is None, both sides are at most 960.
     """
     scale = short / min(picture.size) if short else min(1.0, _MOST / max(picture.size))
     width, height = (
@@ -409,7 +415,7 @@ def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Pr
 
 
 def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
-    """Return, in place of predictions, a row for each image saying that it has only features."""
+    """Return one prediction for each image. It only says how many features there are."""
     count = features.shape[2 if features.dim() == 3 else 1]
     return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
 
@@ -435,10 +441,9 @@ def find_features(output: object) -> Tensor | None:
 
 
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
-    """Return whether ``value`` is a dense floating-point tensor with ``axes`` axes and with values.
+    """Return whether ``value`` is a dense floating-point tensor with ``axes`` axes.
 
-    Tensors on the meta device have no values.
-    No task reads sparse, quantized or complex tensors.
+    Return False for a tensor on the meta device, since it has no values.
     """
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
         return False
@@ -446,7 +451,7 @@ def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
 
 
 def name_class(index: int, categories: Sequence[str]) -> str:
-    """Return the name of the class ``index``, or for example ``class 7`` if it has no name."""
+    """Return the name of a class. A class without a name is called, for example, ``class 7``."""
     return categories[index] if 0 <= index < len(categories) else f"class {index}"
 
 
@@ -459,7 +464,7 @@ def _name_classes(
 ) -> tuple[Prediction, ...]:
     """Return a prediction for each class in ``indices``, with its value in ``values``.
 
-    ``logits`` is (classes, …). If any logit is not finite, one prediction says so.
+    ``logits`` is (classes, …). If a logit is not finite, return a single prediction that says so.
     """
     if not logits.isfinite().all():
         return (Prediction(measure, "no prediction: the logits are not finite", None, None),)

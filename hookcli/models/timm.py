@@ -142,8 +142,8 @@ def _import_timm() -> Any:
 def _fail_fast_offline() -> None:
     """Make timm use only its cache if the Hugging Face hub cannot be reached.
 
-    Otherwise, timm would keep trying to connect for most of a minute. With a proxy, hookcli does
-    not check the connection.
+    By default, timm would try to connect for most of a minute. With a proxy, hookcli does not check
+    the connection.
     """
     from huggingface_hub import constants
 

@@ -1,4 +1,4 @@
-"""Models of torchvision, by their names there, and the metadata of their weights."""
+"""Models of torchvision, and the metadata of their weights."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Torchvision(Source):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members of the enum of weights, without its aliases."""
+        """The names of the trained weights, without aliases such as ``DEFAULT``."""
         return tuple(member.name for member in find_weights(self.name))
 
     def has_weights(self, name: str) -> bool:
@@ -141,7 +141,7 @@ class Torchvision(Source):
         )
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        """Return a reason if the request has a different number of classes from the weights."""
+        """Return why the weights do not fit the requested number of classes; empty if they do."""
         classes = len(self.list_categories())
         if not classes or dict(request.arguments).get("num_classes", str(classes)) == str(classes):
             return ""
@@ -205,7 +205,7 @@ def cache_file(url: str) -> Path:
 
 
 def cache_weights(name: str, url: str, *, progress: bool) -> Path:
-    """Return the file of the weights called ``name`` in torch's cache; download it if necessary.
+    """Return the weights' file in torch's cache; download the file from ``url`` if necessary.
 
     Raises:
         WeightsError: the downloaded file does not have the expected hash.

@@ -1,4 +1,4 @@
-"""The only import of torchvision in hookcli, which keeps torch's compiler out of it."""
+"""The only import of torchvision in hookcli. It does not load torch's compiler."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class WeightsFile:
     """The content of a weights file.
 
     Attributes:
-        tensors: the tensors by key: dense, on the CPU, and none larger than the memory behind it.
+        tensors: the tensors by key. They are dense, on the CPU, and not larger than their storages.
         versions: the versions of the saved modules, by module path; empty if the file has none.
         note: a note on which set of weights was chosen, or which tensors were left out; empty if
             ``tensors`` holds all of the file's weights.
@@ -75,7 +75,9 @@ class WeightsFile:
 
 
 def read_weights_file(file: Path) -> WeightsFile:
-    """Return the unwrapped state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file.
+    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file.
+
+    The state dict may be inside the dict of a checkpoint.
 
     Raises:
         WeightsError: the file cannot be read, has no tensors, has tensors that no model has, or
@@ -100,9 +102,9 @@ def read_weights_file(file: Path) -> WeightsFile:
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
-    """Load what torch or safetensors saved from ``stream``, the open file.
+    """Read a file of torch or safetensors from ``stream``, the open file.
 
-    This does not open ``file`` again, since its name may refer to a different file by now.
+    This does not open ``file`` by name, since the name may refer to a different file by now.
     """
     if file.suffix == ".safetensors":
         return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
@@ -119,10 +121,10 @@ def _load(file: Path, stream: BufferedReader) -> object:
 
 
 def _load_archive(file: Path, stream: BufferedReader) -> object:
-    """Load a zip archive that torch saved, if each tensor storage has a member of the same size.
+    """Load a zip archive that torch saved.
 
-    If a member is too short, some versions of torch (at least 2.6 to 2.9) read past its end in
-    memory.
+    Each tensor storage must have a member of the same size. If a member is shorter, some versions
+    of torch (at least 2.6 to 2.9) read memory beyond it.
     """
     members = _list_members(file, stream)
     storages: Counter[int] = Counter()
@@ -140,7 +142,7 @@ def _load_archive(file: Path, stream: BufferedReader) -> object:
 
 
 def _list_members(file: Path, stream: BufferedReader) -> Counter[int]:
-    """Return how many members of a zip archive there are of each size in bytes.
+    """Return how many members of a zip archive have each size, keyed by the size in bytes.
 
     Raises:
         WeightsError: the members are much larger than the archive, because they are compressed or
@@ -187,10 +189,11 @@ def _save_hint(file: Path, kind: FileKind) -> str:
 
 
 def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
-    """Return the state dict in the saved content, and a note that names it if there are several.
+    """Return the state dict in the saved content, and a note.
 
-    This calls methods as ``dict.get(content, …)``, since an ordered dict from a file may have
-    attributes that hide its methods.
+    If there are several state dicts, the note says which one is used; otherwise it is empty. This
+    calls methods as ``dict.get(content, …)``, since an ordered dict from a file may have attributes
+    that hide its methods.
     """
     note = ""
     for wrapper in WRAPPERS:
@@ -210,10 +213,10 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
 
 def _unwrap_other(file: Path, content: object) -> object:
-    """Return the only state dict inside ``content``, whatever its key is.
+    """Return the only state dict inside ``content``, under any key.
 
-    Return ``content`` itself if it is no dict, contains no state dict, or has at least as many
-    tensors of its own as there are in the largest state dict inside it.
+    Return ``content`` itself if it is not a dict, if it contains no state dict, or if it has at
+    least as many tensors itself as the largest state dict inside it has entries.
     """
     if not isinstance(content, dict):
         return content
@@ -234,7 +237,7 @@ def _list_others(
 ) -> list[str]:
     """Return the names of a checkpoint's other weights for the same network, such as an EMA.
 
-    ``chosen`` is the name of the weights in use, and ``inner`` their state dict.
+    ``chosen`` is the name of the weights in use, and ``inner`` is their state dict.
     """
     keys = _bare_names(inner)
     return [
@@ -260,7 +263,7 @@ def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
     """Return a state dict's tensors, without attributes that the file gives them.
 
     Raises:
-        WeightsError: there is no tensor, a key is not a string, or ``_refuse_odd`` refuses one.
+        WeightsError: there is no tensor, a key is no string, or ``_refuse_odd`` refuses a tensor.
     """
     tensors: dict[str, Tensor] = {}
     for key, value in dict.items(state):

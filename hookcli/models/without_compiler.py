@@ -7,15 +7,15 @@ seconds. Four steps of hookcli would load a part of this without compiling anyth
   ``torch._dynamo.utils`` at its top. It calls the function only when it pools boxes on a GPU with
   deterministic algorithms, or when torchvision has no compiled operators.
 * Operators on the meta device: many are Python functions inside the wrapper
-  ``torch._compile._disable_dynamo``. At the first call, it imports ``torch._dynamo`` to declare
-  them not compilable.
+  ``torch._compile._disable_dynamo``. At the first call, the wrapper imports ``torch._dynamo`` to
+  declare the function not compilable.
 * ``import timm``: as of 1.0.31 it declares a function not compilable.
 * ``import torch.utils.flop_counter``: as of torch 2.15 it imports the class of triton's kernels,
-  because these may have formulas, too.
+  because a kernel may also have a formula for its operations.
 
-During each step, ``sys.modules`` has a stand-in for the module, which defines the only name that
-the step needs. If code asks for any other name, the real module is imported, replaces the stand-in,
-and provides the name. After the step, the stand-in is gone.
+During each step, ``sys.modules`` has a stand-in for the module that the step imports. The stand-in
+defines the only name that the step needs. If code asks for any other name, the real module is
+imported, replaces the stand-in, and provides the name. After the step, the stand-in is gone.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def importing_flop_counter() -> AbstractContextManager[None]:
 def call_without_compiler(function: Callable[[], T]) -> T:
     """Call ``function`` without loading torch's compiler, and return its result.
 
-    If ``function`` declares other functions not compilable, this has no effect: a compiler that is
-    loaded later may compile them. If ``function`` imports a module inside ``torch._dynamo``, it is
-    called again, and may then load the compiler.
+    If ``function`` declares other functions not compilable, the declaration has no effect, and a
+    compiler that is loaded later may compile them. If ``function`` imports a module inside
+    ``torch._dynamo``, hookcli calls ``function`` again and lets it load the compiler.
     """
     try:
         with _declaring_not_compilable():
@@ -82,7 +82,7 @@ def _declaring_not_compilable() -> Iterator[None]:
 
 
 def _is_compile_supported(device_type: object) -> object:
-    """Import torch's ``is_compile_supported``, which loads the compiler, and call it."""
+    """Call torch's ``is_compile_supported``. Importing this function loads the compiler."""
     answer: object = import_module(_UTILITIES).is_compile_supported(device_type)
     return answer
 
@@ -140,7 +140,10 @@ class _StandIn(ModuleType):
 
 
 class _StandInRemover:
-    """A module finder that finds nothing, but removes the stand-in when its package is imported."""
+    """A module finder that removes the stand-in when the real package is imported.
+
+    It finds no modules itself.
+    """
 
     def __init__(self, stand_in: _StandIn) -> None:
         self._stand_in = stand_in

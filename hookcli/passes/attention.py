@@ -67,13 +67,13 @@ class AttentionSettings:
         inputs: how the model is called with pixels.
         first: returns the pixels (1, …) of the first image of the run.
         layers: the layers whose attention is wanted, including all modules inside the layers.
-        point: the point whose patch is the query to draw, as distances from the left and top edges
-            in shares of the width and height of the network's input. None draws the class token or,
-            without a class token, the patch in the middle.
+        point: the query to draw is the patch at this point, (x, y), in shares of the width and
+            height of the network's input. If None, hookcli draws the class token or, without a
+            class token, the patch in the middle.
         draws: whether to make the maps of queries that pictures and the page need.
         rollout: whether to compute the attention rollout over all calls.
         keeps: whether to keep the probabilities of every call.
-        limit: the maximum size in bytes of all maps of one image on the page.
+        limit: the maximum size of the maps of one image on the page, in bytes.
         found: the attention calls found so far, by the shape of the pixels without the leading
             axis.
     """
@@ -127,8 +127,8 @@ class AttentionListener:
     def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
         """Receive an operation that is about to run.
 
-        Return the attention call that the operation belongs to, and the operation, for ``end``;
-        None if the operation belongs to no wanted attention call.
+        Return the attention call that the operation belongs to, and the operation; ``end`` takes
+        both. If the operation belongs to no wanted attention call, return None.
         """
         if split_path(operation.path)[1] not in FUNCTIONS:
             return None
@@ -168,10 +168,10 @@ class AttentionListener:
         return ImageAttention(self.key, tuple(self._calls), hidden, rollout)
 
     def _note_other(self, path: str, place: int) -> None:
-        """Add a row without figures for an attention call that the first image did not make.
+        """Add a row without figures for an attention call that did not occur for the first image.
 
-        Calls outside the wanted modules get no row. ``path`` is the operation path of the function,
-        and ``place`` the index of the call among the calls of that operation.
+        Calls outside the wanted modules get no row. ``path`` is the operation path of the torch
+        function, and ``place`` the index of the call among the calls of that operation.
         """
         module_path = split_path(path)[0]
         wanted = [layer.module_path for layer in self.settings.layers if not layer.is_operation]
@@ -248,7 +248,7 @@ def _is_drawn(places: TokenPlaces) -> bool:
 
 
 def _one_frame(values: Tensor) -> Tensor:
-    """Return a map as (heads, h, w) on the host; a clip's (heads, frames, h, w) is averaged."""
+    """Return a map (heads, h, w) on the host: for a clip, the mean over all frames."""
     values = values.float()
     return (values.mean(1) if values.dim() == 4 else values).cpu()
 

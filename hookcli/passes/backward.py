@@ -46,7 +46,7 @@ class BackwardSettings:
 
     Attributes:
         runner: runs the model.
-        score: computes the score, from which the backward pass starts, from the model's output.
+        score: computes a score from the model's output; the backward pass starts from this score.
         wanted: what to record and draw besides the gradients of layers.
         cams: the layers for which to compute a Grad-CAM.
     """
@@ -199,15 +199,14 @@ def _run_pass(
 class _Observer:
     """Passes the gradients of the selected layers to a collector.
 
-    An observer also keeps activations, for ``times_activation`` and Grad-CAMs, and the gradients of
-    these activations.
+    An observer also keeps activations and their gradients, for ``times_activation`` and Grad-CAMs.
 
     Attributes:
         collector: called with each call and its gradient.
         selected: the module paths of the selected layers; None for all layers.
         activations: copies of the kept activations, by call id.
-        gradients: for each kept activation, the call and a copy of the gradient, by the call id of
-            the activation.
+        gradients: the call and a copy of the gradient of each kept activation, by the activation's
+            call id.
     """
 
     collector: Callable[[Call, Tensor], None]
@@ -220,7 +219,7 @@ class _Observer:
         self.activations[call.id] = tensor.detach().clone()
 
     def __call__(self, call: Call, gradient: Tensor) -> None:
-        """Store a copy of the gradient of a kept activation; pass selected gradients on."""
+        """Pass a selected gradient to the collector, and copy the gradient of a kept activation."""
         output = replace(call, side="output").id
         if call.side == "grad_output" and output in self.activations:
             self.gradients[output] = (call, gradient.detach().clone())
@@ -242,8 +241,8 @@ def _find_cams(
 def _saliency(gradient: Tensor) -> Tensor:
     """Return the saliency map (h, w) on the host, given the gradient (1, …, h, w) of the pixels.
 
-    A value is the largest magnitude at its pixel over all colours, and over all frames of a clip or
-    both pictures of a pair.
+    The value of a pixel is the largest magnitude over all colours. For a clip or a pair, it is also
+    the largest over all frames or both pictures.
     """
     plane = gradient[0].abs()
     while plane.dim() > 3:
@@ -252,9 +251,10 @@ def _saliency(gradient: Tensor) -> Tensor:
 
 
 def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
-    """Return a record without figures for a gradient that was not computed, with the reason.
+    """Return the record of a gradient that was not computed.
 
-    ``key`` is the image's key, and ``size`` the height and width of the layers' input.
+    The record has the reason, but no figures. ``key`` is the image's key, and ``size`` the height
+    and width of the layers' input.
     """
     layout = UNKNOWN
     if missing.call.side != "param":

@@ -53,9 +53,8 @@ def call_model(
         seed: the seed of torch's random numbers if the model is in training mode.
 
     Raises:
-        ForwardError: the model raised an exception of any kind, or the model or a hook of hookcli
-            ran out of memory or nested calls too deep. Ctrl-C and all other errors of hookcli's
-            hooks pass through unchanged.
+        ForwardError: the model raised an exception of any kind, or a hook of hookcli ran out of
+            memory or stack. Ctrl-C and all other errors of hookcli's hooks pass through unchanged.
     """
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed())),
@@ -109,7 +108,7 @@ def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]
 
 
 class _ModelCode(Surroundings):
-    """A ``with`` block around code of a model that turns its exceptions into a ForwardError."""
+    """Turns exceptions of a model into a ForwardError, in a ``with`` block around its code."""
 
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
         """Store ``describe``, which returns the message and the hint for an exception."""
@@ -155,9 +154,9 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
 def _is_model_error(error: BaseException) -> bool:
     """Return whether ``error`` comes from the model instead of from a hook of hookcli.
 
-    Exhausted memory and a full stack always count as the model's errors, Ctrl-C never does. For any
-    other error, the innermost frame that belongs to the model or to hookcli decides, because a hook
-    of hookcli may run code of the model, for example to read an attribute of the model's output.
+    Running out of memory or stack is always the model's error; Ctrl-C never is. For any other
+    error, the innermost frame that belongs to the model or to hookcli decides: a hook of hookcli
+    may run code of the model, for example to read an attribute of the model's output.
     """
     if isinstance(error, ENDS):
         return False
@@ -169,10 +168,10 @@ def _is_model_error(error: BaseException) -> bool:
 
 
 def _owner_of(frame: FrameType) -> str:
-    """Return whose code a frame runs: ``model``, ``hookcli``, or empty for code that both use.
+    """Return whose code a frame runs: ``model``, ``hookcli``, or empty for shared code.
 
-    Both use code of Python, torch and numpy, except that ``forward`` of a torch module counts as
-    the model's code.
+    The code of Python, torch, numpy and ``_NEUTRAL_OF_OURS`` is shared. However, ``forward`` of a
+    torch module is the model's code.
     """
     name = str(frame.f_globals.get("__name__", ""))
     if name in _NEUTRAL_OF_OURS:

@@ -196,7 +196,7 @@ def capture(
         layers: the layers to observe, as one or more forms of the filter language.
         exclude: the layers to leave out, as one or more forms of the filter language.
         at: the sides of the layers to observe: ``output``, ``input`` or ``both``.
-        keep: whether to keep a copy of every tensor, with the values from the time of the hook.
+        keep: whether to keep a copy of every tensor, made when the hook runs.
         gradients: whether to also observe, in every backward pass inside the block, the sides
             ``grad_input``, ``grad_output`` and ``param`` (the gradients of the layers' parameters).
         edits: edits to make, in this order, in the syntax of ``--edit``. An edit without a side

@@ -105,7 +105,7 @@ class EagerRunner(Runner):
 
     @property
     def plain(self) -> EagerRunner | None:
-        """This runner with ``is_plain`` set; None if it has neither edits nor pruning.
+        """This runner with ``is_plain`` set; None if this runner has neither edits nor pruning.
 
         The plain runner still holds the edits but does not make them. Therefore, both runners
         decide alike whether ``nn.MultiheadAttention`` may take its fast path.
@@ -164,7 +164,8 @@ class EagerRunner(Runner):
     def call(self, pixels: Tensor, seen: Callable[[], Sequence[str]] = tuple) -> object:
         """Return the model's output for ``pixels`` (N, …), under the hooks that the caller placed.
 
-        ``seen`` returns the ids of the calls observed so far, for the error if the model raises.
+        ``seen`` returns the ids of the calls observed so far; if the model raises, the error names
+        the last of these calls.
         """
         self.pruning.recompute_weights()
         arguments = self.inputs.arguments_of(pixels)
@@ -255,8 +256,8 @@ class EagerRunner(Runner):
     def _ratio_of(self, row: LayerRow) -> float | None:
         """Return the norm of a parameter's gradient divided by the norm of the parameter.
 
-        Return None if the parameter is zero or no longer exists. For a row about another tensor, or
-        without a norm, return the ratio that the row already has.
+        Return None if the parameter is zero or no longer exists. If ``row`` is not about a
+        parameter's gradient or has no norm, return the ratio that the row already has.
         """
         if row.side != "param" or row.norm is None:
             return row.ratio

@@ -1,7 +1,7 @@
 """The error message for a model that raises: the failed module, its inputs, and the last calls.
 
-All facts come from the traceback, so a forward pass that succeeds pays nothing for them. Code of
-the model may raise again, so hookcli ignores such an exception while it builds the message.
+All facts come from the traceback, so a forward pass that succeeds pays nothing for them. While
+hookcli builds the message, code of the model may raise again; hookcli ignores such exceptions.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 def describe_failure(
     model: nn.Module, error: BaseException, observed: Sequence[str]
 ) -> tuple[str, str]:
-    """Return a message that names the innermost module in which ``error`` was raised, and a hint.
+    """Return the message and the hint that tell the user about an error of the model.
 
-    The hint lists the shapes of the module's inputs and the last three of ``observed``, the ids of
-    the calls observed before the error. For common errors, the hint also suggests a remedy.
+    The message names the innermost module in which ``error`` was raised. The hint lists the shapes
+    of the module's inputs, and the last three observed calls; ``observed`` has the ids of all
+    observed calls. For common errors, the hint also suggests a remedy.
     """
     paths: dict[int, str] = {}
     with Forgiveness():

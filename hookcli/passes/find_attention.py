@@ -1,8 +1,9 @@
 """Find a model's attention calls, and the part of the image that each token covers.
 
-Two forward passes, with an image and with its noisy, flipped negative, are enough for all pixels of
-the same shape. If the places of the tokens differ between the two passes, the model chooses tokens
-at random or by the content of the image, so the places are not valid for other images.
+Two forward passes are enough for all pixels of the same shape: one with an image, and one with the
+noisy, flipped negative of the image. If the places of the tokens differ between the two passes, the
+model chooses tokens at random or by the content of the image, so the places are not valid for other
+images.
 """
 
 from __future__ import annotations
@@ -77,8 +78,7 @@ class FoundAttention:
         calls: the calls whose attention hookcli can compute, in running order.
         hidden: the other calls, and the modules whose attention hookcli cannot see, each with the
             reason.
-        counts: how often the forward pass calls each function that may be an attention, by the
-            function's operation path.
+        counts: how often the forward pass calls each function in ``FUNCTIONS``, by operation path.
     """
 
     calls: tuple[AttentionCall, ...]
@@ -169,9 +169,10 @@ def _list_hidden(
 ) -> Iterator[tuple[LayerInfo, str]]:
     """Yield each attention module that ran while hookcli saw no attention in it, and the reason.
 
-    The result covers only modules inside ``layers`` and, of nested attention modules, only the
-    innermost. A module counts as an attention module if its name says so, if it multiplied tokens
-    with tokens, or if it weighed values with a softmax over tensors that hookcli could not follow.
+    The result covers only modules inside ``layers``. If attention modules are nested, the result
+    has only the innermost. A module is an attention module if its name says so, if it multiplied
+    tokens with tokens, or if it weighed values with a softmax over tensors that hookcli could not
+    follow.
     """
     attentions = [
         path
@@ -210,7 +211,7 @@ class _Finder:
         products: the paths of the modules that multiplied tokens with tokens.
         blind: the paths of the modules that weighed values with a softmax over tensors that hookcli
             could not follow.
-        counts: how often each function that may be an attention was called, by operation path.
+        counts: how often each function in ``FUNCTIONS`` was called, by operation path.
     """
 
     layers: Mapping[str, LayerInfo]
@@ -225,7 +226,7 @@ class _Finder:
     def explain_change(self, call: AttentionCall) -> str:
         """Return how the model changes a call's probabilities before weighing the values with them.
 
-        The text is empty if the model uses the probabilities unchanged.
+        The result is empty if the model uses the probabilities unchanged.
         """
         place = call.call.order - 1
         shares = self.trails.shares

@@ -23,10 +23,11 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
     """Counts the floating-point operations that run inside its ``with`` block.
 
     torch's ``FlopCounterMode`` returns the same count, but loads torch's compiler (1 to 1.5 s):
-    unless ``_should_skip_dynamo`` returns False, torch wraps the dispatch function of a mode in a
-    function that imports the compiler. ``FlopCounterMode`` also rejects higher-order operators
-    without a formula, and runs both branches of ``torch.cond``. This class runs higher-order
-    operators as the model calls them, and does not count the operations inside them.
+    torch wraps the dispatch function of a mode in a function that imports the compiler. Here,
+    ``_should_skip_dynamo`` returns False to avoid this. ``FlopCounterMode`` also rejects
+    higher-order operators without a formula, and runs both branches of ``torch.cond``. This class
+    runs higher-order operators as the model calls them, and does not count the operations inside
+    them.
     """
 
     supports_higher_order_operators = True

@@ -1,4 +1,4 @@
-"""Find, with one forward pass, the layouts that do not follow from the types of the layers."""
+"""Run a model to find the layouts that the types of its layers leave open."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ def find_nan_origin(
     ``made_by``.
 
     Args:
-        model: the model to run again, without the edits.
+        model: the model to run again, with no edit applied yet.
         inputs: how the model is called with pixels.
         pixels: the pixels of one image, (1, …).
         edits: the edits of the run.
-        made_by: the texts of the edits that are known to have made such values, under the keys
+        made_by: the texts of edits that are known to have made ``NaN`` or ``Inf``. The keys are
             ``NaN`` and ``Inf``.
         score: computes the score from which a backward pass starts, given the model's output; None
             in a run without a backward pass.
@@ -145,7 +145,7 @@ def find_backward_origin(
     * the gradient of a parameter: the value was made while this gradient was computed.
 
     Args:
-        model: the model to run again, without the edits.
+        model: the model to run again, with no edit applied yet.
         inputs: how the model is called with pixels.
         pixels: the pixels of one image, (1, …).
         score: computes the score from which the backward pass starts, given the model's output.
@@ -204,14 +204,15 @@ class _OpenCall:
 class _Watcher:
     """Follows one forward pass and records where ``NaN`` and ``Inf`` first appear.
 
+    The keys of all dictionaries are ``NaN`` and ``Inf``.
+
     Attributes:
-        made: a sentence that names the origin, under the keys ``NaN`` and ``Inf``.
+        made: a sentence that names the origin of the value.
         running: the running calls, outermost first.
         came_out: which of ``NaN`` and ``Inf`` any module has returned.
         between: the path of the module in which the value appeared between the calls of
-            submodules, under the keys ``NaN`` and ``Inf``.
-        causes: which of ``NaN`` and ``Inf`` the inputs of the module held that first returned the
-            value, under the keys ``NaN`` and ``Inf``.
+            submodules.
+        causes: which of ``NaN`` and ``Inf`` went into the module that first returned the value.
     """
 
     model: nn.Module

@@ -40,9 +40,8 @@ def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterato
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:
     """Yield functions that restore a tensor's memory, shape, gradient and values.
 
-    ``memories`` has the identities (see ``memory_of``) of the memories whose values need no further
-    function; the memory of ``tensor`` is added. If ``tensor`` has no such identity, this yields
-    nothing.
+    ``memories`` has the identities of the memories whose values need no further function. This adds
+    the identity of the memory of ``tensor``. If ``memory_of`` returns None, this yields nothing.
     """
     memory = memory_of(tensor)
     if memory is None:
@@ -84,8 +83,8 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
 def memory_of(tensor: Tensor) -> int | None:
     """Return the identity of the memory that a tensor shares with its views.
 
-    Return None for a tensor without values, as on the meta device, and for a tensor without a
-    single block of memory, such as a sparse one.
+    Return None for a tensor on the meta device, which has no values, and for a tensor that consists
+    of several tensors, such as a sparse tensor.
     """
     try:
         storage = tensor.untyped_storage()

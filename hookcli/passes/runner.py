@@ -115,12 +115,12 @@ class Runner:
         called: set[str] | None = None,
         seen: Callable[[], Sequence[str]] = tuple,
     ) -> ForwardOutcome:
-        """Run a batch, and call ``observer(call, tensor)`` while the tensor has its true values.
+        """Run a batch, and call ``observer(call, tensor)`` for every tensor of the layers.
 
         Args:
             batch: the images.
-            observer: receives every tensor of every call of the layers. The observer must reduce
-                or copy the tensor before returning.
+            observer: receives every tensor of every call of the layers, before the model can
+                overwrite the tensor. The observer must reduce or copy the tensor before returning.
             called: a set to which the runner adds the module path of every layer that ran, even if
                 the layer returned no tensor; None if the caller does not need these paths.
             seen: returns the ids of the calls observed so far; if the model raises, the error names
@@ -163,7 +163,7 @@ class Runner:
         return list_versions(None, self.device, {})
 
     def guess_sizes(self, area: float) -> list[tuple[int, float]]:
-        """Return estimates of each layer's number of channels and of the values in a channel.
+        """Estimate the number of channels of each layer, and the number of values in one channel.
 
         The model does not run. ``area`` is the number of values in a channel of the pixels, height
         times width.
@@ -194,7 +194,7 @@ class Runner:
 
         Args:
             pixels: the pixels of one image, (1, …).
-            made_by: the texts of the edits that are known to have made such values, under the keys
+            made_by: the texts of edits that are known to have made ``NaN`` or ``Inf``. The keys are
                 ``NaN`` and ``Inf``.
             score: computes the score from which a backward pass starts, given the model's output;
                 None in a run without a backward pass.

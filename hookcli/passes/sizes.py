@@ -29,13 +29,13 @@ _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attri
 def guess_sizes(
     model: nn.Module, layers: Sequence[LayerInfo], area: float
 ) -> list[tuple[int, float]]:
-    """Return estimates of each layer's number of channels and of the values in a channel.
+    """Estimate the number of channels of each layer, and the number of values in one channel.
 
-    The model does not run. If the attributes of a module do not state its channels, the estimate is
-    the number of channels of the module registered before it or, for a block, of the block's last
-    submodule. A stride applies to its module and to all modules registered later. Strides of 1 x 1
-    kernels are ignored, because the shortcuts around blocks have such strides. ``area`` is the
-    number of values in a channel of the pixels, height times width.
+    The model does not run. If the attributes of a module do not state the number of channels,
+    hookcli takes the number of the module registered before. For a block, hookcli takes the number
+    of the block's last submodule. A stride applies to its module and to all modules registered
+    later. Strides of 1 x 1 kernels are ignored, because the shortcuts around blocks have such
+    strides. ``area`` is the number of values in a channel of the pixels, height times width.
     """
     width, widths, areas = COLOURS, dict[str, int](), dict[str, float]()
     modules = dict(model.named_modules())
@@ -66,16 +66,20 @@ def _width_of(module: nn.Module) -> int | None:
 
 
 def _multiply(lengths: object) -> int:
-    """Return the product of a tuple of lengths, or the square of one length; otherwise 1."""
+    """Return the product of a tuple of lengths, or the square of a single length.
+
+    If any length is not a positive integer, return 1.
+    """
     both = lengths if isinstance(lengths, tuple) else (lengths, lengths)
     known = [length for length in both if isinstance(length, int) and length > 0]
     return math.prod(known) if len(known) == len(both) else 1
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
-    """Return the size in bytes of the tensors that a run saves for one image, with pixels (1, …).
+    """Return the size of the tensors that a run saves for one image, in bytes.
 
-    hookcli runs the model once, and reads only the shapes and dtypes of the tensors.
+    ``pixels`` (1, …) are the pixels of the image. hookcli runs the model once, and reads only the
+    shapes and dtypes of the tensors.
 
     Raises:
         RequestError: no selected layer has any of the channels to save.

@@ -1,7 +1,7 @@
 """The survey for ``hookcli layers``: every module's calls, shapes and cost, and traps for hooks.
 
-The survey runs a model without weights, on the meta device if possible. It reads only shapes and
-version counters of tensors, never a value.
+A trap is a reason why a simple hook on a layer misleads. The survey runs a model without weights,
+on the meta device if possible. It reads only shapes and version counters of tensors, never a value.
 """
 
 from __future__ import annotations
@@ -252,7 +252,10 @@ def _row(
 
 
 def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow:
-    """Return the row of a layer that returned no tensor; ``called`` has the paths that ran."""
+    """Return the row of a layer that returned no tensor.
+
+    ``called`` has the module paths of all layers that ran.
+    """
     ran = layer.module_path in called
     reason = "" if ran else explain_uncalled(model, layer)
     return SurveyRow(

@@ -53,9 +53,9 @@ def write_log(
 def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
     """Yield the names and values of the figures to log for one tensor.
 
-    A gradient has ``norm`` and ``max_abs``; an activation has all statistics except ``min`` and
-    ``max``; both have the counts of NaN and Inf. Figures that are None are left out, as for a
-    tensor without finite values. ``side`` is the side of the call: ``output``, ``grad_input``, ….
+    A gradient has ``norm`` and ``max_abs``. An activation has all statistics except ``min`` and
+    ``max``. Both have the counts of NaN and Inf. Figures that are None are left out. ``side`` is
+    the side of the call: ``output``, ``grad_input``, ….
     """
     figures = {"norm": stats.norm, "max_abs": _largest(stats)}
     if side in ("output", "input"):

@@ -66,7 +66,7 @@ def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
 
 
 def _list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
-    """Yield a function for each object in the model that restores the object's present state."""
+    """Yield functions that restore the present state of every object in the model."""
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
     waiting: list[Any] = [model]

@@ -25,13 +25,13 @@ _BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share
 def choose_attention(
     scope: Scope, loaded: LoadedModel, sources: Sequence[ImageSource], *, has_weights: bool = True
 ) -> AttentionSettings | None:
-    """Return which attention to compute, or None if the user asked for none.
+    """Return which attention to compute, or None if the user did not ask for attention.
 
     ``sources`` are the run's images; a worker of a cluster passes only one of them. Without
     weights, hookcli cannot run the model to find attention, so the result is None.
 
     Raises:
-        RequestError: no attention runs inside the layers, its rollout cannot be computed, or the
+        RequestError: no attention runs inside the layers, the rollout cannot be computed, or the
             network does not see the pixel of ``--patch``.
         ForwardError: the model raised an exception.
     """
@@ -86,9 +86,10 @@ def choose_attention_layers(
 def find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Return the position of the pixel of ``--patch`` in the layers' input; None without a pixel.
+    """Return where the pixel of ``--patch`` is in the layers' input; None without a pixel.
 
-    The position is a share of the input's width and a share of its height.
+    The two numbers are the distances from the left and top edges, in shares of the input's width
+    and height.
 
     Raises:
         RequestError: there are several images, the pixel is outside the image, or the preprocessing

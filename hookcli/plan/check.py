@@ -37,10 +37,10 @@ _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", "
 def check_request(
     request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
 ) -> None:
-    """Check the options that all commands that run a model share.
+    """Check the options that are common to all commands that run a model.
 
-    The caller has called ``check_values``. An edit that names no side changes ``edited_side``. Only
-    in a run with gradients may an edit change gradients.
+    The caller has called ``check_values``. ``edited_side`` is the side of edits that name no side.
+    An edit may change gradients or parameters only in a run with gradients.
 
     Raises:
         RequestError: an option has a value that it cannot have.

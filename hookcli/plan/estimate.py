@@ -1,4 +1,4 @@
-"""An estimate, made before the run begins, of the files that it will write and their size."""
+"""An estimate of the files that a run will write, and of their size."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
 
 
 def choose_style(config: RunConfig, sources: Sequence[ImageSource]) -> GridStyle:
-    """Return how to draw feature maps, with the mode ``auto`` replaced by the mode it stands for.
+    """Return how to draw feature maps; a definite mode replaces the mode ``auto``.
 
-    In a run with gradients, the colours are signed.
+    In a run with gradients, zero is in the middle of the colormap.
     """
     grids = replace(config.grids, signed=config.backward is not None)
     if grids.mode != "auto":

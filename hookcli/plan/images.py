@@ -40,7 +40,7 @@ def find_images(
     leave_out: Place | None = None,
     storage: tuple[tuple[str, str], ...] = (),
 ) -> FoundImages:
-    """Find the images: read them if they are few or a clip, otherwise only list their files.
+    """Find the images, and also read their content if they are few or a clip.
 
     Files in the folder ``leave_out`` are not used as images. From this call on, the process opens
     URLs with the options ``storage``.

@@ -127,9 +127,10 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
 
 
 def _refuse_shared(a: Side, b: Side) -> None:
-    """Check that A and B share no module, if their models or options make one side change it.
+    """Check that A and B share no module that one side would change.
 
-    A user's factory may return the same module at every call.
+    A user's factory may return the same module at every call. No side changes a module if both
+    sides have the same ``ModelRequest``, neither side prunes, and B keeps the memory format.
 
     Raises:
         RequestError: A and B share such a module.

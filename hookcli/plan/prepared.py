@@ -63,7 +63,7 @@ class PreparedModel:
 
     Attributes:
         loaded: the loaded model, or only its description if PyTorch does not run it.
-        sources: the images in order; a run over many images reads each image when it needs it.
+        sources: the images in order; if there are many, each image is read when it is needed.
         skipped: the named images that cannot be used.
         fitter: prepares images for the model.
         first: returns the pixels of the first usable image, for trials of the model before the run.
@@ -87,7 +87,7 @@ class EagerModel(PreparedModel):
 
 
 def require_eager(model: PreparedModel, what: str) -> EagerModel:
-    """Return ``model`` if it has modules, which the option or command ``what`` needs.
+    """Return ``model`` if it has modules; the option or command ``what`` needs them.
 
     Raises:
         RequestError: the model has no modules, because PyTorch does not run it.
@@ -135,7 +135,7 @@ class RunSettings(Scope):
 
     @property
     def merge_key(self) -> str:
-        """The settings that must agree before two chunks may be merged, as text.
+        """A text of the settings in which two chunks must agree to be merged.
 
         These settings depend on the number of images and on how this version saves chunks. The
         user's own options are not included: the recorded command has them.
@@ -149,7 +149,7 @@ class RunSettings(Scope):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that is ready: everything that can be checked before it has been checked.
+    """A run that is ready: all checks that are possible before the run have been made.
 
     Attributes:
         scorer: computes the score of an output; None for a run without a backward pass.
@@ -187,10 +187,10 @@ def prepare_model(
     *,
     has_weights: bool = True,
 ) -> PreparedModel:
-    """Load the model, find the images that fit it, and make the runner that will run it.
+    """Load the model, find the images that fit it, and make the runner of the model.
 
-    The caller has checked the values of the request. An edit that names no side changes
-    ``edited_side``. Without weights, the result serves only to plan a run, and the model is not
+    The caller has checked the values of the request. ``edited_side`` is the side of edits that name
+    no side. Without weights, the result serves only to plan a run, and the model is not
     pruned.
 
     Raises:
@@ -315,7 +315,7 @@ def add_score(
     Args:
         model: the model and the images.
         settings: the settings of the run.
-        attention: what to compute of attention; None computes no attention.
+        attention: which attention to compute; None computes no attention.
 
     Raises:
         RequestError: the score, target or layer does not exist, or the user asks for something that
@@ -347,8 +347,8 @@ def settle_ablation(
     plan.
 
     Raises:
-        RequestError: the score or target does not exist, or a chosen operation returns a view or a
-            copy of values with other uses, so its channels cannot be zeroed.
+        RequestError: the score or target does not exist, or the channels of a chosen operation
+            cannot be zeroed because it returns a view or a copy of values that have other uses.
     """
     loaded = model.loaded
     scorer = loaded.scorer(config.score, needs_gradient=False)
@@ -369,10 +369,11 @@ def _try_with(
     fitter: Fitter,
     sources: Sequence[ImageSource],
 ) -> tuple[M, FirstImage]:
-    """Return ``loaded`` with a function that finds the first usable image, and that function.
+    """Return ``loaded`` with a function as its ``first``, and this function.
 
-    With ``--on-error skip``, an image is usable only if the model does not fail on it. If all
-    images are tensor files, the facts of the returned model say that nothing prepares them.
+    The function finds the first usable image. With ``--on-error skip``, an image is usable only if
+    the model does not fail on it. If all images are tensor files, the returned model's ``info``
+    says that hookcli does not change them.
     """
     first = FirstImage(fitter, sources)
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):

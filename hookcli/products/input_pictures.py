@@ -25,8 +25,7 @@ _THREADS = min(4, os.cpu_count() or 1)
 class InputPictures(Product):
     """Pictures of the network's input.
 
-    A run over more than 200 images writes pictures only for images that findings name, and for up
-    to 100 images with the largest value of a channel.
+    In a run over more than 200 images, only the images that ``_name_shown`` returns get a picture.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -72,7 +71,8 @@ class InputPictures(Product):
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
     """Return the keys of the images whose input gets a picture in a run over many images.
 
-    These are images that findings name, and up to 100 images with the largest value of a channel.
+    These are images that findings name, and up to 100 images with large values: for each call, the
+    images with the largest values of the first channel that the page shows.
     """
     keys = [source.key for source in end.sources]
     best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)

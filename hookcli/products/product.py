@@ -160,17 +160,18 @@ class Product:
         self.scope = scope
 
     def note_pictures(self, chunk: Chunk, pictures: Iterable[str]) -> None:
-        """Add pictures that were written or queued to the chunk's files, in all formats of the run.
+        """Add pictures, in all formats of the run, to the list of files of a chunk.
 
-        ``pictures`` are the names of the PNG files, relative to the run folder.
+        ``pictures`` are the names of PNG files that were written or queued, relative to the run
+        folder.
         """
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
     def claim(self) -> list[str]:
-        """Return the names that the product may write, besides the files of every run.
+        """Return the names of files and folders in the run folder that the product may write.
 
-        Each name is a folder or a file in the run folder.
+        The files that every run writes are left out.
         """
         return []
 

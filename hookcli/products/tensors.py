@@ -74,8 +74,8 @@ def _write_tensors(
 ) -> None:
     """Write the tensors of a chunk into one file, and record this file in the chunk.
 
-    ``kept`` maps call ids to tensors by image key; the tensors of a call are written in the order
-    of the images.
+    ``kept[call_id][key]`` is the tensor of a call for the image ``key``. The tensors of a call are
+    written in the order of the images.
     """
     from hookcli.store.tensors import write_shard
 

@@ -40,7 +40,7 @@ class TopImages(Product):
         return Cost(1, shown * _FIRING_BYTES + self._measure(outlook) * top)
 
     def _measure(self, outlook: Outlook) -> float:
-        """Return the size of the table, in bytes, with one image per channel."""
+        """Return how many bytes the table takes if it has one image per channel."""
         sources = outlook.sources
         of_names = sum(len(source.key) + len(source.name) for source in sources) / max(
             1, len(sources)
@@ -92,15 +92,17 @@ def choose_best(
     asked: Sequence[int] | None,
     most: int = MOST_CHANNELS,
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Return, by call id, the channels that the page shows, and the images of their largest values.
+    """Return the channels that the page shows, by call id.
+
+    Each channel comes with the images of its largest values.
 
     Args:
         keys: the keys of all images of the run, in order, including skipped images.
         top: the images with the largest values of each channel.
         calls: the ids of the calls, in the order of the page.
-        asked: the channels of ``--channels``; of these, the first ``4 * most`` that exist are
-            chosen. None chooses up to ``most`` channels whose best image stands out most.
-        most: the number of channels to choose.
+        asked: the channels of ``--channels``, of which the page shows the first ``4 * most`` that
+            exist. If None, the page shows the channels whose best images stand out most.
+        most: the largest number of channels per call if ``asked`` is None.
     """
 
     def choose(call_id: str) -> Sequence[int]:
@@ -126,7 +128,7 @@ def choose_best(
 def rank_images(
     keys: Sequence[str], top: TopTally, totals: Chunk, most: int = MOST_RANKED
 ) -> dict[str, RankedImages]:
-    """Return, by call id, the images with the largest values of every channel.
+    """Return the images with the largest values of every channel, by call id.
 
     Each channel gets the same number of images: ``top.count``, or fewer so that all channels
     together have at most ``most`` images. The result is empty if there are more channels than

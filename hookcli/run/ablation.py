@@ -110,8 +110,8 @@ class _Ablation:
 
     Attributes:
         images: the images that have gone through the model so far.
-        sums: two sums of scores over these images, by module path and channel: without zeroing, and
-            with the channel zeroed.
+        sums: by module path and channel, two sums of scores over these images: the first without
+            zeroing, the second with the channel zeroed.
         first_shape: the shape of the pixels of the first image, without the leading axis; None
             until an image has gone through the model.
     """
@@ -124,9 +124,9 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run one image, whose pixels are (1, …), and add its scores to the sums.
+        """Run one image, and add its scores to the sums.
 
-        If the model fails on the image, nothing is added.
+        ``pixels`` is (1, …). If the model fails on the image, nothing is added.
 
         Raises:
             ForwardError: the model raised an exception.
@@ -184,7 +184,7 @@ class _Ablation:
     def _run(self, pixels: Tensor, rows: int) -> list[object]:
         """Run a batch with the same image in all rows, and return the output of each row.
 
-        ``pixels`` is the image, (1, …), and ``rows`` the number of rows.
+        ``pixels`` is the single image, (1, …). ``rows`` is the number of rows of the batch.
         """
         batch = pixels.repeat(rows, *[1] * (pixels.dim() - 1))
         if self.prepared.channels_last:

@@ -163,7 +163,7 @@ class _Shapes:
     """Records the shapes of the floating-point tensors in one forward pass.
 
     Attributes:
-        shapes: the calls of each layer, each with the shape of its tensor, by module path.
+        shapes: by module path, the calls of the layer, each with the shape of the call's tensor.
         called: the module paths of the layers that ran.
         output: the output of the model.
     """
@@ -195,8 +195,8 @@ def _describe(
 ) -> AblationLayer:
     """Return a layer with the channels that will be zeroed.
 
-    If a call returns several tensors, hookcli counts the channels of the first one that has any,
-    and zeroes channels in the tensors with the same number of channels.
+    If a call returns several tensors, the first tensor with channels decides the number of
+    channels. hookcli zeroes channels in every tensor that has this number.
 
     Args:
         layer: the layer.

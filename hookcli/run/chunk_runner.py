@@ -57,7 +57,7 @@ class ChunkStart:
 
     @classmethod
     def after(cls, totals: Chunk) -> ChunkStart:
-        """Return the facts for the next chunk, given ``totals``, the sum of all earlier chunks."""
+        """Return the facts for the next chunk; ``totals`` is the sum of all earlier chunks."""
         shape = totals.images[0].pixels_shape[1:] if totals.images else ()
         return cls(tuple(shape), totals.alone)
 
@@ -69,7 +69,7 @@ class _Forwards:
     Attributes:
         results: one result per forward pass.
         predictions: the predictions for each image.
-        kinds: for each result, which of ``NaN`` and ``Inf`` the output of the model holds.
+        kinds: for each result, whether the model's output has ``NaN`` and ``Inf``: a set of names.
     """
 
     results: Sequence[BatchResult]
@@ -79,7 +79,7 @@ class _Forwards:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The reason why the model failed on images; ``is_memory`` if the memory ran out."""
+    """The reason why the model failed on images, and whether it ran out of memory."""
 
     reason: str
     is_memory: bool
@@ -123,7 +123,7 @@ class ChunkRunner:
         self._skipped: dict[str, SkippedImage] = {}
 
     def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[EndedChunk, list[Job]]:
-        """Run the images of the chunk with this number, counted from 0.
+        """Run the images of a chunk; ``number`` is the chunk's number, from 0.
 
         Returns:
             The finished chunk, and functions that write the remaining files of the chunk.
@@ -218,10 +218,10 @@ class ChunkRunner:
         return failed
 
     def _run_forward(self, batch: Sequence[PreparedImage], pixels: Tensor) -> _Forwards | _Failure:
-        """Run a batch with pixels (N, …); return the results, or the reason why the model failed.
+        """Run a batch, and return the results or the reason why the model failed.
 
-        The error itself is not kept unless it ends the run, because its traceback would keep
-        tensors in memory.
+        ``pixels`` is (N, …). An error that does not end the run is not kept, because its traceback
+        would keep tensors in memory.
 
         Raises:
             BrokenForwardError: the model failed, and failing images must not be skipped.
@@ -248,7 +248,9 @@ class ChunkRunner:
         return _Forwards(results, predictions, kinds)
 
     def _run_pass(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
-        """Run images with pixels (N, …), together if images may share a forward pass.
+        """Run images together, or one by one if images must not share a forward pass.
+
+        ``pixels`` is (N, …).
 
         Returns:
             One result per forward pass.
@@ -281,8 +283,7 @@ class ChunkRunner:
     def _add(self, result: BatchResult, seen: Mapping[str, Tensor]) -> None:
         """Add the results of a forward pass to the chunk, and hand them to all products.
 
-        ``seen`` maps the keys of the images that went through the model to their pixels, without a
-        leading axis.
+        ``seen`` maps the key of each image to the image's pixels, without a leading axis.
         """
         chunk, loaded = self.chunk, self._model.loaded
         chunk.called |= result.called

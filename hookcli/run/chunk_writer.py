@@ -63,7 +63,10 @@ class ChunkWriter:
             self.grids.close()
 
     def put(self, ended: EndedChunk, jobs: Sequence[Job]) -> None:
-        """Queue a chunk, whose remaining files ``jobs`` write; wait while the queue is full."""
+        """Queue a chunk, and wait while the queue is full.
+
+        The functions in ``jobs`` write the remaining files of the chunk.
+        """
         self._waiting.append(self._thread.submit(self._write, ended, jobs))
         while len(self._waiting) > _MOST_WAITING:
             self._merge_next()

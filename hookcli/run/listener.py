@@ -7,10 +7,14 @@ class ProgressListener:
     """Receives the progress of a run. This base class ignores the progress."""
 
     def resumed(self, done: int) -> None:
-        """Called when a run continues after ``done`` images of an interrupted run, perhaps 0."""
+        """Called when an interrupted run continues; it had finished ``done`` images, perhaps 0."""
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """Called when ``done`` images are finished so far, of which ``skipped`` were skipped."""
+        """Called when more images are finished.
+
+        ``done`` is the number of finished images so far. It includes the skipped images, whose
+        number is ``skipped``.
+        """
 
     def worked(self, node: str, images: int) -> None:
         """Called when the machine ``node`` of a cluster has finished ``images`` more images."""

@@ -66,8 +66,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         listener: receives the progress; None ignores the progress.
 
     Raises:
-        RequestError: an edit changed nothing, and hookcli wrote no manifest; or the run cannot be
-            resumed.
+        RequestError: the run cannot be resumed, or an edit changed nothing. After an edit that
+            changed nothing, there is no manifest.
         ForwardError: the model raised an exception. The folder has a table of the observations
             so far, but no manifest.
         OutputError: another run is writing into the folder, the folder holds files that this run
@@ -135,7 +135,7 @@ def _read_chunks(
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
     """Yield the number and the prepared images of each chunk that has not yet run.
 
-    ``lock`` is the descriptor of the locked file, which the processes that prepare images close.
+    ``lock`` is the descriptor of the locked file. The processes that prepare images close it.
 
     Raises:
         KeyboardInterrupt: the user stopped the run.
@@ -161,7 +161,7 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """Let the first Ctrl-C stop the run after the running batch, and the second one at once.
+    """Let the first Ctrl-C stop the run after the running batch, and a second Ctrl-C at once.
 
     Outside the main thread, this changes nothing.
     """

@@ -1,6 +1,6 @@
 """Repeat the first batch of an interrupted run for ``--resume``, and compare it with the records.
 
-Different statistics reveal a change, for example of a library, that no file of the run records.
+If the statistics differ, something has changed that no file of the run records, such as a library.
 """
 
 from __future__ import annotations
@@ -151,12 +151,14 @@ def _find_change(stored: _Rows, now: _Rows, dtype: str) -> str:
 
 
 def _find_figure(stored: Mapping[str, Any], now: Mapping[str, Any], dtype: str) -> str:
-    """Return the name of the first statistic that differs between two rows of a call, or "".
+    """Return the name of the first statistic that differs between two rows of a call.
 
-    Shape, dtype and counts must be equal. Mean and standard deviation may differ by a tolerance
-    relative to the root mean square: the two statistics of two tensors never differ by a larger
-    share than the relative L2 distance of the tensors. Minimum and maximum may differ by the same
-    tolerance relative to the largest magnitude. ``dtype`` is the dtype of the model.
+    Return an empty text if no statistic differs. ``dtype`` is the dtype of the model.
+
+    Shape, dtype and counts must be equal; other statistics may differ by a tolerance. For mean and
+    standard deviation, the tolerance is relative to the root mean square, because their relative
+    difference is never larger than the relative L2 distance of the tensors. For minimum and
+    maximum, the tolerance is relative to the largest magnitude.
     """
     for figure in ("shape", "dtype", *COUNTS):
         if stored[figure] != now[figure]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 
-_THREADS = 16  # images checked at the same time, since a storage takes long to answer
+_THREADS = 16  # images checked at the same time, since cloud storage is slow to answer
 
 
 def resume_chunks(
@@ -62,7 +62,7 @@ def resume_chunks(
 def read_usable_chunks(
     settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, count: int
 ) -> list[Chunk]:
-    """Return the first ``count`` saved chunks, or only those before a chunk that cannot be used.
+    """Return the first ``count`` saved chunks, but stop before a chunk that cannot be used.
 
     A chunk can be used if it ran with the same settings, all its files exist, and its images have
     not changed.
@@ -99,9 +99,9 @@ def _read_usable(
 
 
 def _is_same(known: FileState, source: ImageSource, *, verify: bool) -> bool:
-    """Return whether an image file still has the state ``known``, in which its chunk ran.
+    """Return whether an image file has not changed since its chunk ran.
 
-    With ``verify``, the content of the file is compared, too.
+    ``known`` is the state of the file at that time. With ``verify``, compare the content, too.
     """
     now = source.state(verify=verify)
     return replace(now, sha256=now.sha256 or known.sha256) == known

@@ -27,15 +27,16 @@ def check_folder(
     Args:
         place: the folder, which need not exist.
         planned: the names of the files that the new run may write.
-        replace_run: whether the folder may hold another run, which the new run replaces or resumes.
-        replace_any: whether the folder may hold another run, or files that no run wrote.
+        replace_run: whether the new run may replace or resume a run in the folder.
+        replace_any: whether the new run may replace a run in the folder, and the folder may also
+            hold files that no run wrote.
 
     Returns:
         The run that the folder already holds; None if it holds no run.
 
     Raises:
-        OutputError: the place is not a folder, a run is writing into it, it holds a run or files
-            that the arguments do not allow, or a file that no run wrote has a planned name.
+        OutputError: the place is not a folder, a run is writing into the folder, the arguments do
+            not allow what the folder holds, or a file with a planned name was not written by a run.
     """
     folder = find_folder(place)
     if folder is None:
@@ -81,13 +82,13 @@ def find_replaceable_run(
 
 
 def _refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedNames) -> None:
-    """Check that every file in the folder that the new run may overwrite was written by a run.
+    """Check that the new run would overwrite only files that a run wrote.
 
     ``held`` is the run that the folder already holds; None if it holds no run.
 
     Raises:
-        OutputError: no run wrote such a file, or a file or link has the name of a folder that the
-            new run may use; the message names the file or link.
+        OutputError: the new run may overwrite a file that no run wrote, or a file or link has the
+            name of a folder that the new run may use. The message names the file or link.
     """
     known, journal = (held.known, held.journal) if held else (frozenset(), frozenset())
     for name, entry in _walk(folder, planned):
@@ -105,7 +106,8 @@ def _without_partial(name: str) -> str:
 def _walk(folder: Folder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:
     """Yield the name and the entry of everything in a run folder.
 
-    This searches the subfolders that the new run may use, and yields other subfolders like files.
+    A subfolder that the new run may use is searched, but not yielded itself. Any other subfolder
+    is yielded, but not searched.
 
     Raises:
         OutputError: a link or a file has the name of a subfolder that the new run may use.

@@ -40,14 +40,15 @@ def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
 
 
 def write_top(folder: RunFolder, top: TopTally) -> None:
-    """Save the images that fire each channel most, and the number of chunks that ``top`` covers."""
+    """Save ``top``: the images that fire each channel most, and the number of added chunks."""
     folder.write(TOP, top.to_bytes())
 
 
 def read_top(folder: RunFolder, images: int) -> TopTally | None:
     """Return what ``write_top`` saved, or None if the file is missing or damaged.
 
-    ``images`` is the number of images in the run; a file that names a later image is damaged.
+    ``images`` is the number of images in the run. A file with a position that is not in the run
+    counts as damaged.
     """
     data = folder.read(TOP)
     return None if data is None else read_top_images(data, images)
@@ -60,7 +61,7 @@ def remove_chunks(folder: RunFolder, first: int) -> None:
 
 
 def hash_line(text: bytes) -> bytes:
-    """Return the first line of a saved chunk: the SHA-256 of ``text``, which follows the line.
+    """Return the first line of a saved chunk: the SHA-256 of ``text``, the rest of the file.
 
     Without this line, hookcli would not notice a number that was changed on disk.
     """

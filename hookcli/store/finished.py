@@ -72,15 +72,17 @@ def finish_resume(
     *,
     cleans_up: bool,
 ) -> None:
-    """Check whether the run to resume is already complete; do nothing for an unfinished run.
+    """Raise an error if the run to resume is already complete.
+
+    If the run is unfinished, or if the folder holds no run, do nothing.
 
     Args:
         path: the run folder, which need not exist.
-        command: the command of the request, which must be the command of the complete run.
-        weights_sha256: the hash of the requested weights, which must be the hash in the complete
-            run; empty to skip this check.
-        images: the files that the user names now, each with the hash of its content (empty if
-            hookcli has not read the file); an empty mapping skips the comparison of images.
+        command: the requested command; the complete run must have the same command.
+        weights_sha256: the hash of the requested weights; the complete run must have the same
+            hash. An empty text skips this check.
+        images: the files that the user names now, each with the hash of its content. The hash is
+            empty if hookcli has not read the file. An empty mapping skips the comparison of images.
         cleans_up: whether to delete the chunks that the complete run left behind.
 
     Raises:

@@ -101,7 +101,7 @@ class RunFolder:
     def lock_descriptor(self) -> int | None:
         """The descriptor of the locked file, which a child process must close.
 
-        None if the lock is not an open file, as in a storage, or if the folder is not locked.
+        None if the folder is not locked, or if it is in cloud storage.
         """
         return None if self._lock is None else self._lock.descriptor
 
@@ -129,8 +129,8 @@ class RunFolder:
     def claim(self, names: Collection[str]) -> None:
         """Reserve names for files that the run will write, and add the names to the journal.
 
-        ``write`` claims the name of each file. In a storage, it is faster to claim many names in
-        one call before writing the files.
+        ``write`` claims the name of each file. In cloud storage, it is faster to claim many names
+        in one call before writing the files.
 
         Raises:
             OutputError: a file that no run wrote has one of the names, or the journal cannot be
@@ -173,7 +173,7 @@ class RunFolder:
         return name in self._known and self._folder.is_file(name)
 
     def remove(self, names: set[str]) -> None:
-        """Delete files, except those that no journal or manifest of this run names.
+        """Delete the files in ``names`` that a journal or manifest of this run names.
 
         Raises:
             OutputError: a file cannot be deleted.
@@ -242,9 +242,10 @@ class RunFolder:
         )
 
     def _begin(self, held: HeldRun | None) -> None:
-        """Start the run: keep the files and the request of the run to resume, or replace them.
+        """Start the run.
 
-        ``held`` is the run that the folder holds, or None.
+        If the run is resumed, keep the files and the request of ``held``, the run that the folder
+        holds. Otherwise, replace the files and the request.
 
         Raises:
             RequestError: the run to resume is a different one.
@@ -298,8 +299,8 @@ class RunFolder:
 def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
     """Check that the unfinished run in a folder is the requested run.
 
-    Facts about the machine may differ. The user's code and the installed versions are not compared
-    if an earlier version of hookcli, which did not record them, wrote the old request.
+    Facts about the machine may differ. Earlier versions of hookcli did not record the user's code
+    and the installed versions; what the old request does not record of these is not compared.
 
     Args:
         old: the content of ``run.json`` in the folder.

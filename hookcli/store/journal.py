@@ -51,7 +51,7 @@ def write_journal(folder: Folder, journal: str, names: Iterable[str]) -> None:
 def read_journals(folder: Folder) -> Iterator[str]:
     """Yield the file names in all journals of a run folder.
 
-    An incomplete last line is left out, because hookcli had not yet written the file that it names.
+    An incomplete last line is left out: the file of that line was not yet written.
     """
     journals = [name for name, entry in folder.entries(PARTS) if is_journal(name) and entry.is_file]
     for data in folder.read_all(journals):

@@ -1,9 +1,9 @@
 """Find out which files belong to a run; hookcli changes and deletes no other files.
 
-A folder is a run folder if hookcli wrote its ``run.json`` or, without a ``run.json``, its
-``manifest.json``. A run's files are the files that its manifest lists and, while the run is
-unfinished, the files that its journals list (``parts/written.jsonl``, and one journal for each
-chunk that another process writes). hookcli adds a name to a journal before it writes the file.
+A folder is a run folder if hookcli wrote its ``run.json``. If there is no ``run.json``, hookcli
+must have written the ``manifest.json``. A run's files are the files in its manifest and in its
+journals. An unfinished run has the journal ``parts/written.jsonl``, and one more for each chunk
+that another process writes. hookcli adds a name to a journal before it writes the file.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class HeldRun:
 
     Attributes:
         known: the names of the files that belong to the run.
-        journal: the names of the files of which a killed run may have left a half-written version,
-            which has ``.partial-`` before the name.
+        journal: the names of the files that a killed run may have left half written. A half-written
+            file has ``.partial-`` before its name.
         complete: the list of files in the manifest; None for an unfinished run.
     """
 
@@ -70,7 +70,7 @@ def is_run(place: Place) -> bool:
     """Return whether a folder is a run folder.
 
     Raises:
-        OutputError: the folder is in a storage that cannot be used.
+        OutputError: the cloud storage of the folder cannot be used.
     """
     try:
         with open_folder(place) as folder:
@@ -84,9 +84,10 @@ def is_run(place: Place) -> bool:
 
 
 def find_holder(file: Path, out: Place | None = None) -> Path | None:
-    """Return the run folder that contains ``file`` under a name that a run could write, or None.
+    """Return the run folder that contains ``file``, if a run could write a file of this name.
 
-    ``out`` is a folder that will become a run folder, and counts as one.
+    Return None if there is no such folder. ``out`` is treated as a run folder, because a run will
+    write into it.
     """
     full = file.resolve()
     for folder in full.parents[:3]:

@@ -41,10 +41,10 @@ def write_shard(
 ) -> str:
     """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``.
 
-    The tensors of a call that have the same shape and dtype become the rows of one tensor in the
-    shard. The first of these is named ``CALL_ID``, and the next ones ``CALL_ID@1``, ``CALL_ID@2``,
-    in order of appearance. The shard's metadata hold, as JSON under ``rows``, the call id and the
-    images of every tensor, in the order of ``kept``.
+    For each call, tensors of the same shape and dtype become the rows of one tensor in the shard.
+    The first such tensor of a call is named ``CALL_ID``, and the next ones ``CALL_ID@1``,
+    ``CALL_ID@2``, in order of appearance. The metadata entry ``rows`` (JSON) has the call id and
+    the images of every tensor in the shard, in the order of ``kept``.
 
     Args:
         write: writes a file of the run folder, given its name and content, and returns the name.
@@ -96,10 +96,11 @@ def write_index(
 
     Args:
         write: writes a file of the run folder, given its name and content, and returns the name.
-        read_part: reads a part of a file of the run folder, given the file's name and the positions
-            of the first byte and of the byte after the last.
+        read_part: reads a part of a file of the run folder, given the file's name, the position of
+            the first byte, and the position after the last byte.
         shards: the names of all shards, in order.
-        channels: the channels that were saved, by call id; without calls that saved all channels.
+        channels: the saved channels of each call, by call id. A call that saved all channels is
+            left out.
 
     Raises:
         OutputError: a shard cannot be read, or the index cannot be written.
@@ -134,10 +135,10 @@ def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]
 
 
 def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
-    """Return the name in a shard for one of the groups into which a call's tensors are divided.
+    """Return the name in the shard for a group of a call's tensors.
 
-    The group at position 0 is named ``CALL_ID``, and later groups ``CALL_ID@1``, ``CALL_ID@2``, …;
-    names that are already taken are skipped.
+    A group has the tensors of one shape and dtype. The group at ``place`` 0 is named ``CALL_ID``,
+    and later groups ``CALL_ID@1``, ``CALL_ID@2``, …. Names that are already taken are skipped.
     """
     if place == 0 and call_id != _RESERVED:
         return call_id

@@ -78,8 +78,8 @@ def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
     ``words`` are the values of ``--against``, such as ``dtype=bfloat16``.
 
     Raises:
-        RequestError: a word cannot be parsed, or gives a setting other than ``edit`` and ``prune``
-            for the second time.
+        RequestError: a word cannot be parsed, or a setting occurs twice. Only ``edit`` and
+            ``prune`` may occur several times.
     """
     for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
@@ -99,7 +99,10 @@ def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
 
 
 def _guess_form(word: str) -> str:
-    """Guess the whole form, such as ``dtype=bfloat16``, for a value alone; empty if unknown."""
+    """Guess the setting from a value alone, such as ``dtype`` for ``bfloat16``.
+
+    Return the whole form, ``dtype=bfloat16``, or an empty text if there is no guess.
+    """
     if word in DTYPES:
         return f"dtype={word}"
     if word in MODES:

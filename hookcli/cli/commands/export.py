@@ -56,7 +56,7 @@ def export(
     storage_option: StorageOptions = (),
     output_format: options.FileFormat = "text",
 ) -> None:
-    """Write the tensors that a run saved as .npy or .csv files.
+    """Write the saved tensors of a run to .npy or .csv files.
 
     Examples:
         hookcli export hookcli-runs/resnet34-photos --to npy
@@ -100,9 +100,9 @@ def _plan_files(
 ) -> Iterator[tuple[FileRow, Callable[[IO[bytes]], None]]]:
     """Yield each file of an export, with the function that writes the file.
 
-    The arrays or tables come first, then the lists that name the image of each row of an array. All
-    arrays with all images of the run share one list, which belongs to no call. The rows of a table
-    name their images themselves; a single list adds the file of each image.
+    The arrays or tables come first, then the lists of images. For arrays, a list names the image of
+    each row; all arrays that have every image of the run share one list. The rows of a table name
+    their images themselves, so for tables a single list adds the file of each image.
     """
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
@@ -160,8 +160,8 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
         The names of the files that earlier exports wrote into the folder.
 
     Raises:
-        OutputError: a file that no export wrote has one of the names; or an export wrote such a
-            file, and ``overwrite`` is False.
+        OutputError: a file with one of the names exists, and no export wrote the file or
+            ``overwrite`` is False.
     """
     known: set[str] = set()
     try:
@@ -216,8 +216,8 @@ def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
 def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
     """Return the name of each column of a table.
 
-    The names are the numbers of the channels if one value of each chosen channel was saved, or else
-    the positions of the values, from 0.
+    If one value of each chosen channel was saved, the names are the numbers of the channels.
+    Otherwise, the names are the positions of the values, from 0.
     """
     kept = {tensor.channels for tensor in run.saved[call_id]}
     channels = kept.pop() if len(kept) == 1 else ()

@@ -68,7 +68,7 @@ def golden(
     storage_option: StorageOptions = (),
     quiet: options.Quiet = False,
 ) -> int:
-    """Write a run as one small file, with which hookcli diff compares later runs.
+    """Write a run as one small file; hookcli diff compares later runs with this file.
 
     Examples:
         hookcli golden hookcli-runs/resnet34-cat -o golden.json

@@ -9,7 +9,7 @@ from hookcli.config import GradientsConfig
 
 @command
 def gradients(config: GradientsConfig, show: ShowOptions) -> int:
-    """Write gradients of chosen layers and their weights, Grad-CAM and saliency.
+    """Write gradients of chosen layers and of their weights, and draw Grad-CAM and saliency.
 
     Examples:
         hookcli gradients resnet34 cat.jpg --target tabby

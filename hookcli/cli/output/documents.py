@@ -77,8 +77,7 @@ class ComparisonDocument(Document):
         only_in_a: the keys of the images that only run A has.
         only_in_b: the keys of the images that only run B has.
         uncalled: the selected layers that ran in neither run.
-        notes: changes that hookcli made to a model without a request, and that affect the computed
-            values.
+        notes: changes that hookcli made to a model on its own, and that affect the computed values.
         remarks: sentences on the images and on how exact the distances are: for example, that
             hookcli compared only statistics.
         layers: one row per call, the worst call first; each row has the distances of the call's

@@ -24,8 +24,8 @@ class Progress(ProgressListener):
     """Shows the progress of a run on stderr while the ``with`` block lasts.
 
     Args:
-        total: the number of images, or of whatever ``noun`` names.
-        noun: the word for what is counted.
+        total: the number of images, or of other things to count.
+        noun: the word for these things.
         is_shown: whether to show the progress; warnings are printed in any case.
         quiet: whether to leave out the message about a resumed run.
     """
@@ -61,7 +61,7 @@ class Progress(ProgressListener):
             self._bar.stop()
 
     def resumed(self, done: int) -> None:
-        """Print that the run continues after ``done`` images of an interrupted run, perhaps 0."""
+        """Print that an interrupted run continues; it had finished ``done`` images, perhaps 0."""
         self.done = self._first = done
         text = "nothing to resume: starting with the first image"
         if done:
@@ -69,7 +69,7 @@ class Progress(ProgressListener):
         console.say(text, quiet=self._quiet)
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """Show that ``done`` images are finished so far, of which ``skipped`` were skipped."""
+        """Show the number of finished images so far, including ``skipped`` skipped images."""
         self.done = done
         if not self._is_shown:
             return

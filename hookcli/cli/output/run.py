@@ -179,7 +179,7 @@ def _input_text(config: RunConfig, model: ModelInfo) -> str:
 
 
 def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
-    """Return for each heading of the table the function that makes the cell of a row.
+    """Return the columns of the table: each heading, and the function that makes a row's cell.
 
     Edits and pruning add columns for their effects.
     """
@@ -336,7 +336,8 @@ def print_notes(
 def print_uncalled(uncalled: Sequence[Uncalled], chosen: Collection[str], *, quiet: bool) -> None:
     """Print on stderr which layers did not run, with one line for each reason.
 
-    ``chosen`` holds the labels of all chosen layers, from which hookcli finds globs for many names.
+    ``chosen`` holds the labels of all chosen layers. hookcli needs them to replace many names by a
+    glob.
     """
     for group in group_uncalled([(each.layer.label, each.reason) for each in uncalled], chosen):
         number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"

@@ -81,7 +81,7 @@ def make_schema(name: str = "") -> dict[str, Any]:
 
 
 def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
-    """Return the schemas of documents by name, and of the types that the documents contain."""
+    """Return the schemas of documents, and of the types that they contain, by name."""
     parts = describe_types([Document, *kinds.values()])
     found = {name: _narrow(name, parts[kind.__name__], parts) for name, kind in kinds.items()}
     text = json.dumps([found, parts])
@@ -91,8 +91,8 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of the document ``name``, made from the schema of its type.
 
-    Several commands print the same type, so hookcli restricts the words of the command and the
-    sides of calls to those of this document. The schema of a jsonl line also has the version.
+    Several commands print the same type. The schema of this document therefore allows only its own
+    command name and its own sides of calls. The schema of a jsonl line also has the version.
 
     Args:
         name: the name of the document, such as ``inspect`` or ``inspect.jsonl``.

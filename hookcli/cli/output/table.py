@@ -44,8 +44,8 @@ class Look(Generic[Row]):
         words: the columns that hold text; the other columns hold numbers, aligned to the right.
         fold: the columns whose text may be wrapped.
         drop: the columns that hookcli leaves out on a narrow terminal, in this order.
-        foot: the columns in ``drop`` whose texts are printed below the table if they are left out,
-            each text followed by the names of its rows.
+        foot: the columns in ``drop`` that are printed below the table if they do not fit: each
+            text, followed by the names of the rows that have this text.
         brief: shortens a text of a column in ``foot``, so that more rows share the text.
     """
 
@@ -93,7 +93,7 @@ def print_listing(
 
 
 def print_error_document(code: int, message: str, hint: str, output_format: str) -> None:
-    """Print an error that ended a command on stdout, as ``json`` or as a line of ``jsonl``."""
+    """Print on stdout the error that ended a command, as ``json`` or as a line of ``jsonl``."""
     document = ErrorDocument(error=CommandError(code=code, message=message, hint=hint))
     render = json_text.render_line if output_format == "jsonl" else json_text.render_json
     console.print_data(render(document))
@@ -138,7 +138,7 @@ def print_wrapped(lines: Iterable[str]) -> None:
 def _text_width() -> int:
     """Return the width to fill, in characters: ``COLUMNS``, or else the width of the terminal.
 
-    Without a terminal, the width is 400. Some terminals report a width of 0; it is then 80.
+    Without a terminal, the width is 400. For a terminal that reports no width or 0, it is 80.
     """
     with contextlib.suppress(ValueError):
         if (asked := int(os.environ.get("COLUMNS", "0"))) > 0:
@@ -179,9 +179,10 @@ def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
 
 
 def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> Iterator[str]:
-    """Yield the lines below a table for a left-out column: each text, and the rows with this text.
+    """Yield the lines below a table for a column that does not fit.
 
-    ``cells`` has the texts of each column, by heading.
+    Each line has a text of the column, and the names of the rows that have this text. ``cells`` has
+    the texts of each column, by heading.
     """
     named: dict[str, list[str]] = {}
     for texts, name in zip(cells[column], cells[look.fold[0]], strict=True):

@@ -1,8 +1,8 @@
 """Translate messages that name parts of the Python API into the words of the command line.
 
-Messages put these names in backticks: a field of a request, with as much of its path as makes the
-name unique, and perhaps a value (`` `weights='random'` ``); a class of requests; or a function
-(`` `survey_layers(MODEL)` ``).
+Messages put these names in backticks. A name may be a field of a request, perhaps with a value
+(`` `weights='random'` ``); a class of requests; or a function (`` `survey_layers(MODEL)` ``). If
+several fields have the same name, the message adds parts of the path until the name is unique.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
 def _read_value(text: str, flag: Flag) -> Any:
     """Return the value of a field from its text in Python.
 
-    For a request such as ``ClusterRequest('auto')``, this is the only argument. A placeholder such
-    as FILE stays text.
+    If the text is a request such as ``ClusterRequest('auto')``, return the request's only argument.
+    Return a placeholder such as FILE as text.
     """
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
@@ -82,9 +82,10 @@ def _read_value(text: str, flag: Flag) -> Any:
 
 @cache
 def _find_flag(name: str) -> Flag | None:
-    """Return the option of the field whose path ends in ``name``, or of the shortest such path.
+    """Return the option of the field whose path ends in ``name``.
 
-    Return None if there is no such field, or if several fields with different options match.
+    If several fields match, return the option of the field with the shortest path. Return None if
+    no field matches, or if the shortest paths have different options.
     """
     found = [(path.count("."), flag) for path, flag in _list_options() if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)
@@ -108,9 +109,10 @@ def _list_options() -> list[tuple[str, Flag]]:
 
 
 def _list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """Yield the path and the option of each field, and of the fields of requests in these fields.
+    """Yield the path and the option of each field, including the fields inside requests.
 
-    A field with an optional request counts as having the option that this request requires.
+    If a field holds an optional request, the option of the field is the one that this request
+    requires.
     """
     for field in fields:
         parts = () if field.request is None else list_fields(field.request)

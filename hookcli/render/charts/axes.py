@@ -14,9 +14,10 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def find_decades(values: Iterable[float]) -> tuple[int, int]:
-    """Return the exponents of the powers of ten strictly below and above all values.
+    """Return the exponents of the nearest powers of ten below and above all values.
 
-    All values must be positive. Without values, the exponents are -1 and 1.
+    All values must be positive. A power of ten that is equal to a value is not used. Without
+    values, the exponents are -1 and 1.
     """
     logs = [math.log10(value) for value in values]
     if not logs:

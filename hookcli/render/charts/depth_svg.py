@@ -44,11 +44,11 @@ def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
 
 
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
-    """Return an SVG drawing of statistics over depth, or an empty text if no output has any.
+    """Return an SVG drawing of statistics over depth; empty if no output has statistics.
 
     The drawing shows each layer's mean, standard deviation, share of zeros and parameter count,
-    from left to right in the order of ``rows``. A sentence replaces a plot in which all values
-    would be zero. ``anchors`` maps each call id to the call's anchor on the page.
+    from left to right in the order of ``rows``. If all values of a plot are zero, a sentence
+    replaces the plot. ``anchors`` maps each call id to the call's anchor on the page.
     """
     points = list_depth_points(rows)
     if not points:
@@ -154,7 +154,7 @@ def _bars(
         values: the value of each layer, from 0 to ``scale``.
         places: the x coordinate of each layer.
         step: the width of a layer's column.
-        top: the y coordinate of ``scale``.
+        top: the y coordinate of the upper end of the axis.
         scale: the value at the upper end of the axis.
         label: the text at the upper end of the axis.
         caption: the text below the bars.

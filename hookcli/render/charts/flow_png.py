@@ -32,10 +32,10 @@ _LONGEST = 30
 def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture with two charts over depth: gradient norms, and ratios to the weights.
+    """Return a picture with two charts over depth: gradient norms, and one ratio per layer.
 
-    A layer's ratio is the norm of a parameter's gradient divided by the norm of the parameter, for
-    the parameter with the largest result. The first line of ``heading`` is the title.
+    A parameter's ratio is the norm of the gradient divided by the norm of the parameter. The chart
+    shows the largest ratio of each layer. The first line of ``heading`` is the title.
     """
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this chart
 
@@ -83,8 +83,8 @@ def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     """Draw gradient norms: a line for outputs, dots for parameters, and marks.
 
-    The marks show gradients that are zero, missing or not finite, which a logarithmic axis cannot
-    show.
+    A mark shows that a layer has NaN or Inf, has no gradient, or has only gradients that are zero.
+    A logarithmic axis cannot show such values.
     """
     norms = [layer.norm for layer in layers]
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]

@@ -24,11 +24,12 @@ _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M
 
 
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
-    """Return an SVG with two charts over depth: gradient norms, and ratios to the weights.
+    """Return an SVG with two charts over depth: gradient norms, and one ratio per layer.
 
-    A layer's ratio is the norm of a parameter's gradient divided by the norm of the parameter, for
-    the parameter with the largest result. Without gradients of outputs or parameters, the text is
-    empty. ``anchors`` maps call ids to anchors on the page; a call without an anchor is not a link.
+    A parameter's ratio is the norm of the gradient divided by the norm of the parameter. The chart
+    shows the largest ratio of each layer. If ``rows`` has no gradients of outputs or parameters,
+    return an empty text. ``anchors`` maps call ids to anchors on the page; a call without an anchor
+    is not a link.
     """
     layers = list_flow_layers(rows)
     if not layers:
@@ -44,8 +45,8 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
 def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
     """Draw gradient norms: a line for outputs, dots for parameters, and marks.
 
-    The line has gaps where a norm is zero, missing or not finite. Marks show layers whose gradients
-    are all zero, missing or not finite.
+    The line has gaps where a norm is zero, missing or not finite. A mark shows that a layer has NaN
+    or Inf, has no gradient, or has only gradients that are zero.
     """
     norms = [layer.norm for layer in layers]
     low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
@@ -74,7 +75,7 @@ def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
 
 
 def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -> str:
-    """Draw each layer's largest ratio of a gradient's norm to the parameter's norm, as a bar.
+    """Draw one bar per layer: the layer's largest ratio.
 
     If no layer has a ratio, draw a sentence instead.
     """
@@ -101,7 +102,7 @@ def _mark(mark: str, x: float, y: float) -> str:
 
 
 def _legend(layers: Sequence[FlowLayer]) -> str:
-    """Return the legend: the two shapes of norms, and the marks that ``layers`` have."""
+    """Return the legend for norms of outputs, norms of parameters, and the marks in ``layers``."""
     entries = [
         (
             '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>',

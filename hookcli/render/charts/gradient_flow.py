@@ -20,17 +20,19 @@ MARKS: dict[Mark, str] = {"broken": "NaN or Inf", "none": "no gradient", "zero":
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """The gradient norms of a call's output and, for a module's first call, of the parameters.
+    """The gradient norms of one call.
+
+    The first call of a module also has the gradient norms of the module's parameters.
 
     Attributes:
         call_id: the call id, or the module path if only gradients of parameters are known.
         norm: the norm of the output's gradient; None if the norm is zero, not finite or missing.
         params: the norms of the parameters' gradients, without norms that are zero or not finite.
-        ratio: the largest ratio of the norm of a parameter's gradient to the norm of the parameter;
-            None if no ratio is finite and larger than zero.
+        ratio: the largest ratio of a parameter: the norm of the gradient divided by the norm of the
+            parameter. Ratios that are zero or not finite are ignored; None if no ratio remains.
         mark: ``broken`` if a gradient has NaN or Inf, ``none`` if there is no gradient, ``zero`` if
-            all gradients are zero; otherwise empty.
-        note: the reason for the mark in words, such as the counts of NaN and Inf; empty without a
+            all gradients are zero; empty in all other cases.
+        note: the reason for the mark in words, such as the numbers of NaN and Inf; empty without a
             mark.
     """
 

@@ -43,19 +43,19 @@ def draw_heads(
 ) -> Canvas:
     """Draw the network's input and, beside it, each head's map over a grey copy of the input.
 
-    The lightest colour of a map is the largest value of that map, which is printed below the map.
-    Each value fills the area of the image that the value's token covers.
+    In each map, the largest value has the lightest colour, and is printed below the map. Each value
+    fills the area of the image that the value's token covers.
 
     Args:
         seen: the network's input as an image file.
         maps: the attention of one query, (heads, h, w); no value may be negative.
         labels: one label for each head.
         heading: the lines above the picture.
-        mark: the query's area on the image, which gets a frame in the input and in each map: left,
-            top, width and height as shares of the image; None if the query covers no part of the
-            image.
-        tile: the longest side of a channel in the grids, in pixels; the longest side of a map is
-            2.6 times as large.
+        mark: the query's area on the image: left, top, width and height as shares of the image. A
+            frame marks the area in the input and in each map. None if the query covers no part of
+            the image.
+        tile: the longest side of a tile in the grids of feature maps, in pixels. The longest side
+            of an attention map is 2.6 times as large.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     factor = _LARGER * tile / max(picture.size)
@@ -91,8 +91,8 @@ def draw_heads(
 def draw_maps(levels: NDArray[np.uint8]) -> bytes:
     """Return levels (H, W) from 0 to 255 as a PNG file with partly transparent colours.
 
-    The palette index of a pixel is its level. Over a grey copy of the image at brightness 0.55, the
-    file looks like a map from ``draw_heads``.
+    The palette index of a pixel is its level. A page lays the file over a grey copy of the image
+    with brightness 0.55; the result looks like a map from ``draw_heads``.
     """
     colours, cover = choose_colours(np.linspace(0, 1, 256, dtype=np.float32))
     image = Image.fromarray(levels)
@@ -102,9 +102,9 @@ def draw_maps(levels: NDArray[np.uint8]) -> bytes:
 
 
 def _columns(count: int) -> int:
-    """Return how many of ``count`` maps to put in a row, for a picture of about 3 to 2.
+    """Return how many of ``count`` maps to put in a row, so that all rows are full if possible.
 
-    If possible, all rows are full.
+    There are about 1.5 times as many maps in a row as there are rows.
     """
     wanted = math.sqrt(1.5 * count)
     even = [n for n in range(1, count + 1) if count % n == 0 and wanted / 1.6 < n < wanted * 1.8]
@@ -119,10 +119,10 @@ def _scale_note(values: NDArray[np.float32]) -> str:
 
 
 def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Return a map (h, w) enlarged to ``size`` (width, height), as shares of the largest value.
+    """Return each value of a map (h, w) as a share of the largest value, enlarged to ``size``.
 
-    Each value fills a rectangle of the result, (height, width). If a value is not finite, all
-    shares are 0.
+    ``size`` is (width, height), and the result is (height, width). Each value fills a rectangle of
+    the result. If a value is not finite, all shares are 0.
     """
     if not np.isfinite(values).all():
         values = np.zeros_like(values)
@@ -135,9 +135,9 @@ def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.fl
 
 
 def _add_frame(image: Image.Image, mark: tuple[float, float, float, float] | None) -> Image.Image:
-    """Return a copy of an image with a frame; without a frame if ``mark`` is None.
+    """Return a copy of an image with a frame around the area ``mark``.
 
-    ``mark`` is the framed area: left, top, width and height as shares of the image.
+    ``mark`` is left, top, width and height as shares of the image; None for no frame.
     """
     framed = image.copy()
     if mark is not None:

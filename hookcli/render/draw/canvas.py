@@ -153,7 +153,10 @@ def list_stops(colormap: str) -> tuple[str, ...]:
 
 
 def colormap_of(style: GridStyle) -> str:
-    """Return the colour map of a style: the user's choice, else ``tide`` if signed or ``ember``."""
+    """Return the colour map that the user chose in ``style``.
+
+    If the user chose none, return ``tide`` for a signed style and ``ember`` for any other style.
+    """
     return style.colormap or (TIDE if style.signed else EMBER)
 
 
@@ -262,9 +265,9 @@ def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
 
 
 def write_text(canvas: Canvas, text: str, at: tuple[int, int], *, size: int, width: int) -> None:
-    """Add a line of text to a picture, cut off at ``width`` pixels.
+    """Add a line of text to a picture; the text is cut off at ``width`` pixels.
 
-    ``at`` is the upper left corner of the text, (x, y), and ``size`` the font size in pixels.
+    ``at`` is the (x, y) of the upper left corner of the text; ``size`` is the font size in pixels.
     """
     canvas.texts.append(Text(text, *at, size=size, width=width))
 
@@ -282,7 +285,7 @@ def text_ascent(size: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def draw_text(text: str, size: int) -> Pixels:
-    """Return one line of text as palette indices, (height, width)."""
+    """Return one line of text as palette indices (height, width)."""
     font = _font(size)
     left, _, right, bottom = font.getbbox(text or " ")
     image = Image.new("L", (max(1, round(right - left) + 1), max(1, round(bottom) + 1)))

@@ -30,21 +30,23 @@ _COMPLEX_NOTE = (
 class ComparedMaps:
     """The values to draw for one call and one image, from two tensors A and B.
 
-    K is the number of drawn channels; for bars, K is 1. If A or B is complex, all values are
-    magnitudes.
+    ``a``, ``b`` and ``difference`` are feature maps (K, h, w) of K channels, or n bars (1, 1, n).
+    ``low``, ``high``, ``largest`` and ``broken`` have one value per channel, (K,), or one value for
+    all bars, (1,). If A or B is complex, all values are magnitudes.
+
+    In a reduced tensor, each drawn value stands for several values of the tensor. In ``a`` and
+    ``b``, a drawn value is their mean. In ``difference``, a drawn value is the difference with the
+    largest magnitude.
 
     Attributes:
-        a: the feature maps of A, (K, h, w), in which a value may be the mean of a square of values;
-            for bars, (1, 1, n), in which a value may be the mean of several values.
-        b: the feature maps or bars of B, in the same form.
-        difference: the feature maps or bars of B - A, in the same form, except that a value is the
-            difference with the largest magnitude instead of the mean.
-        low: the smallest finite value of A and B in each channel, or in all bars, (K,).
-        high: the largest finite value of A and B in each channel, or in all bars, (K,).
-        largest: the largest finite magnitude of B - A in each channel, or in all bars, (K,).
-        broken: the number of values of B - A that are NaN or Inf in each channel, or in all bars,
-            (K,).
-        channels: the channel numbers, (K,), counted from 0; empty for bars.
+        a: the feature maps or bars of A.
+        b: the feature maps or bars of B.
+        difference: the feature maps or bars of B - A.
+        low: the smallest finite value of A and B.
+        high: the largest finite value of A and B.
+        largest: the largest finite magnitude of B - A.
+        broken: the number of values of B - A that are NaN or Inf.
+        channels: the channel numbers, counted from 0; empty for bars.
         notes: lines of text that say how much of the tensor differs, and what the picture leaves
             out or reduces.
     """
@@ -147,13 +149,14 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
 def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
     """Return one bar per channel or, if the channel axis is unknown, one bar per value.
 
-    If there are more than ``MOST_BARS`` channels or values, each bar covers several in a row.
+    If there are more than ``MOST_BARS`` channels or values, each bar covers several consecutive
+    channels or values.
 
     Args:
-        values: A, B and B - A.
-        axis: the channel axis; None if it is unknown.
-        tokens: the words that only certain tokens differ, such as "the class token differs", if
-            ``values`` holds only these tokens; empty if ``values`` holds whole tensors.
+        values: A, B and B - A, as whole tensors or with only some of the tokens.
+        axis: the channel axis; None if the channel axis is unknown.
+        tokens: if ``values`` holds only some of the tokens, words such as "the class token differs"
+            for the notes; empty for whole tensors.
     """
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -221,7 +224,7 @@ def _other_tokens(values: Values, layout: Layout) -> Values:
 
 
 def _tokens_differ(others: Values, which: str = "") -> str:
-    """Return the words "the class token differs", or their counterpart for several tokens.
+    """Return the words "the class token differs", or such words for several tokens.
 
     Args:
         others: the tokens that cover no part of the image, (1, n, C).
@@ -234,7 +237,7 @@ def _tokens_differ(others: Values, which: str = "") -> str:
 
 
 def _scores(rows: Values) -> Values:
-    """Return the L2 norm of each row of (C, n) values, as (C,); Inf for a row with NaN or Inf."""
+    """Return the L2 norm (C,) of each row of ``rows`` (C, n); Inf for a row with NaN or Inf."""
     with np.errstate(invalid="ignore", over="ignore"):
         scores: Values = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     scores[~np.isfinite(scores)] = np.inf
@@ -242,7 +245,7 @@ def _scores(rows: Values) -> Values:
 
 
 def _finite_range(rows: Values) -> tuple[Values, Values]:
-    """Return the smallest and the largest finite value of each row of (K, n) values, (K,) each.
+    """Return the smallest (K,) and the largest (K,) finite value of each row of ``rows`` (K, n).
 
     Both are 0 for a row without finite values. A zero is never returned as -0.
     """
@@ -253,7 +256,7 @@ def _finite_range(rows: Values) -> tuple[Values, Values]:
 
 
 def _largest(rows: Values) -> Values:
-    """Return the largest finite magnitude in each row of (K, n) values, as (K,).
+    """Return the largest finite magnitude (K,) in each row of ``rows`` (K, n).
 
     The result is 0 for a row without finite values.
     """
@@ -274,18 +277,20 @@ def _shrink(maps: Values, factor: int) -> Values:
 
 
 def _shrink_to_largest(maps: Values, factor: int) -> Values:
-    """Return maps (K, h, w) reduced to the value of the largest magnitude in each square.
+    """Return maps (K, h, w) reduced to the value with the largest magnitude in each square.
 
-    A square has ``factor`` by ``factor`` values; the returned value keeps its sign.
+    A square has ``factor`` by ``factor`` values, or fewer at the right and lower edges. Values keep
+    their signs.
     """
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     return _extremes(_extremes(maps, rows, 1), columns, 2)
 
 
 def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
-    """Return the value of the largest magnitude in each stretch along ``axis``, with its sign.
+    """Split ``axis`` into stretches, and return the value with the largest magnitude of each.
 
-    ``starts`` holds the first index of each stretch. A stretch that contains NaN gives NaN.
+    Values keep their signs. ``starts`` holds the first index of each stretch. A stretch that
+    contains NaN gives NaN.
     """
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
@@ -293,7 +298,7 @@ def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
 
 
 def _means(values: Values, starts: NDArray[np.int64]) -> Values:
-    """Return the means of n consecutive stretches of values (1, 1, m), as (1, 1, n).
+    """Split values (1, 1, m) into n stretches, and return the mean (1, 1, n) of each stretch.
 
     ``starts`` (n,) holds the first index of each stretch.
     """

@@ -1,7 +1,7 @@
 """Draw two activations, A and B, and their difference, B - A, as a labelled PNG.
 
-A and B share one scale; the scale of B - A is centred on zero. The two colour maps share one
-palette, each with half of the levels, to keep the files small.
+A and B share one scale; the scale of B - A is centred on zero. To keep the files small, both colour
+maps are in one palette, and each has half of the levels.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def draw_compared_maps(
     """Return a picture of A, B and B - A as a PNG file, and its (width, height) in pixels.
 
     The same arguments always make the same bytes. The picture's heading consists of ``heading`` and
-    of lines that explain the colours. The colours of B - A are centred on zero; with ``signed``,
-    which is meant for gradients, so are the colours of A and B.
+    of lines that explain the colours. The colours of B - A are centred on zero. With ``signed``
+    (meant for gradients), the colours of A and B are also centred on zero.
     """
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
     return to_png(canvas.to_image(list(_palette(theme)))), canvas.size
@@ -189,7 +189,7 @@ def _scale_range(values: Values, low: Values, high: Values) -> Pixels:
 
 
 def _from_zero(values: Values, largest: Values) -> Pixels:
-    """Return the palette indices of bars: the longer a bar is, the lighter its colour."""
+    """Return the palette indices of bars; a longer bar has a lighter colour."""
     share = np.abs(values) / np.where(largest > 0, largest, 1)
     return _round_levels(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
 
@@ -205,7 +205,7 @@ def _round_levels(levels: Values, mark: int) -> Pixels:
 
 
 def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
-    """Draw n values as bars from a zero line, and return palette indices, (height, n).
+    """Draw n values as bars from a zero line, and return palette indices (height, n).
 
     ``low`` and ``high`` are the values at the lower and the upper edge. A value that is not finite
     becomes a bar of full height in a separate colour.
@@ -225,7 +225,7 @@ def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
 def _palette(theme: Theme) -> tuple[int, ...]:
     """Return the palette as flat RGB triples.
 
-    The palette holds levels of the colour maps ``ember`` and ``tide``, the colours of both maps for
+    The palette holds levels of the colour maps ``ember`` and ``tide``, one colour of each map for
     values that are not finite, and a ramp for text.
     """
     ember, tide = (np.array(load_palette(name, theme)).reshape(-1, 3) for name in (EMBER, TIDE))

@@ -40,7 +40,7 @@ _STRIP = 512
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, Places]:
-    """Draw tiles (K, h, w) with labels in rows below a heading; also return the tiles' positions.
+    """Draw a heading and, below it, tiles (K, h, w) with labels; also return the tiles' positions.
 
     Tiles are enlarged by the largest integer factor that fits ``tile_size`` pixels.
     """
@@ -147,10 +147,11 @@ def draw_sheet(
 
 
 def _column_height(blocks: Sequence[Canvas]) -> int:
-    """Return the height, in pixels, of the columns of a sheet that is about square.
+    """Return the largest height, in pixels, of a column of a sheet.
 
-    A sheet that is not taller than ``_SHEET_HEIGHT`` has a single column. A single column of many
-    layers could have more than 65,535 pixels, and image viewers do not open such a picture.
+    If one column is not taller than ``_SHEET_HEIGHT``, the sheet has only this column. A taller
+    sheet is split into columns that make it about square: one column of many layers could be taller
+    than 65,535 pixels, and image viewers do not open such a picture.
     """
     if not blocks:
         return 1
@@ -196,10 +197,11 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
 
 
 def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
-    """Draw values as a strip of coloured columns on one scale, at least 256 pixels wide.
+    """Draw values as a strip of coloured columns on one scale.
 
-    The strip is a third of ``height`` high. With more than 512 values, each column is the mean of
-    several consecutive values. With ``signed``, zero has the middle colour.
+    The strip is at least 256 pixels wide, and ``height // 3`` pixels high. With more than 512
+    values, each column is the mean of several consecutive values. With ``signed``, zero has the
+    middle colour.
     """
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
@@ -224,7 +226,7 @@ def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
 
 
 def _columns(count: int, row_height: int, column_width: int) -> int:
-    """Return the number of columns for an about square picture with the fewest empty cells."""
+    """Return the number of columns that makes a picture about square, with few empty cells."""
     square = (count * row_height / column_width) ** 0.5
     near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
     return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
@@ -233,10 +235,10 @@ def _columns(count: int, row_height: int, column_width: int) -> int:
 def _bar_strip(
     values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
 ) -> Pixels:
-    """Draw n values as bars of ``thick`` pixels, and return palette indices, (height, n * thick).
+    """Draw n values as bars of ``thick`` pixels, and return palette indices (height, n * thick).
 
-    The values at the lower and the upper edge are ``low`` and ``low + span``. A value that is not
-    finite becomes a bar up to the top in a separate colour.
+    The lower edge stands for the value ``low``, the upper edge for ``low + span``. A value that is
+    not finite becomes a bar up to the top in a separate colour.
     """
     finite = np.isfinite(values)
     shares = np.where(finite, (np.where(finite, values, 0) - low) / span, 1)

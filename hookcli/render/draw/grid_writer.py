@@ -99,9 +99,9 @@ class GridWriter:
         return file
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
-        """Write a picture of a map that covers the network's input, without queuing the picture.
+        """Write a picture of a map over the network's input at once, instead of queuing it.
 
-        The palette is always ``ember``, whatever colour map the grids have.
+        The colour map is always ``ember``, even if the grids have another one.
         """
         write_picture(
             self.write,
@@ -211,7 +211,7 @@ def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | 
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
-    """Round ``value`` to the fewest digits, at least four, that keep the error within ``error``.
+    """Round ``value`` to four digits, or to more digits if the rounding error exceeds ``error``.
 
     Return None for a value that is not finite.
     """
@@ -258,7 +258,7 @@ def _name_source(model: str, image_key: str) -> str:
 
 
 def _frame_note(picture: Picture) -> str:
-    """Return the end of a title, which names the drawn frame of a clip; empty without frames."""
+    """Return text for a title that says which frame of a clip is drawn; empty without frames."""
     axis = picture.layout.frame_axis
     if axis is None:
         return ""

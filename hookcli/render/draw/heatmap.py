@@ -55,8 +55,8 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
     Args:
         seen: the network's input as an image file.
         values: the Grad-CAM, (h, w), without negative values; resized bilinearly to the input.
-        heading: the lines above, to which a line with the size and the largest value of the
-            Grad-CAM is added.
+        heading: the lines above the picture. A further line with the size and the largest value of
+            the Grad-CAM is added.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
@@ -80,7 +80,8 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     Args:
         seen: the network's input as an image file.
         values: each pixel's saliency, (h, w): the largest gradient magnitude over the colours.
-        heading: the lines above, to which two lines are added that explain the values and colours.
+        heading: the lines above the picture. Two lines that explain the values and the colours are
+            added.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
@@ -112,22 +113,23 @@ def _size_note(values: NDArray[np.float32], picture: Image.Image) -> str:
 
 
 def _resize(shares: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
-    """Return a map (h, w) resized bilinearly to the height and width of a picture, (H, W)."""
+    """Return a map (h, w) resized bilinearly to the (H, W) of a picture."""
     image = Image.fromarray(shares.astype(np.float32))
     return np.asarray(image.resize(picture.size, Image.Resampling.BILINEAR))
 
 
 def _ramp(picture: Image.Image) -> NDArray[np.float32]:
-    """Return shares that rise evenly from 0 to 1 over the width W of a picture, (1, W)."""
+    """Return W shares (1, W) that rise evenly from 0 to 1; W is the width of the picture."""
     return np.linspace(0, 1, picture.width, dtype=np.float32)[None]
 
 
 def choose_colours(
     shares: NDArray[np.float32],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the RGB colour (…, 3) and the opacity (…) for each share of a map's largest value.
+    """Return the RGB colours (…, 3) and the opacities (…) of a map over a picture.
 
-    Shares and opacities are from 0 to 1, colours from 0 to 255.
+    ``shares`` (…) holds the map's values as shares of the largest value. Shares and opacities are
+    from 0 to 1, colours from 0 to 255.
     """
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]

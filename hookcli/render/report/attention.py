@@ -19,7 +19,7 @@ def attention_for_script(
     heats: Iterable[HeatPicture],
     address: Callable[[str], str],
 ) -> list[dict[str, object]]:
-    """Return, for the script of the page, the facts about the attention calls of one image.
+    """Return data for the page's script: the facts about the attention calls of one image.
 
     A call without a picture for this image is left out.
 
@@ -27,7 +27,7 @@ def attention_for_script(
         rows: the rows of ``attention.csv``; their order is the order of the result.
         maps: the attention maps of this image.
         heats: the pictures of this image, of any kind.
-        address: returns the address on the page of a file of the run.
+        address: returns the URL under which the page finds a file of the run.
     """
     maps_of = {each.call_id: each for each in maps}
     drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}

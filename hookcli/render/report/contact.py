@@ -51,9 +51,9 @@ def make_contact_sheet(
     are the positions of the findings that name the image. ``is_marked`` is true if one of these
     findings names at most half of all images.
 
-    The top-level ``findings`` maps the position of a finding to the words with which a reader
-    chooses the finding. ``style`` is CSS, and ``first`` the number of images shown at first.
-    ``address`` returns the address on the page of a file of the run.
+    The top-level ``findings`` maps the position of a finding to the text of the finding in a menu.
+    ``style`` is CSS, and ``first`` is the number of images shown at first.
+    ``address`` returns the URL under which the page finds a file of the run.
     """
     shown = {image.key for image in images}
     found: dict[str, list[int]] = {}
@@ -96,7 +96,7 @@ def make_contact_sheet(
 
 
 def count_named(finding: Finding, images: int) -> str:
-    """Return how many of a run's images a finding names, such as ``80 of 100 images``."""
+    """Return the number of images that a finding names, as text: ``80 of 100 images``."""
     named = len(finding.images)
     more = " or more" if named == MOST_NAMED < images else ""  # a finding never names more images
     return f"{named:,}{more} of {images:,} images"
@@ -105,10 +105,12 @@ def count_named(finding: Finding, images: int) -> str:
 def top_for_script(
     document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
 ) -> list[object]:
-    """Return the channels that stand out in each layer, and their images, for the page's script.
+    """Return data for the page's script: the channels that stand out in each layer.
 
-    The result has ``[position of the layer, channels]`` for each layer, ``[channel, images]`` for
-    each channel, and ``[position of the image, value]`` for each image that fires the channel most.
+    The result has ``[position of the layer, channels]`` for each layer. ``channels`` has
+    ``[channel, images]`` for each channel. ``images`` has ``[position of the image, value]`` for
+    each of the images that fire the channel most.
+
     All positions are on the page. If the page does not show an image, the image's key replaces the
     position.
 
@@ -141,12 +143,12 @@ def top_for_script(
 def pack_ranked(
     document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
 ) -> str:
-    """Return the images that fire each channel most, as JSON, compressed by zlib, in base64.
+    """Return the images that fire each channel most, as JSON that is compressed by zlib, in base64.
 
     The JSON is an object. ``calls`` holds one list per layer: the layer's position on the page, the
     number of images per channel, the positions of these images on the page (channel after channel),
-    and the values. ``others`` holds the keys of images that the page does not show; the positions
-    of these images continue after the last position on the page.
+    and the values. ``others`` holds the keys of images that the page does not show. If the page
+    shows n images, the first of the others has position n.
 
     Args:
         document: the document of the run.
@@ -170,14 +172,14 @@ def pack_ranked(
 
 
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
-    """Move facts that images share into forms, so that the page contains these facts only once.
+    """Move facts that are equal for several images into forms, which the page contains only once.
 
-    A form holds, for each grid of an image, the facts that usually do not depend on the image.
-    ``facts`` holds the facts about the pictures of each image.
+    A form is a list with the facts ``_SHARED`` of each grid of an image. ``facts`` holds the facts
+    about the pictures of each image.
 
     Returns:
-        The forms, and the remaining facts of each image, with the position of the image's form
-        under ``form``.
+        The forms, and the remaining facts of each image. In these facts, ``form`` is the position
+        of the image's form.
     """
     forms: list[object] = []
     shared = []
@@ -197,7 +199,10 @@ def _shorten(value: float | None) -> float | None:
 
 
 def _common_folder(files: Sequence[str]) -> str:
-    """Return the longest prefix of all file names that ends with ``/``; empty if there is none."""
+    """Return the longest folder, with the final ``/``, with which all ``files`` begin.
+
+    If there is no such folder, return an empty text.
+    """
     same = 0  # characters
     first, last = min(files, default=""), max(files, default="")
     while (end := first.find("/", same) + 1) and last.startswith(first[:end]):

@@ -22,9 +22,9 @@ _CROSS, _EQUAL = "M-4,-4L4,4M-4,4L4,-4", "M-4,3H4"
 def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
     """Return an SVG chart of the relative L2 and the tolerance of every call.
 
-    The calls are in the order in which they complete. The text is empty if there is only one call,
-    or if every relative L2 is zero or unknown. ``anchors`` maps the rank of a call to the call's
-    anchor on the page.
+    The calls are in the order in which they complete. If there is only one call, or if every
+    relative L2 is zero or unknown, return an empty text. ``anchors`` maps the rank of a call to the
+    call's anchor on the page.
     """
     rows = sorted(rows, key=lambda row: row.order)
     if len(rows) == 1 or not any(row.rel_l2 for row in rows):

@@ -37,10 +37,9 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
 
 
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
-    """Return where each image's pictures are, if the page cannot show all images.
+    """Return each image's file, as the user gave it, and the image's sheet or folder of grids.
 
-    Each entry is the image's file as the user gave it, and the image's sheet or folder of grids.
-    Images without a sheet or grids are left out. The list is empty if the page shows all images.
+    Images without a sheet or grids are left out. If the page shows all images, the list is empty.
     """
     if len(document.images) <= MOST_THUMBNAILS:
         return []
@@ -60,17 +59,17 @@ def for_script(
     is_first: bool,
     has_figures: bool = True,
 ) -> dict[str, object]:
-    """Return, for the script of the page, the facts about the grids of one image.
+    """Return data for the page's script: the facts about the grids of one image.
 
     Args:
         grids: the grids of the image.
         places: the position of each call on the page, by call id; grids of other calls are left
             out.
-        address: returns the address on the page of a file of the run.
-        is_first: whether this is the first image with grids; the result then has no addresses,
-            which the script reads from the page.
+        address: returns the URL under which the page finds a file of the run.
+        is_first: whether this is the first image with grids. The URLs of its grids are already on
+            the page, and are left out of the result.
         has_figures: whether to include the minimum, maximum, mean and standard deviation of each
-            channel, which take 12 MB for 1,000 images.
+            channel; for 1,000 images, these numbers take 12 MB.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
@@ -93,7 +92,7 @@ def _describe_maps(maps: ChannelMaps, address: Callable[[str], str]) -> dict[str
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
-    """Return, by call id, why a layer has bars instead of feature maps.
+    """Return the reasons why layers have bars instead of feature maps, keyed by call id.
 
     Layers with feature maps are left out.
     """

@@ -46,9 +46,9 @@ def render_layers(
     Args:
         title: the first line.
         notes: the lines below the title.
-        rows: the cells of each shown call, by the headings of the columns; all rows must have the
-            same headings.
-        total: the number of all calls, of which the HTML reports how many are not shown.
+        rows: one row per shown call: the text of each cell, keyed by the heading of the column. All
+            rows must have the same headings.
+        total: the number of all calls, including calls without a row.
         pictures: a caption and a PNG file for each picture; files that are not a readable PNG are
             left out.
     """
@@ -65,10 +65,10 @@ def render_layers(
 def read_pictures(
     names: Iterable[str], locate: Callable[[str], Path]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield each picture's file name, without folder and suffix, and the picture's content.
+    """Yield the caption and the content of each picture.
 
-    At most ``MOST_PICTURES`` files are tried; files that cannot be read are left out. ``locate``
-    returns the path of a picture by its name.
+    The caption is the file name without folder and suffix. Only the first ``MOST_PICTURES`` names
+    are used, and files that cannot be read are left out. ``locate`` returns the path for a name.
     """
     for name in islice(names, MOST_PICTURES):
         with suppress(OSError, ValueError):

@@ -108,7 +108,7 @@ def _compile_template() -> Template:
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
     """Return the values that templates use under the name ``page``, derived from the document.
 
-    ``address`` returns the address on the page of a file of the run.
+    ``address`` returns the URL under which the page finds a file of the run.
     """
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
@@ -188,7 +188,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
 def _draw_over_depth(
     layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
 ) -> str:
-    """Return the SVG chart of statistics, or with ``backwards`` of gradients, over depth.
+    """Return an SVG chart over depth: of gradients with ``backwards``, else of statistics.
 
     Return an empty text for fewer than two layers, and a sentence if no gradient can be drawn.
     """
@@ -209,13 +209,13 @@ def _describe_pictures(
     address: Callable[[str], str],
     start: int,
 ) -> list[dict[str, object]]:
-    """Return, for the script of the page, the facts about the pictures of each image.
+    """Return data for the page's script: the facts about the pictures of each image.
 
-    The script finds the pictures of the image at position ``start`` in the page itself.
+    The page itself contains the pictures of the image at position ``start``.
 
-    ``address`` returns the address of a file of the run, or the embedded file. To limit the size of
-    the page, only the sheets and grids of at most 200 images are embedded, and pictures of the
-    network's input only if the run has at most 200 images. Other files are linked.
+    ``address`` returns the URL of a file of the run: a link, or the embedded file. To limit the
+    size of the page, the sheets and grids of at most 200 images are embedded. Pictures of the
+    network's input are embedded only if the run has at most 200 images. Other files are linked.
     """
     grids = pictures_by_image(document.grids)
     several = len(document.images) > 1
@@ -239,9 +239,9 @@ def _describe_pictures(
 def _attention_data(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[int, Markup]:
-    """Return, for the script of the page, the facts about attention, by position of the image.
+    """Return data for the page's script: the facts about the attention of each image.
 
-    Images without pictures of attention are left out.
+    The keys are the positions of the images. Images without pictures of attention are left out.
     """
     maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
     facts = [
@@ -254,7 +254,7 @@ def _attention_data(
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
-    """Return the titles of the table's columns, by the names of the fields of ``LayerRow``.
+    """Return the columns of the table: a dict from fields of ``LayerRow`` to column titles.
 
     The columns ``change`` and ``sparsity`` are included only if a row has a value for them.
     """
@@ -273,7 +273,7 @@ def _script_data(data: object) -> str:
 
 
 def _address_part(call_id: str) -> Markup:
-    """Return a call id, encoded for the fragment of an address that the page's script reads."""
+    """Return a call id, encoded for the part of a link after ``#``."""
     return ours(quote(escape.for_page(call_id), safe=":"))
 
 

@@ -1,1 +1,1 @@
-"""Open, lock, read and write run folders, on this machine and in storages such as S3."""
+"""Open, lock, read and write run folders, on this machine and in cloud storage such as S3."""

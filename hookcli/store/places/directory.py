@@ -191,7 +191,7 @@ class Directory(Folder):
 
     @contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the folder that holds ``name``, and create it first with ``make``.
+        """Open the folder that holds ``name``. With ``make``, create missing folders first.
 
         Yield the descriptor of that folder, and the last part of the name.
 
@@ -247,7 +247,7 @@ class Directory(Folder):
 
 
 class _AppendedFile(Log):
-    """An open file for appending; if data cannot be written completely, no part of it remains."""
+    """An open file for appending. If an addition fails, the file keeps its earlier content."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor, self._path = descriptor, path

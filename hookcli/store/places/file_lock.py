@@ -46,10 +46,10 @@ class FileLock(Lock):
         """Do nothing: the lock of a local file cannot be lost."""
 
     def write_request(self, text: bytes, old: bytes | None) -> None:
-        """Write ``text`` to ``run.json``, in place of the earlier request ``old``, if there is one.
+        """Write ``text`` to ``run.json``.
 
-        The earlier request stays until the new request replaces it in one step, so hookcli
-        recognises the folder as a run folder at any time.
+        If there is an earlier request ``old``, the new request replaces it in one step. hookcli
+        therefore recognises the folder as a run folder at any time.
         """
         if not old:
             try:

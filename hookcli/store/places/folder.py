@@ -1,4 +1,4 @@
-"""The interfaces of a run folder and of its lock, on this machine or in a storage.
+"""The interfaces of a run folder and of its lock, on this machine or in cloud storage.
 
 The module ``folders`` opens run folders.
 """
@@ -82,16 +82,19 @@ class Folder(Protocol):
         """Close the folder."""
 
     def is_in_place(self) -> bool:
-        """Return whether ``path`` still leads to this folder, which may have been moved."""
+        """Return whether ``path`` still leads to this folder; False if the folder was moved."""
 
     def lock(self) -> Lock:
         """Take the lock of the folder and return it.
 
-        Afterwards, this object sees the changes that other processes made before.
+        Afterwards, this object sees all earlier changes by other processes.
         """
 
     def locked(self) -> AbstractContextManager[object]:
-        """Return a ``with`` block that holds the lock of the folder, which must hold a run."""
+        """Return a ``with`` block that holds the lock of the folder.
+
+        The folder must hold a run.
+        """
 
     def refuse_locked(self) -> None:
         """Raise an OutputError if a run holds the lock.
@@ -106,7 +109,7 @@ class Folder(Protocol):
         """Return the content of a file; None if the file does not exist."""
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        """Return the bytes of a file from position ``start`` up to, but without, ``stop``."""
+        """Return the bytes of a file from position ``start`` to position ``stop`` (exclusive)."""
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
         """Yield the content of each file, in the order of ``names``; empty for a missing file."""

@@ -1,4 +1,4 @@
-"""Open run folders on this machine and in storages such as S3, both as a ``Folder``."""
+"""Open run folders on this machine and in cloud storage such as S3, both as a ``Folder``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def open_folder(place: Place, *, make: bool = False) -> Folder:
-    """Open a run folder on this machine or in a storage.
+    """Open a run folder on this machine or in cloud storage.
 
-    With ``make``, a missing folder on this machine is created. A folder in a storage need not
+    With ``make``, a missing folder on this machine is created. A folder in cloud storage need not
     exist: it appears with its first file.
 
     Raises:
@@ -51,5 +51,5 @@ def find_folder(place: Place) -> Folder | None:
 
 
 def file_in_the_way_error(path: Place) -> OutputError:
-    """Return the error which says that ``path`` is a file, where hookcli expects a folder."""
+    """Return an error which says that ``path`` is a file, not a folder."""
     return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with `out`")

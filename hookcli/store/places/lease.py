@@ -1,12 +1,14 @@
-"""The lock of a run folder in a storage: a small file that its owner renews while it writes.
+"""The lock of a run folder in cloud storage: a small file that its owner keeps renewing.
 
-The files are numbered: ``lock/000001.json``. The owner of the highest number holds the lock until
-it deletes the file, or until it has not renewed the file for 60 s; then another process may create
-the file with the next number. A storage lets only one of several processes create a file, so only
-one process gets the lock. The clocks of the machines must agree within some seconds.
+The lock files are numbered: ``lock/000001.json``. The owner of the file with the highest number
+holds the lock. The lock ends when the owner deletes the file, or has not renewed it for 60 s. Then
+another process may create the file with the next number. The storage lets only one of several
+processes create a file, so only one process gets the lock. The clocks of the machines must agree
+within some seconds.
 
-Why the lock expires: if ``--resume`` broke a lock instead, two runs could write at once. A cluster
-restarts a job with the same command, including ``--resume``, even while the first process lives.
+``--resume`` does not break a lock: it fails until the lock expires. A cluster restarts a job with
+the same command, including ``--resume``, even while the first process lives. If ``--resume`` broke
+the lock, two runs could write at once.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Holder:
 
 
 class Lease(Lock):
-    """The lock of a run folder in a storage."""
+    """The lock of a run folder in cloud storage."""
 
     descriptor = None  # this lock is no open file
     is_new = False  # the lock does not tell whether the folder holds a run

@@ -23,7 +23,7 @@ OVERVIEW, GRADIENT_FLOW = "overview.png", "gradient_flow.png"
 
 RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
 TENSORS, PARTS = tensor_index.FOLDER, "parts"
-LOCKS = "lock"  # only in a run folder in a storage
+LOCKS = "lock"  # only in a run folder in cloud storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
 MAPS = "maps"
 ATTENTION = "attention"
@@ -31,7 +31,7 @@ THUMBNAILS = "thumbnails"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
-LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # only in a storage, which cannot append to a file
+LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # only in cloud storage, which cannot append
 JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # the journals of the run, not of its chunks
 TOP = f"{PARTS}/top.json"
 
@@ -66,7 +66,7 @@ def chunk_journal(number: int) -> str:
 
 
 def lock_file(number: int) -> str:
-    """Return the name of a lock file of a run folder in a storage: ``lock/000012.json``."""
+    """Return the name of a lock file of a run folder in cloud storage: ``lock/000012.json``."""
     return f"{LOCKS}/{number:06d}.json"
 
 
@@ -91,7 +91,7 @@ def shard_file(number: int) -> str:
 
 
 def seen_file(image_key: str) -> str:
-    """Return the name of the picture of the network's input for an image: ``seen/cat.jpg``."""
+    """Return the name of the picture of an image as the network sees it: ``seen/cat.jpg``."""
     return f"{SEEN}/{image_key}.jpg"
 
 
@@ -130,9 +130,10 @@ def saliency_file(image_key: str) -> str:
 
 
 def list_formats(picture: str, form: str) -> list[str]:
-    """Return the names of a picture's files: the PNG, and the one in ``form`` (png, svg or pdf).
+    """Return the names of a picture's files: the PNG, and the file in the format ``form``.
 
-    ``picture`` is the name of the PNG, such as ``grids/cat/001_conv1.png``.
+    ``picture`` is the name of the PNG, such as ``grids/cat/001_conv1.png``. ``form`` is png, svg or
+    pdf; for png, there is only one file.
     """
     names = (picture, f"{picture.removesuffix('.png')}.{form}")
     return list(dict.fromkeys(names))

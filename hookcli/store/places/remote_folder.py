@@ -1,4 +1,4 @@
-"""A run folder in a storage such as S3, where hookcli always writes whole files."""
+"""A run folder in cloud storage such as S3, where hookcli always writes whole files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder(Folder):
-    """A run folder in a storage, where folders are only parts of file names.
+    """A run folder in cloud storage, where folders are only parts of file names.
 
     This object lists the files on first use and keeps the list up to date with its own changes.
     Only ``lock`` and ``measure`` make it list the files again and see the changes of others.
@@ -37,7 +37,7 @@ class RemoteFolder(Folder):
         """Do nothing: no file is open."""
 
     def is_in_place(self) -> bool:
-        """Return True: a folder in a storage cannot be moved."""
+        """Return True: a folder in cloud storage cannot be moved."""
         return True
 
     def lock(self) -> Lease:
@@ -106,7 +106,7 @@ class RemoteFolder(Folder):
                 self._listed.pop(name, None)
 
     def remove_partial(self, names: Iterable[str]) -> None:
-        """Do nothing: a storage never has half-written files."""
+        """Do nothing: cloud storage never has half-written files."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
         prefix = f"{name}/" if name else ""
@@ -120,7 +120,7 @@ class RemoteFolder(Folder):
         yield from sorted(found.items(), key=lambda item: item[0])
 
     def _list(self) -> dict[str, int]:
-        """Return the size in bytes of each file in the folder, by name, without lock files."""
+        """Return each file in the folder with its size in bytes, except lock files."""
         if self._listed is None:
             with _explain("read", self.path):
                 files = storage.list_files(self.path)
@@ -129,7 +129,7 @@ class RemoteFolder(Folder):
 
 
 class _RewrittenFile(Log):
-    """A log in a storage, which cannot append to files: each addition writes the whole file."""
+    """A log in cloud storage, which cannot append to files: each addition writes the whole file."""
 
     def __init__(self, folder: RemoteFolder, name: str) -> None:
         self._folder, self._name = folder, name

@@ -1,9 +1,9 @@
-"""Read and write files in storages (``s3://``, ``gs://``, …) through fsspec.
+"""Read and write files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
 
 This is the only file that imports fsspec. A URL that fsspec cannot use raises a ``RequestError``.
-Every other error is an ``OSError``: a ``FileNotFoundError`` or the like for a problem with one
-file, a ``StorageError`` for a problem with the storage as a whole. After an error that may be
-temporary, such as a lost connection, hookcli retries for 20 seconds.
+Every other error is an ``OSError``. If the storage as a whole cannot be used, it is a
+``StorageError``; if one file cannot be used, it is a ``FileNotFoundError`` or similar. After an
+error that may be temporary, such as a lost connection, hookcli retries for 20 seconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TRY_AGAIN = "try again when the storage can be used; `resume=True` continues a r
 
 
 class StorageError(OSError):
-    """A storage cannot be used: it is unreachable, or rejects the credentials or the request."""
+    """A storage service is unreachable, or rejects the credentials or the request."""
 
     def explain(self, file: object) -> OutputError:
         """Return an OutputError which says that ``file`` cannot be read because of this error."""
@@ -59,7 +59,7 @@ _options: dict[str, object] = {}
 
 
 def use_options(options: Iterable[tuple[str, str]]) -> None:
-    """Replace the options with which this process opens storages.
+    """Replace the options with which this process opens cloud storage.
 
     An option is a name and a text. hookcli parses a text that is valid JSON, such as a number or
     ``true``, and passes any other text on unchanged.
@@ -87,7 +87,7 @@ def check_url(url: str) -> None:
 
 
 def read_file(url: str, start: int | None = None, stop: int | None = None) -> bytes:
-    """Return the content of a file, or its bytes from ``start`` up to, but without, ``stop``."""
+    """Return the content of a file, or only the bytes from ``start`` to ``stop`` (exclusive)."""
     filesystem, path = _open(url)
     return bytes(_retry(lambda: filesystem.cat_file(path, start=start, end=stop)))
 
@@ -134,10 +134,10 @@ def create_file(url: str, data: bytes) -> None:
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Return whether the storage of a URL may be able to check for a file and write it in one step.
+    """Return whether the storage of a URL may have conditional writes.
 
-    The storage is not able if fsspec itself first checks for the file and then writes it, because
-    two processes could then both succeed.
+    A conditional write creates a file only if the file does not exist, in one step. If fsspec first
+    checks for the file and then writes it, return False: two processes could both succeed.
     """
     from fsspec import AbstractFileSystem
 
@@ -159,9 +159,9 @@ def remove_files(urls: Iterable[str]) -> None:
 
 
 def list_files(url: str) -> dict[str, int]:
-    """Return the size in bytes of each file in a folder and in the folders inside it, by name.
+    """Return each file in a folder, including its subfolders, with its size in bytes.
 
-    Names are relative to the folder, and sorted. A missing folder has no files.
+    File names are relative to the folder, and sorted. A missing folder has no files.
     """
     filesystem, path = _open(url)
 
