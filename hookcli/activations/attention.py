@@ -26,7 +26,8 @@ def call_probabilities(
 ) -> Tensor:
     """Return the probabilities of a call: the share of each query's attention on each key.
 
-    Dropout is left out. A query that may see no key has zeros, as in torch's own function.
+    Dropout is left out. If masks hide all keys from a query, the query's probabilities are zeros,
+    as in torch's own function.
 
     Args:
         function: ``scaled_dot_product_attention``, ``multi_head_attention_forward`` or ``softmax``.
@@ -71,8 +72,8 @@ def _of_products(
 def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
     """Return the softmax of scores (…, queries, keys), with zeros for queries that see no key.
 
-    It overwrites the scores. A mask either is True where a query may see a key, or is added to the
-    scores.
+    The function overwrites the scores. A boolean mask is True where a query may see a key. Any
+    other mask is added to the scores.
     """
     for mask in masks:
         if mask is not None and mask.dtype == torch.bool:
@@ -114,7 +115,10 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
 
 
 def _project(given: Mapping[str, Any], place: int, name: str) -> Tensor:
-    """Return projected queries (place 0) or keys (1) of one image, (N, heads, tokens, width)."""
+    """Return the projected queries or keys of one image, (N, heads, tokens, width).
+
+    Queries have ``place`` 0 and the ``name`` query; keys have ``place`` 1 and the ``name`` key.
+    """
     width, heads = given["embed_dim_to_check"], given["num_heads"]
     part = slice(place * width, (place + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]

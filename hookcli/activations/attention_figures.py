@@ -1,4 +1,4 @@
-"""The figures of each head of an attention, and its map of the image for one query."""
+"""Figures of attention heads, and maps of the parts of the image to which a query attends."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CLASS_TOKEN = NO_PLACE
 def measure_attention(
     call: Call, function: str, probabilities: Tensor, places: TokenPlaces
 ) -> AttentionRow:
-    """Return the row of an attention call with probabilities (windows, heads, queries, keys).
+    """Return the row of an attention call.
 
-    Computing it needs the memory of one more copy of the probabilities, or of two copies if some
-    are not finite.
+    The probabilities are (windows, heads, queries, keys). The computation needs the memory of one
+    more copy of the probabilities, or of two copies if some probabilities are not finite.
     """
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
@@ -104,10 +104,10 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the cell of the queries' grid that contains a point; for a clip, in the first frame.
+    """Return the cell of the queries' grid that contains a point of the image.
 
-    ``across`` and ``down`` are the point's distances from the left and top edges, as shares of the
-    width and height of the network's input.
+    For a clip, the point is in the first frame. ``across`` and ``down`` are the point's distances
+    from the left and top edges, as shares of the width and height of the network's input.
     """
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)

@@ -19,7 +19,7 @@ _LEVELS = 255
 
 
 def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
-    """Return why attention cannot be rolled out over these calls, in their order; empty if it can.
+    """Return why attention cannot be rolled out over these calls; empty if nothing prevents it.
 
     Rollout multiplies each call's attention with the next call's, so all calls must have the same
     tokens, and each token must be able to see all others.
@@ -44,9 +44,10 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
     """Return the rollout up to and including one call, (tokens, tokens).
 
-    By the definition of Abnar and Zuidema (https://arxiv.org/abs/2005.00928), it is the mean over
-    the heads, averaged with the identity for the residual connection, times the rollout ``before``.
-    The probabilities are (1, heads, tokens, tokens).
+    ``probabilities`` are those of this call, (1, heads, tokens, tokens), and ``before`` is the
+    rollout of the earlier calls. The function averages the probabilities over the heads, averages
+    the result with the identity, which represents the residual connection, and multiplies it by
+    ``before``. Abnar and Zuidema define rollout this way (https://arxiv.org/abs/2005.00928).
     """
     mean = probabilities[0].mean(0)
     mean.diagonal().add_(1)
@@ -75,10 +76,11 @@ def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit:
 
 
 def thin_map(values: Tensor, side: int | None) -> Tensor:
-    """Return maps (heads, rows, columns) as levels in uint8; 255 is the largest value of a head.
+    """Return maps (heads, rows, columns) as levels in uint8, 0 to 255.
 
-    The maps must not be negative, and NaN becomes 0. Maps with more than ``side`` rows or columns
-    are averaged down to ``side``; None keeps all.
+    In each head's map, the largest value has the level 255. The maps must not be negative, and NaN
+    becomes 0. Maps with more than ``side`` rows or columns are averaged down to ``side``. If
+    ``side`` is None, maps keep their size.
     """
     values = values.nan_to_num(0)
     if side is not None:

@@ -53,7 +53,8 @@ class BatchResult:
         records: one record per image and observed tensor.
         called: the module paths of the observed layers that ran.
         output: the output of the model; None if it raised an exception.
-        kept: the call id, the image and the (1, …) tensor, on the host, for each tensor to save.
+        kept: the tensors to save, each as (call id, image, tensor). The tensors (1, …) are on the
+            host.
         unedited: the output of the model without edits; None in a run without edits.
         score: the number from which the backward pass started; None without a backward pass.
         attention: the rows and maps of the attention calls; None if attention was not requested.
@@ -87,9 +88,9 @@ class Collector:
         save: which parts of the tensors to save; None saves none.
         unedited: the tensors of the same calls without edits, by call id; None in a run without
             edits.
-        drawn: the sides of a layer that get pictures.
-        activations: the outputs that pictures multiply with gradients, by call id; None draws the
-            gradients alone.
+        drawn: the sides that get pictures, such as ``output``.
+        activations: the outputs with which gradients are multiplied before they are drawn, by call
+            id; None draws the gradients alone.
         has_other_leading_axis: whether at least one tensor had a leading axis other than the batch.
     """
 
@@ -208,10 +209,12 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return, as (rows,), the L2 norm of the difference from ``plain`` over the norm of ``plain``.
+    """Return the relative change of each row, (rows,).
 
-    The result is 0 for equal tensors, Inf where only ``plain`` is all zero, and NaN if ``rows`` and
-    ``plain`` have different numbers of values.
+    The relative change is the L2 norm of the difference between a row and the same row of
+    ``plain``, divided by the L2 norm of the row of ``plain``. It is 0 if both rows are equal, Inf
+    if only the row of ``plain`` is all zero, and NaN if ``rows`` and ``plain`` have different
+    numbers of values.
     """
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)
@@ -222,7 +225,10 @@ def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
 
 
 def of_image(batched: Tensor, index: int) -> Tensor:
-    """Return one image's part (1, …) of a tensor; a leading axis of 1 is shared by all images."""
+    """Return one image's part (1, …) of a tensor.
+
+    A tensor with a leading axis of 1 belongs to all images, and is returned whole.
+    """
     row = index if batched.shape[0] > 1 else 0
     return batched[row : row + 1]
 

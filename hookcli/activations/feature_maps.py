@@ -27,17 +27,17 @@ class Tiles:
     """The pictures of one activation of one image.
 
     Attributes:
-        levels: the colour levels of each tile, (K, h, w) in uint8, from 0 to LEVELS - 1, or
-            NOT_FINITE; signed levels begin at 1 and have zero at MIDDLE.
+        levels: the colour levels of each tile, (K, h, w) in uint8: 0 to LEVELS - 1, or NOT_FINITE.
+            Signed levels begin at 1, and the value 0 has the level MIDDLE.
         channels: the channel of each tile, (K,), counted from 0.
         shown: the height and width of a feature map before it was scaled down.
         figures: the minimum, the maximum, the mean and the standard deviation of each tile's
             channel, (4, K). The mean and the standard deviation of a channel that contains NaN or
             Inf are NaN.
-        scores: for each tile's channel, its mean inside the box of ``--focus`` minus its mean
-            outside, in standard deviations, (K,); None without a box.
-        maps: the same channels at the layer's full resolution, as levels (K, H, W) in uint8, which
-            ``records.pictures.ChannelMaps`` describes; None if no channel maps are written.
+        scores: the score of each tile's channel, (K,): the mean inside the box of ``--focus`` minus
+            the mean outside, in standard deviations of the channel. None without a box.
+        maps: the same channels at the layer's full resolution, (K, H, W) in uint8, with the levels
+            of ``records.pictures.ChannelMaps``. None if no channel maps are written.
         range: the smallest and largest value of the layer, (2,), if all tiles share this range;
             None if each channel's levels cover its own range.
     """
@@ -72,7 +72,7 @@ class Bars:
 class Picture:
     """The content of a picture of one call for one image.
 
-    Its tensors stay on the device until the forward has ended.
+    Its tensors stay on the device until the forward pass has ended.
 
     Attributes:
         shape: the shape of one image's part of the tensor, (1, …).
@@ -97,7 +97,7 @@ def take_tiles(
 
     Args:
         activation: the activation of one image, with its leading axis: (1, …).
-        layout: the meaning of its axes; without height and width, it becomes bars.
+        layout: the layout of the activation; an activation without height and width becomes bars.
         style: the channels to show, their order, and the scale.
         focus: how much of each pixel lies inside and outside a box, (2, H, W) from 0 to 1. If
             given, channels are ranked by how much larger their values are inside than outside.
@@ -145,11 +145,11 @@ def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
-    """Return, as (C,), how much larger each channel's mean is inside a box than outside.
+    """Return a score for each channel, (C,): its mean inside a box minus its mean outside.
 
-    The result is the difference of the two means in standard deviations of the channel, and 0 for a
-    constant channel. ``focus`` (2, H, W) says how much of each input pixel lies inside and
-    outside the box; it is averaged over the area that each position of a map (C, h, w) covers.
+    The unit is the standard deviation of the channel, and a constant channel has the score 0.
+    ``focus`` (2, H, W) says how much of each input pixel lies inside and outside the box. The
+    function averages ``focus`` over the area that each position of the maps (C, h, w) covers.
     """
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
@@ -167,7 +167,10 @@ def as_maps(values: Tensor, layout: Layout) -> Tensor:
 
 
 def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
-    """Return the feature maps (C, h, w) of a tensor (1, …); for a clip, of its middle frame."""
+    """Return the feature maps (C, h, w) of a tensor (1, …).
+
+    For a clip, the maps are those of the middle frame.
+    """
     maps = as_maps(values, layout)[0]
     if layout.frame_axis is not None:
         maps = maps[:, maps.shape[1] // 2]
@@ -206,7 +209,10 @@ def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return the smallest and largest finite values over ``axes``, which keep a length of 1."""
+    """Return the smallest and the largest finite values over ``axes``.
+
+    In both results, ``axes`` have the length 1.
+    """
     finite = maps.isfinite()
     low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
     high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)
@@ -214,7 +220,10 @@ def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _shrink(maps: Tensor, tile: int) -> Tensor:
-    """Average squares of pixels, with the smallest side that makes a map fit into ``tile``."""
+    """Average maps down until no side is longer than ``tile``.
+
+    Each pixel of the result is the mean of a square. The squares are as small as possible.
+    """
     longest = max(maps.shape[1:])
     factor = -(-longest // tile)
     if factor == 1 or len(maps) == 0:
@@ -234,10 +243,10 @@ def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Return levels in uint8 that cover minus to plus the largest magnitude, symmetric about zero.
+    """Return levels in uint8 that are symmetric about zero.
 
-    Exact zero is ``count // 2``, the largest level is ``count - 1``, and values that are not finite
-    have the level ``count``.
+    Exact zero has the level ``count // 2``, the largest possible level is ``count - 1``, and values
+    that are not finite have the level ``count``.
     """
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)

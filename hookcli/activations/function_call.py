@@ -47,14 +47,14 @@ _FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of a torch function that has returned.
+    """A call of a torch function that has ended.
 
     Attributes:
-        function: the function as torch's ``TorchFunctionMode`` names it.
-        name: its name; for a property such as ``T``, the name of the property.
-        args: its positional arguments; the first argument is here even if it was passed by name.
-        kwargs: its other arguments.
-        output: its return value; None if it raised or returns nothing.
+        function: the function as torch passes it to a ``TorchFunctionMode``.
+        name: the name of the function; for a property such as ``T``, the name of the property.
+        args: the positional arguments, and the first argument even if it was passed by name.
+        kwargs: the other arguments.
+        output: the return value; None if the function raised or returns nothing.
     """
 
     function: Callable[..., Any]
@@ -65,12 +65,12 @@ class FunctionCall:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors among its arguments."""
+        """The tensors in the arguments of the call."""
         return list(tensors_in((self.args, self.kwargs)))
 
     @property
     def outputs(self) -> list[Tensor]:
-        """The tensors that it returned or wrote to."""
+        """The tensors that the function returned, or that ``__setitem__`` wrote to."""
         return list(tensors_in(self.args[:1] if self.name == "__setitem__" else self.output))
 
     @property
@@ -89,7 +89,10 @@ class FunctionCall:
         return self.name.endswith(_SAMPLING)
 
     def loses_places(self, given: Sequence[Tensor]) -> bool:
-        """Return whether the positions of ``given``, the inputs that have positions, are lost."""
+        """Return whether the function loses the positions of its inputs.
+
+        ``given`` are the inputs that have positions.
+        """
         name = self.name
         is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
         pairs = name in _PAIRING and len(given) > 1

@@ -32,10 +32,10 @@ class QueryMaps:
 
     Attributes:
         levels: the maps as one picture, (rows * heads * h, columns * w) in 256 levels. Each query
-            has a block at its position on the image, with its heads' maps one below the other. A
-            class token adds a row of blocks and is the first of them.
+            has a block at the query's position on the image. A block consists of the maps of all
+            heads, one below the other. A class token's block is alone in a last row.
         is_thinned: whether the maps were averaged down, or maps of some queries left out.
-        has_class_token: whether the last row of blocks begins with the class token's block.
+        has_class_token: whether the picture has the block of a class token.
     """
 
     levels: Tensor

@@ -34,7 +34,7 @@ class Observation:
     Attributes:
         shape: the shape of one image's part, ``(1, …)``, or of the whole tensor if it cannot be
             divided into images.
-        reduced: the tensor's statistics, one row per image; a single row is shared by all images.
+        reduced: the tensor's statistics: one row per image, or a single row for all images.
         sample: some of the tensor's values, (rows, S); None when no sample was requested.
         change: the relative distance of each row from the same row without edits, (rows,); None
             in a run without edits.

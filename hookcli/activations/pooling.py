@@ -34,9 +34,9 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
     Channels that do not exist are left out.
 
     Means are computed in float32 or wider. Without ``style.dtype``, a floating-point tensor keeps
-    its dtype, and the mean of integers is float32. The dtype applies to real numbers: integers that
-    are not averaged stay integers. Quantized tensors are dequantized. Complex tensors are saved as
-    complex64, or as magnitudes if they are pooled.
+    its dtype, and the mean of integers is float32. ``style.dtype`` applies to floating-point values
+    only: integers that are not averaged stay integers. Quantized tensors are dequantized.
+    Complex tensors are saved as complex64, or as magnitudes if they are pooled.
 
     Raises:
         RequestError: the tensor holds no values (meta device), or is nested.
@@ -55,7 +55,10 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
 
 
 def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tuple[int, ...]:
-    """Return the shape that ``take_activation`` returns for one image's tensor of ``shape``."""
+    """Return the shape of the saved part of one image's tensor.
+
+    ``shape`` is the shape of the whole tensor.
+    """
     axis = layout.channel_axis
     lengths = list(shape)
     if style.channels is not None and axis is not None:

@@ -30,8 +30,8 @@ class Shares:
         projected: the attentions whose heads are mixed with each other on the way.
         changed: the attentions whose probabilities are changed in another way.
         over_queries: the attentions whose softmax runs over queries instead of keys.
-        weighs_unknown: whether, in the last call, values were weighed by a softmax of which
-            hookcli does not know whether it was taken over a product.
+        weighs_unknown: whether the last call weighed values with the result of a softmax that may
+            be an attention (``begin_unknown``).
     """
 
     def __init__(self) -> None:
@@ -46,8 +46,8 @@ class Shares:
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
         """Begin to follow the probabilities of the next attention.
 
-        ``probabilities`` is empty if the attention's own function weighed the values. ``keys``
-        names the part of the probabilities' trail over which the softmax runs: 0 for ``own``, 1 for
+        ``probabilities`` is empty if the attention's own function weighed the values. ``keys`` is
+        the part of the probabilities' ``Trail`` over which the softmax runs: 0 for ``own``, 1 for
         ``columns``.
         """
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
@@ -66,8 +66,8 @@ class Shares:
     ) -> None:
         """Follow the probabilities through a call that neither begins nor ends an attention.
 
-        ``summed`` names the parts of the probabilities' trail over which a product sums (0 for
-        ``own``, 1 for ``columns``); it is empty if the product sums over heads.
+        If the call is a product, ``summed`` has the parts of the probabilities' ``Trail`` over
+        which the product sums: 0 for ``own``, 1 for ``columns``, and none for a sum over heads.
         """
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
         weighs = operation in FACTORS and bool(summed)
@@ -87,7 +87,7 @@ class Shares:
             self._note_change(operation, tensors, part)
 
     def _note_change(self, operation: str, tensors: Sequence[Tensor], output: Tensor) -> None:
-        """Record how a function changed the probabilities among its arguments."""
+        """Record how an operation on ``tensors`` changed the probabilities in ``output``."""
         shares, lengths = self._of[output], output.shape[-2:]
         alike = [each for each in tensors if each.shape[-2:] == lengths]
         if min(lengths, default=0) < 2 or not alike:

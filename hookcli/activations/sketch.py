@@ -124,10 +124,11 @@ def _block_signs(block: int, count: int) -> Tensor:
 
 
 def _find_turn(values: Tensor) -> tuple[int, int] | None:
-    """Return the sizes (a, b) if each row is (a, b) by its axes, but (b, a) in memory.
+    """Return (a, b) if each row is an array (a, b) that memory holds as (b, a).
 
-    For example, channels-last maps (rows, C, H, W) have the sizes (C, H * W). Return None for other
-    memory orders, and for rows of more than ``_MOST_TURNED`` values, whose signs are not cached.
+    For example, return (C, H * W) for channels-last maps (rows, C, H, W). Return None for other
+    memory orders. Also return None if rows have more than ``_MOST_TURNED`` values, because their
+    signs are not cached.
     """
     if values.is_contiguous() or values[0].numel() > _MOST_TURNED:
         return None
@@ -139,7 +140,7 @@ def _find_turn(values: Tensor) -> tuple[int, int] | None:
 
 
 def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) -> Tensor:
-    """Return the sketches (rows, 67) of (outer, inner) rows that memory holds as (inner, outer).
+    """Return the sketches (rows, 67) of rows (outer, inner) that memory holds as (inner, outer).
 
     The value at the indices (a, b) belongs to bucket (a * inner + b) mod 67. The function first
     adds up all values with equal b mod 67, then adds up all these sums with equal a mod 67, and
@@ -156,9 +157,9 @@ def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) ->
 
 @functools.cache
 def _places(step: int) -> Tensor:
-    """Return b mod 67 for each bucket (rows) and each a mod 67 (columns), as (67, 67).
+    """Return a table (67, 67) with a row for each bucket and a column for each a from 0 to 66.
 
-    Here b solves ``(a * step + b) % 67 == bucket``.
+    Each entry is the b from 0 to 66 for which ``(a * step + b) % 67 == bucket``.
     """
     with torch.inference_mode(mode=False):
         a, bucket = torch.arange(BUCKETS), torch.arange(BUCKETS).unsqueeze(1)

@@ -159,10 +159,10 @@ def _cells(
 
     Args:
         pixels: the pixel of each token, (windows, tokens).
-        others: the pixels of the keys if ``pixels`` belong to queries, and the reverse. If all
-            tokens are on a single line (row or column) of the image that ``others`` have too, the
-            grid of ``others`` applies, because some models compute attention for a few queries at a
-            time.
+        others: the pixels of the keys if ``pixels`` belong to queries, and the reverse. Some models
+            compute attention for a few queries at a time. If ``pixels`` are therefore all on one
+            line (row or column) of the image, and ``others`` have this line too, the grid of
+            ``others`` applies.
         sizes: as in ``find_places``.
         collapsed: as in ``find_places``.
     """

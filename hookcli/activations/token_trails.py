@@ -77,8 +77,8 @@ class TokenTrails:
 
         Args:
             pixels: the input tensor of the model: (1, C, H, W), or (1, C, T, H, W) for a clip.
-            learned: values whose tensors, also those in lists and dictionaries, are not computed
-                from the pixels, such as parameters and buffers; ``pixels`` itself is ignored.
+            learned: values, possibly nested. Their tensors, such as parameters and buffers, are not
+                computed from the pixels. If ``pixels`` is among these tensors, it is ignored.
         """
         self._sizes = tuple(pixels.shape[2:])
         self._trails: MutableMapping[Tensor, Trail] = WeakIdKeyDictionary()
@@ -148,10 +148,10 @@ class TokenTrails:
         return self._find_softmax(call) if call.name == "softmax" else None
 
     def _write(self, target: Tensor, trail: Trail) -> None:
-        """Mark all tensors in the memory of ``target``, which a function has written to, as lost.
+        """After a write to ``target``, mark all tensors that share its memory as lost.
 
-        ``trail`` is the new trail of ``target``. The function marks no tensor if ``trail.own`` is
-        the same as before.
+        ``trail`` is the new trail of ``target``. If ``trail.own`` is the same as before the write,
+        no tensor is marked.
         """
         if torch.equal(self._own(target), trail.own):
             return

@@ -36,7 +36,7 @@ class Trail(NamedTuple):
 
 
 def each_part(trail: Trail, change: Callable[[Tensor], Tensor]) -> Trail:
-    """Return a trail with ``change`` applied to ``own`` and, if they exist, to the ``columns``."""
+    """Return a trail with ``change`` applied to ``own``, and to ``columns`` unless it is None."""
     return Trail(change(trail.own), None if trail.columns is None else change(trail.columns))
 
 
@@ -67,8 +67,9 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
     """Return the trail of a sum, mean, maximum or minimum: the first pixel of the reduced values.
 
-    ``axes`` and ``options`` are the other arguments of the reducing function. A reduction that
-    leaves only one of several pixels covers the whole image: its trail is ``LEARNED`` everywhere.
+    ``axes`` and ``options`` are the other arguments of the reducing function. If the values have
+    several pixels but the results have only one, the reduction covers the whole image, and its
+    trail is ``LEARNED`` everywhere.
     """
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)

@@ -28,19 +28,19 @@ class DiffRow:
 
     Attributes:
         rank: the rank of the call, from 1 for the worst call.
-        order: the position of the call among the compared calls, from 1, in the order in which the
-            calls complete in run A.
+        order: the position of the call, from 1, in the order in which the compared calls complete
+            in run A.
         call_id: the id of the call in run A, or in run B if A does not have the call.
-        other_call_id: the id of the call in run B, which differs from ``call_id`` if calls with
-            different ids were matched by their order; empty if B does not have the call.
+        other_call_id: the id of the call in run B; empty if B does not have the call. The id
+            differs from ``call_id`` if calls with different ids were matched by their order.
         module_type: the class name of the module.
         holds: whether the call is within the tolerance for the image; in a row for all images,
             whether the call is within the tolerance for every image.
         reason: why the call fails regardless of the distance; empty if the distance decides.
         metric: the distance that is compared with the tolerance: ``rel-l2``, ``max-abs``,
             ``mean-abs`` or ``cosine``.
-        tolerance: the largest tolerated value of the metric, or for ``cosine`` of 1 minus the
-            cosine; null when nothing was measured.
+        tolerance: the largest tolerated value of the metric (for ``cosine``: of 1 minus the
+            cosine); null when nothing was measured.
         rel_l2: the L2 norm of the difference between the tensors in runs A and B, divided by the L2
             norm of the tensor in A; Inf if only the tensor in A is zero.
         max_abs: the largest magnitude of the difference between the tensors in runs A and B, in the
@@ -123,8 +123,8 @@ class Comparison:
         uncalled: the chosen layers that ran in neither A nor B; known only if hookcli has just run
             both models, and otherwise empty.
         notes: automatic changes to either model that affect computed values.
-        image_rows: one row per call and image, in the order of ``rows`` and, for each call, of the
-            images; empty unless these rows were requested.
+        image_rows: one row per call and image: the calls in the order of ``rows``, and the rows of
+            a call in the order of the images; empty unless these rows were requested.
     """
 
     a: str

@@ -142,14 +142,14 @@ class Judge:
             yield from kept
 
     def _rank(self) -> Iterator[tuple[DiffRow, tuple[str, str]]]:
-        """Yield the row of each call, with the ids of the call in A and in B, the worst first."""
+        """Yield the row of each call and the call's ids in A and B; the worst call first."""
         placed = [(order, key, self._judged[key]) for order, key in enumerate(self._order, 1)]
         placed.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
         for rank, (order, key, judged) in enumerate(placed, 1):
             yield replace(judged.row, rank=rank, order=order), key
 
     def _share(self, pair: CallPair) -> CallPair:
-        """Return ``pair`` with equal ``CallTensor`` objects of earlier pairs, to save memory."""
+        """Return an equal pair that reuses ``CallTensor`` objects of earlier pairs."""
         a, b = (each and self._seen.setdefault(each, each) for each in (pair.a, pair.b))
         return replace(pair, a=a, b=b)
 

@@ -100,9 +100,10 @@ class Distance:
         return None if difference is None or size is None else _over(difference, atol + rtol * size)
 
     def limit(self, metric: Metric, rtol: float, atol: float) -> float:
-        """Return the largest tolerated value of the metric; for ``cosine``, of 1 minus the cosine.
+        """Return the largest tolerated value of the metric.
 
-        The limits of ``max-abs`` and ``mean-abs`` are in the unit of the activations.
+        The limit of ``cosine`` applies to 1 minus the cosine. The limits of ``max-abs`` and
+        ``mean-abs`` are in the unit of the activations.
         """
         if metric == "cosine":
             return rtol

@@ -10,10 +10,10 @@ convolution), not in memory order. Element i is added to bucket i mod 67 with th
 where own and row are two fixed streams of signs: bit 63 of the outputs of splitmix64
 (https://prng.di.unimi.it/splitmix64.c), started with two fixed seeds. The number of buckets is a
 prime. Values at a regular stride, such as a usual width or number of channels or tokens, therefore
-do not all fall into one bucket. The number of rows after which ``own`` repeats is another prime,
-for the same reason. ``row`` never repeats, so no two stretches of a tensor have the same signs, and
-a sketch measures a shift of all values as well as it measures noise. ``own`` alone would measure a
-shift badly, because every 136,613 values would add the same sums again.
+do not all fall into one bucket. For the same reason, ``own`` repeats after a prime number of rows
+of 67 values, 2,039. ``row`` never repeats, so no two stretches of a tensor have the same signs, and
+a sketch measures a shift of all values as accurately as noise. ``own`` alone would measure a shift
+badly, because every 136,613 values would add the same sums again.
 
 Any change here that changes a sketch must increase ``records.golden.VERSION``, because sketches of
 different versions cannot be compared.
@@ -59,12 +59,12 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def make_own_signs() -> NDArray[np.int8]:
-    """Return the signs (1 or -1) that repeat after 2,039 rows of 67 values, as (2,039, 67)."""
+    """Return one period of the signs in ``own``, (2,039, 67): 1 or -1 for each value."""
     return _draw_signs(_OWN_SEED, PERIOD).reshape(ROWS, BUCKETS)
 
 
 def make_row_signs(count: int) -> NDArray[np.int8]:
-    """Return the signs (1 or -1) of the first ``count`` rows of 67 values, as (count,)."""
+    """Return the first ``count`` signs in ``row``, (count,): 1 or -1 per row of 67 values."""
     return _draw_signs(_ROW_SEED, count)
 
 

@@ -47,7 +47,7 @@ class Tolerance:
     the size: the root mean square (``rel-l2``), the largest magnitude (``max-abs``) or the mean
     magnitude (``mean-abs``). With ``cosine``, a call passes if 1 minus the cosine is at most
     ``rtol``. The default ``rtol`` for ``cosine`` is half the square of the default for the other
-    metrics, because noise of that relative L2 size changes the cosine by half its square.
+    metrics, because noise with the relative L2 size x changes the cosine by x**2 / 2.
 
     Attributes:
         rtol: If no value is given, the default for the coarsest dtype of the compared tensors and
@@ -100,8 +100,8 @@ class Tolerance:
 
         Args:
             call_id: the id of the call.
-            dtypes: the dtypes of the compared tensors and models, of which the coarsest decides the
-                default; at least one.
+            dtypes: the dtypes of the compared tensors and models, at least one. The coarsest dtype
+                decides the default.
             sketched: whether sketches are compared; a default above 0 is then raised to at least
                 ``SKETCHED``.
         """

@@ -67,8 +67,8 @@ def _distance(row: DiffRow) -> str:
 def list_notes(comparison: Comparison) -> Iterator[str]:
     """Yield the notes on a comparison, one line per note.
 
-    Notes name images that only one run has, dtypes that differ, and calls of which no whole tensors
-    were compared. A last note may say that nothing else changed.
+    Notes name images that only one run has, dtypes that differ, and what was compared instead
+    of whole tensors. A last note may say that nothing else changed.
     """
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if keys:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Make a tensor that shares memory and write counter, but is not a view for autograd."""
+    """Make an alias of a tensor, with the same memory and the same write counter.
+
+    For autograd, the alias is not a view.
+    """
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:
@@ -34,7 +37,7 @@ class _Alias(torch.autograd.Function):
 
 
 class _Rewrite(torch.autograd.Function):
-    """Give a tensor that was overwritten through an alias the alias's place in autograd's graph."""
+    """Give a tensor the place that the tensor's alias has in autograd's graph."""
 
     @staticmethod
     def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
@@ -97,12 +100,14 @@ class Aliases:
         return map_tensors(inputs, alias)
 
     def end(self, call: Call, output: object) -> object:
-        """Return ``output``, with an input in place of each alias that was written to or returned.
+        """Return ``output`` with the inputs in place of their aliases.
 
-        Such an input also takes the alias's place in autograd's graph: autograd then knows the
-        write, and a later write to the input or to the alias is known for both. The alias's
-        gradient covers all later uses of the input. However, the call may return an alias without
-        writing to it: if the input is a leaf or a view, the alias then stays in ``output``.
+        If the call wrote to an alias or returned it, the input also takes the alias's place in
+        autograd's graph. Autograd then knows about the write, and about later writes to either
+        tensor. The alias's gradient covers all later uses of the input.
+
+        There is one exception. If the call returned the alias of a leaf or of a view, and did not
+        write to the alias, the alias stays in ``output``.
         """
         tensors = {}
         for given in self._running.pop(call.id):

@@ -139,7 +139,7 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
 
     Args:
         file: the path of the layer list.
-        inside: the files that are being read, in which ``file`` must not occur.
+        inside: the paths of the files that are being read.
 
     Raises:
         FilterSyntaxError: the file cannot be read, holds no form, or is being read already.
@@ -218,7 +218,7 @@ def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
 
 
 def _match_path(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
-    """Return the modules with the path ``form``; ``form`` may also be a call id, as ``fc#1``."""
+    """Return the modules with the path ``form``; ``form`` may be a call id such as ``fc#1``."""
     call_id = _CALL_ID.fullmatch(form)
     paths = (form, call_id["path"] if call_id else form)
     for path in paths:

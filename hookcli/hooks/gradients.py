@@ -45,7 +45,7 @@ NO_NUMBERS = "integers have no gradient"
 
 @dataclass(frozen=True, slots=True)
 class MissingGradient:
-    """A tensor of a call whose gradient was not computed, and the reason."""
+    """A tensor whose gradient was not computed, and the reason."""
 
     call: Call
     shape: tuple[int, ...]
@@ -168,10 +168,11 @@ def observe_gradients(
 ) -> Iterator[Gradients]:
     """Call ``observer(call, gradient)`` for every gradient of ``layers``, while the block lasts.
 
-    ``call.side`` is ``grad_output`` or ``grad_input`` for d(score)/d(output) and d(score)/d(input)
-    of this call alone, or ``param`` for a parameter, whose name is ``call.output_key``. The
-    parameters of a layer's children do not count as the layer's parameters, except in a
-    ``MultiheadAttention``, which uses its children's parameters without calling the children.
+    ``call.side`` is ``grad_output`` for d(score)/d(output), ``grad_input`` for d(score)/d(input),
+    and ``param`` for the gradient of a parameter. The first two gradients belong to this call
+    alone. For ``param``, ``call.output_key`` is the name of the parameter. The parameters of a
+    layer's children do not count as the layer's parameters, except in a ``MultiheadAttention``,
+    which uses its children's parameters without calling the children.
 
     Both the forward and the backward pass must run inside the block, and the model must be neither
     compiled nor scripted. The observer runs inside the hook, and must reduce or copy the gradient
@@ -196,10 +197,10 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """Make every parameter require a gradient while the block lasts, and discard each ``.grad``.
+    """Make every parameter require a gradient while the block lasts.
 
-    After the block, ``requires_grad`` and ``.grad`` have their earlier values again. Integer
-    parameters are not affected.
+    Inside the block, hookcli discards each ``.grad``. After the block, ``requires_grad`` and
+    ``.grad`` have their earlier values again. Integer parameters are not affected.
     """
     known = [
         (parameter, parameter.requires_grad, parameter.grad)

@@ -99,7 +99,7 @@ def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
-    """Return the likely reason why a selected layer did not run, from the model's structure."""
+    """Infer from the model's structure why a selected layer did not run."""
     path = layer.module_path
     if layer.is_operation:
         return NOT_CALLED
@@ -137,9 +137,10 @@ def family_of(base: type) -> str:
 
 
 def _channels_of(module: nn.Module) -> Channels:
-    """Return the position of the channel axis in a module's output, as far as its type shows it.
+    """Return the position of the channel axis in a module's output.
 
-    ``RoIAlign`` and ``RoIPool`` of ``torchvision.ops`` return (boxes, C, H, W), channels first.
+    The position is ``UNKNOWN`` if the type of the module does not show it. ``RoIAlign`` and
+    ``RoIPool`` of ``torchvision.ops`` return (boxes, C, H, W), channels first.
     """
     families = {family_of(base) for base in type(module).__mro__}
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:

@@ -1,4 +1,4 @@
-"""Finding layouts that neither a module's type nor a tensor's shape shows, in one forward pass.
+"""Inferring layouts during a forward pass, if neither the module's type nor a shape shows them.
 
 A layout names the axes of a tensor, as in NCHW. ``LayoutWatcher`` keeps only weak references to
 tensors, so the forward pass needs no additional memory.
@@ -80,9 +80,10 @@ class LayoutWatcher:
     layout. A layer that is not elementwise may transpose: if another axis is as long as the channel
     axis, the layout remains unknown, because the transposed tensor would have the same shape.
 
-    Two more rules hold for operations. An operation that keeps the order of the axes, such as
-    ``cat``, has the layout of its inputs with as many axes. An output of two axes is NC if, for
-    each image, the output has as many values as an input, or as many as the input has channels.
+    Two more rules hold for operations. If an operation keeps the order of the axes, as ``cat``
+    does, the output has the layout of the inputs that have as many axes as the output. An output
+    with two axes is NC if the length of its second axis is the number of an input's channels, or
+    the number of an input's values per image.
 
     Attributes:
         size: the height and width of the network's input.
@@ -186,7 +187,10 @@ def _single_name(names: set[str], shape: _Shape, *, transposes: bool) -> str:
 
 
 def _is_alike(name: str, shape: _Shape) -> bool:
-    """Return whether an axis after the first is as long as the channel axis of layout ``name``."""
+    """Return whether another axis, apart from the first, is as long as the channel axis.
+
+    ``name`` is the name of the layout, such as NCHW.
+    """
     axis = name.index("C")
     return shape[axis] in (*shape[1:axis], *shape[axis + 1 :])
 

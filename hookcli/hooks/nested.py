@@ -44,7 +44,7 @@ def map_tensors(
     """Return ``value`` with ``change(output key, tensor)`` in place of every tensor.
 
     The function modifies no container: a container with a changed tensor is copied, and any other
-    container is returned itself. ``key`` and ``inside`` are for the recursive calls only.
+    container is returned as it is. ``key`` and ``inside`` are for the recursive calls only.
     """
     if isinstance(value, Tensor):
         return change(key, value)

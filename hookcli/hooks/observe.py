@@ -43,8 +43,8 @@ def observe(
         model: the model, which must be neither compiled nor scripted; see
             :func:`refuse_unhookable`.
         layers: the modules and operations of the model to observe.
-        observer: called once for each tensor of a nested value, with the tensor's name in that
-            value as ``call.output_key``.
+        observer: called once for each tensor. In a nested value, ``call.output_key`` is the
+            tensor's name.
         at: what to observe: ``output``, ``input`` (including keyword arguments) or ``both``.
         called: a set to which hookcli adds the module path of every layer that ran, even if the
             layer returned no tensor. If ``layers`` has any operation, hookcli also adds the paths

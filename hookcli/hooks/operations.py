@@ -140,8 +140,8 @@ def listen_to_operations(
 
     While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``. To
     compare the results with a forward pass outside the block, run that forward pass inside
-    ``without_fast_path``. The listener does not receive the calls of other threads, which a mode of
-    torch cannot see, or the calls that hookcli's own hooks make.
+    ``without_fast_path``. The listener does not receive calls that other threads make, because a
+    mode of torch cannot see other threads. Nor does it receive calls that hookcli's own hooks make.
 
     Args:
         model: the model whose modules make the calls.
@@ -252,7 +252,7 @@ class _Place:
 
 
 class _Mode(TorchFunctionMode):
-    """Reports every torch function that is called while a module runs to a listener."""
+    """Reports to a listener every torch function that is called while a module runs."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__()
@@ -312,7 +312,10 @@ def operation_path(module_path: str, name: str) -> str:
 
 
 def depth_of(module_path: str) -> int:
-    """Return the depth, in the tree of modules, of an operation that the given module calls."""
+    """Return the depth of an operation in the tree of modules.
+
+    ``module_path`` is the path of the module that calls the operation.
+    """
     return module_path.count(".") + 2 if module_path else 1
 
 
@@ -343,13 +346,13 @@ def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class OpenOperation:
-    """A call of an operation that has not returned, with the state of its inputs at its start.
+    """A running call of an operation, and the state of the inputs before the call.
 
     Attributes:
         path: the path of the operation, such as ``layer1.0/op:add``.
         inputs: the tensors among the arguments.
-        writes: the total number of writes to the inputs before the call; tensors of inference mode
-            do not count their writes.
+        writes: the total number of writes to the inputs before the call. Torch does not count
+            writes to tensors of inference mode.
         in_place: whether the operation's name or an argument says that an input is overwritten.
     """
 

@@ -34,9 +34,9 @@ class WriteWatcher:
     """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``hooks.watch``.
 
     Attributes:
-        written: for the id of each call whose output was overwritten, the module that overwrote
-            the output: ``by relu (ReLU)``, or ``inside layer1.0 (BasicBlock)`` if an operation
-            between the modules inside ``layer1.0`` wrote to the output.
+        written: where outputs were overwritten, by the id of the call that returned the output. The
+            text is ``by relu (ReLU)`` if the module ``relu`` overwrote the output, and
+            ``inside layer1.0 (BasicBlock)`` if ``layer1.0`` did so between its submodules.
     """
 
     written: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Registering hooks on tensors, and on modules with a check that the hooks are still in place."""
+"""Registering hooks on tensors and modules, and checking that modules have kept their hooks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PlacedHooks:
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle))
 
     def check(self) -> None:
-        """Raise an error if any hook is no longer in place, because its module was not observed.
+        """Raise an error if any hook is no longer in place.
 
         Raises:
             ForwardError: the model has removed a hook.

@@ -20,12 +20,13 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
     """Return the facts about tokens that a model's modules show, by module path.
 
     A patch convolution takes the colours of an image, and its kernel is as large as its stride. For
-    each module, hookcli searches the smallest part of the model that contains both the module and a
-    patch convolution: the kernel is the size of a patch, unless that part has several patch
-    convolutions. The number of tokens before the patches' tokens is ``num_prefix_tokens`` of timm,
-    and the number of tokens after the patches' tokens is ``num_detection_tokens`` in a
-    configuration of transformers. Each number comes from the outermost module around the module
-    that has the attribute.
+    each module, hookcli finds the smallest part of the model that contains the module and a patch
+    convolution. If this part has only one patch convolution, the kernel is the size of a patch.
+
+    The number of tokens before the patches' tokens is ``num_prefix_tokens`` of timm, and the number
+    of tokens after the patches' tokens is ``num_detection_tokens`` in a configuration of
+    transformers. If several modules around a module have such an attribute, hookcli reads the
+    attribute of the outermost module.
 
     Args:
         modules: all modules of a model by their paths.

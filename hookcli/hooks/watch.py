@@ -60,8 +60,8 @@ def watch(
         started: called as ``started(call, inputs)``, where ``inputs`` is one value that holds all
             positional and keyword arguments (:func:`named_tensors` finds the tensors in it). None
             if the inputs are not needed.
-        finished: called as ``finished(call, output)``. After a call that raised, the output is
-            None, or ``finished`` is not called.
+        finished: called as ``finished(call, output)``. If a call raises, ``finished`` gets None as
+            the output, or is not called.
         ends_first: whether to call ``finished`` before the ``finished`` of all other watchers.
         others: a set to which hookcli adds the paths of unwatched operations that compute values,
             if ``layers`` has any operation.
@@ -98,7 +98,7 @@ def watch(
 
 
 def ignore(_call: Call, _value: object) -> None:
-    """Do nothing; pass this listener as ``finished`` to ``watch`` only inputs."""
+    """Do nothing: the ``finished`` of callers that need only the inputs."""
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
@@ -181,7 +181,11 @@ class _Watched:
         return self.finished(cast("Call", call), output)
 
     def _begin_other(self, operation: OperationCall) -> OpenOperation | None:
-        """Return the first call of an unwatched operation that may compute values; else None."""
+        """Return the call of an unwatched operation, to find out whether it computes values.
+
+        Return None if ``others`` is None, or if the operation is part of a torch module, has been
+        called before or cannot compute values.
+        """
         if self.others is None or operation.in_torch or operation.path in self.settled:
             return None
         self.settled.add(operation.path)
