@@ -143,7 +143,7 @@ def decode_escaped(data: bytes, kind: type[T]) -> T:
 
 
 def encode_escaped(value: object) -> bytes:
-    """Encode a typed value as JSON for ``decode_escaped``: bytes as base64, all names as text."""
+    """Encode a typed value as JSON that ``decode_escaped`` can read; bytes become base64."""
     return json.dumps(msgspec.to_builtins(value)).encode()
 
 
@@ -222,7 +222,7 @@ def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
 
 
 def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
-    """Return, by field name, the type that a row's value has unless the value is None.
+    """Return the type of each field by name; ``int | None`` becomes ``int``.
 
     A generic type such as ``tuple[int, ...]`` is returned without its parameters.
     """
@@ -235,7 +235,7 @@ def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
 
 
 def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
-    """Return, by class name, the JSON Schemas of dataclasses and of the dataclasses inside them.
+    """Return the JSON Schemas of dataclasses and of all dataclasses inside them, by class name.
 
     The schemas do not allow further fields. Every field is required, except fields with the
     metadata ``LEFT_OUT``.

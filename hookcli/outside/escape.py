@@ -20,8 +20,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 def for_terminal(text: str) -> str:
     """Return ``text`` as one line, with control and formatting characters as visible escapes.
 
-    Bytes that are not UTF-8 become visible escapes too. So does the first colon of a leading
-    ``::``, which the logs of continuous integration take for a command.
+    Bytes that are not UTF-8 become visible escapes too. If the text begins with ``::``, the first
+    colon becomes an escape, since logs of continuous integration take ``::`` for a command.
     """
     shown = "".join(_visible(character) for character in text)
     return f"\\x3a{shown[1:]}" if shown.startswith("::") else shown
@@ -29,7 +29,7 @@ def for_terminal(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)  # tables name the same layers and images again and again
 def for_csv(text: str) -> str:
-    """Return ``text`` so that no spreadsheet takes it for a formula, and no terminal for a command.
+    """Return ``text`` in a form that neither spreadsheets nor terminals interpret.
 
     Text with a leading ``=``, ``+``, ``-`` or ``@`` gets an apostrophe in front. Control characters
     and bytes that are not UTF-8 become ``%XX``.
@@ -47,7 +47,7 @@ def for_markdown(text: str) -> str:
 
 
 def for_page(text: str) -> str:
-    """Return a name for people to read; ``text`` is the name as ``reversible`` encodes it.
+    """Decode a name that ``reversible`` encoded, and return it in a form for people to read.
 
     Control characters, and characters that change the direction of writing, become visible escapes.
     The result is not escaped for HTML.

@@ -38,9 +38,9 @@ class NotRegularError(OSError):
 def open_regular(file: str | Path) -> BufferedReader:
     """Open a regular file for reading; links are followed.
 
-    Reading from a pipe or a device could last forever. The kind of file is therefore checked twice:
-    before opening, so that a process that waits to write into a pipe is not disturbed, and on the
-    open descriptor, because someone could replace the file in between.
+    Reading from a pipe or a device could last forever, so the kind of file is checked twice. The
+    check before opening is for pipes, since opening a pipe would disturb a process that waits to
+    write into it. The check of the open descriptor is for files that are replaced in between.
 
     Raises:
         NotRegularError: the file is a pipe, a device or a socket.
@@ -80,8 +80,9 @@ def _check_regular(facts: os.stat_result, file: str | Path) -> None:
 
 
 def full_name(file: Path) -> Path:
-    """Return the absolute path, which stays valid if other code changes the working directory.
+    """Return the absolute path of a file.
 
+    An absolute path stays valid if other code changes the working directory.
     If the working directory has been deleted, the path is returned unchanged.
     """
     try:

@@ -24,12 +24,12 @@ class Flag:
         help: the text for ``--help``.
         at_least: the smallest allowed number; None for no limit.
         at_most: the largest allowed number; None for no limit.
-        read: parses a text from the command line, given the text and the name of the option; None
-            if the type of the field is enough.
-        write: turns a value of the field back into a text; None means ``str``, or the items of a
-            tuple joined by commas.
+        read: a function that parses a text from the command line, given the text and the name of
+            the option; None if the command line converts the text by the type of the field.
+        write: a function that turns a value of the field back into a text; None for ``str``, which
+            is applied to each item of a tuple before joining the items by commas.
         many: whether the option may be given several times; the field's value is then a tuple with
-            one item for each time.
+            one item for each use of the option.
         word: for an option that several fields share (``--save tensors,attention``), the word that
             turns on this field; empty for other options.
         none: an option and its value that set this field to None, such as ``("--channels",
@@ -93,7 +93,7 @@ class Flag:
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
-        """Return the value of the field for what the user gave on the command line.
+        """Return the value of the field, given the option's value on the command line.
 
         ``given`` is a text, a list of texts if the option may be given several times, or a value
         that the command line has already converted.
@@ -160,13 +160,13 @@ class Field:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that the field accepts; empty if its type lists none."""
+        """The words that the field accepts; empty if the field's type is not a list of words."""
         kinds = (self.kind, *get_args(self.kind))
         return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
 
     @property
     def default_text(self) -> str:
-        """The end of the option's help, which shows the default; empty if there is none to show."""
+        """The default as the end of the option's help; empty if ``--help`` shows no default."""
         if self.default in (None, (), "", MISSING) or isinstance(self.default, bool):
             return ""
         return f"  [default: {_write(self.default)}]"
@@ -174,7 +174,7 @@ class Field:
 
 @cache
 def list_fields(request: type) -> tuple[Field, ...]:
-    """Return the fields of a request's class that the constructor takes."""
+    """Return the fields that the constructor of a request's class takes."""
     hints = get_type_hints(request, include_extras=True)
     given = (each for each in fields(request) if each.init)
     return tuple(read_field(each.name, hints[each.name], each.default) for each in given)

@@ -71,7 +71,7 @@ def read_colours(text: str, option: str) -> tuple[float, ...]:
 
 
 def read_pixels(text: str, option: str) -> tuple[int, ...]:
-    """Parse ``120,80`` into whole numbers, which must be as many as the option takes."""
+    """Parse ``120,80`` into whole numbers; the option decides how many there must be."""
     many, hint = _PIXELS[option]
     with contextlib.suppress(ValueError):
         numbers = tuple(map(int, text.split(",")))

@@ -69,8 +69,7 @@ def to_place(name: str | Path) -> Place:
     """Return a name as a path or a URL; ``file:///data`` becomes the path ``/data``.
 
     Raises:
-        RequestError: a URL is not valid, names no bucket or server, or holds a password or a key,
-            which hookcli would show and save.
+        RequestError: a URL is not valid, names no bucket or server, or holds a password or a key.
     """
     name = str(name)
     if not _is_url(name):

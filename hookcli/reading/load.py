@@ -248,7 +248,7 @@ class Run:
         return (len(shapes), *shape)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the ids of the calls whose tensors were saved, as in ``list(run)``."""
+        """Yield the ids of the calls whose tensors were saved."""
         return iter(self.calls)
 
     def __getitem__(self, call_id: str) -> Array:
@@ -295,7 +295,7 @@ class Run:
 def load_run(folder: str | Path) -> Run:
     """Open the folder of a finished run, on this machine or at a URL.
 
-    Files at a URL are copied to this machine when the run is asked for their content.
+    Files at a URL are copied to this machine when you ask the run for their content.
 
     Example:
         >>> run = hookcli.load_run("hookcli-runs/resnet34-photos")
@@ -303,8 +303,8 @@ def load_run(folder: str | Path) -> Run:
 
     Raises:
         RequestError: the folder is not a run folder, the run is unfinished, its manifest or index
-            is damaged, or a table or shard is missing or has a different size than the run wrote.
-        OutputError: the storage at the URL cannot be used.
+            is damaged, or a table or shard is missing or has the wrong size.
+        OutputError: the cloud storage at the URL cannot be used.
     """
     folder = to_place(folder)
     files = open_files(folder)

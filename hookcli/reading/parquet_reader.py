@@ -1,4 +1,4 @@
-"""Read ``records.parquet``, and reject any file whose table is not the table that a run writes."""
+"""Read ``records.parquet``, and reject files that no run can have written."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def read_records(files: Sequence[Path]) -> pa.Table:
     """Return the rows of all files of ``records.parquet`` as one table, in the order of the files.
 
     Raises:
-        ValueError: a file lacks columns, has columns of a wrong type or nulls in a column that may
-            not have them, or has more rows or longer texts than a run writes.
+        ValueError: a file lacks a column, a column has the wrong type or nulls that it must not
+            have, or the file has more rows or longer texts than a run writes.
         pyarrow.ArrowException: a file is not Parquet, or is damaged.
         OSError: a file cannot be read, or is not a regular file.
     """

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Return the HTML page of a run folder, and how the folder differs from the run's own files.
+    """Return the HTML page of a run folder, and how the folder differs from what the run wrote.
 
     With ``single_file``, the page contains the pictures instead of links to the pictures.
 
     Raises:
         RequestError: the folder is not a run folder, or the run is unfinished or damaged.
-        OutputError: the storage of the folder cannot be used.
+        OutputError: the cloud storage of the folder cannot be used.
     """
     files = open_files(run)
     document, state = read_report(files)
@@ -31,11 +31,11 @@ def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, Folder
 
 
 def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
-    """Return the content of ``report.json``, and how the folder differs from the run's own files.
+    """Return the content of ``report.json``, and how the folder differs from what the run wrote.
 
     Raises:
         RequestError: the folder is not a run folder, or the run is unfinished or damaged.
-        OutputError: the storage of the folder cannot be used.
+        OutputError: the cloud storage of the folder cannot be used.
     """
     require_file(run, DOCUMENT)
     _, report = read_json(run, DOCUMENT, ReportDocument)

@@ -1,7 +1,7 @@
-"""Read access to the files of a run folder, on this machine or in a storage.
+"""Read access to the files of a run folder, on this machine or in cloud storage.
 
-Files in a storage are copied to this machine. Errors about missing and damaged files are made here,
-so that all commands report them in the same words.
+Files in cloud storage are copied to this machine. Errors about missing and damaged files are made
+here, so that all commands report them in the same words.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ UPGRADE = "a later version wrote it: pip install --upgrade hookcli"
 class RunFiles(Protocol):
     """Read access to the files of a run folder; the folder is not locked.
 
-    Names of files are relative to the folder. Methods raise an OutputError if the storage cannot be
-    read.
+    Names of files are relative to the folder. Methods raise an OutputError if the cloud storage of
+    the folder cannot be read.
     """
 
     place: Place
@@ -56,7 +56,7 @@ class RunFiles(Protocol):
         """Return the size of a file in bytes; None if no regular file has this name."""
 
     def file(self, name: str) -> Path:
-        """Return the path of a file on this machine, or of the copy of a file in a storage.
+        """Return the path of a file, or of its copy on this machine if it is in cloud storage.
 
         Raises:
             OSError: the file is a link out of the run folder, or cannot be copied.
@@ -110,9 +110,10 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """The files of a run folder in a storage, which ``file`` copies to this machine.
+    """The files of a run folder in cloud storage.
 
-    The folder with the copies is deleted when this object is deleted.
+    ``file`` copies a file to this machine. The folder with the copies is deleted when this object
+    is deleted.
     """
 
     place: Url
@@ -169,11 +170,11 @@ def require_file(run: RunFiles, name: str) -> None:
 
 
 def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:
-    """Return the content of a JSON file of a run, as plain JSON values and as a ``kind``.
+    """Return the content of a run's JSON file, both as a dictionary and as a value of ``kind``.
 
     Raises:
         RequestError: the file is missing or damaged, or a later version of hookcli wrote the file.
-        OutputError: the storage cannot be read.
+        OutputError: the cloud storage of the run cannot be read.
     """
     file = run.place / name
     try:
@@ -195,7 +196,10 @@ def cannot_read(file: Place, error: Exception) -> HookcliError:
 
 
 def name_close(wanted: str, known: Iterable[str]) -> str:
-    """Return a hint with the known names that resemble ``wanted``, or else with the first five."""
+    """Return a hint with the known names that resemble ``wanted``.
+
+    If no name does, the hint has the first five known names.
+    """
     names = list(known)
     some = f"there are: {', '.join(names[:5])}{and_more(len(names) - 5)}"
     return hint_near(wanted, names, some)

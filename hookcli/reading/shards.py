@@ -58,16 +58,16 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
 
 
 def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Array:
-    """Return rows of a saved tensor as (stop - start, …), without reading the other rows.
+    """Return some rows of a saved tensor as an array (stop - start, …); other rows are not read.
 
-    Even without rows (``start`` equal to ``stop``), the dtype and shape in the shard are compared
-    with ``tensor``, which comes from the index.
+    The function also checks that the dtype and the shape in the shard are those of the index. Set
+    ``start`` equal to ``stop`` for the check alone.
 
     Args:
         run: the files of the run folder.
-        tensor: the saved tensor.
+        tensor: the saved tensor, as the index describes it.
         start: the first row, counted from 0.
-        stop: the row after the last.
+        stop: the row after the last row.
 
     Raises:
         RequestError: the shard is missing, damaged, or different from the index, or numpy lacks the
@@ -93,7 +93,7 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
 def _read_bfloat16(
     stream: BufferedReader, tensor: SavedTensor, start: int, stop: int
 ) -> NDArray[np.float32]:
-    """Return rows of a bfloat16 tensor as float32, (stop - start, …).
+    """Return some rows of a bfloat16 tensor as a float32 array (stop - start, …).
 
     The result is exact, since a bfloat16 is the upper half of a float32.
     """

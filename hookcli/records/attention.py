@@ -19,16 +19,15 @@ class AttentionRow:
 
     If hookcli cannot see the attention of a call, the row has a ``reason`` and no statistics.
     ``entropy``, ``prefix_share`` and ``distance`` are tuples with one value per head, averaged over
-    the images. A value is null if the head has no query that counts or, for ``distance``, if none
-    of the head's attention goes to the image. A tuple is empty if its values are unknown for all
-    heads. Queries that pad a window do not count, and neither do queries whose attention contains
-    NaN or Inf.
+    the images. They leave out queries that pad a window, and queries whose attention contains NaN
+    or Inf. If no query of a head is left, the value is null. The ``distance`` is also null if none
+    of the head's attention goes to the image. A tuple is empty if no head has a known value.
 
     Attributes:
         order: the position among the attention calls of a forward pass, counted from 1.
         call_id: the id of the attention call: ``attention:`` and the path of the module that
-            computes the attention, such as ``attention:blocks.3.attn``; the module's second call
-            ends in ``#1``.
+            computes the attention, such as ``attention:blocks.3.attn``; the id of the module's
+            second call ends in ``#1``.
         module_path: the path of the module that computes the attention; empty for the model itself.
         module_type: the class name of the module that computes the attention.
         function: the torch function that hookcli observed: ``scaled_dot_product_attention``,
@@ -87,8 +86,8 @@ class AttentionMaps:
     A map shows how much one query of one head attends to each patch of the image. The picture has a
     block for each query, at the query's position on the image; a block holds one map per head, from
     top to bottom. A class token's block is below all other blocks, at the left. The palette index
-    of a pixel, from 0 to 255, is the attention as a share of the map's largest value; the palette
-    has the colour that the page lays over the image in grey.
+    of a pixel is the attention, divided by the map's largest value and scaled to 0 to 255. The page
+    lays the colours of the palette over a grey copy of the image.
 
     Attributes:
         image: the key of the image.
@@ -98,7 +97,7 @@ class AttentionMaps:
         patch_grid: the rows and columns of the grid of the call's queries on the image.
         query_grid: the rows and columns of blocks in the picture, without a class token's block.
         map_grid: the rows and columns of one map.
-        is_thinned: whether the picture has smaller maps, or maps of fewer queries, than the model
+        is_thinned: whether the picture leaves out some queries, or has smaller maps than the model
             computed.
         has_class_token: whether the picture has a block for a class token, at the start of the last
             row of blocks.

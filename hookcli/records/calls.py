@@ -32,7 +32,7 @@ class Uncalled:
     reason: str
 
     def row(self) -> UncalledLayer:
-        """Return the record for JSON documents, which names the layer by its module path."""
+        """Return the record for JSON documents, with the layer's module path and the reason."""
         return UncalledLayer(self.layer.label, self.reason)
 
 

@@ -35,14 +35,14 @@ def ablation_command(config: AblationConfig) -> tuple[str, ...]:
 
 
 def compare_command(request: RunRequest, at: At) -> tuple[str, ...]:
-    """Return the words of a ``compare`` command that describe one of the two compared variants."""
+    """Return the words of the ``compare`` command for one of the two variants."""
     return _list_words("compare", request, InspectConfig(request, at=at))
 
 
 def _list_words(command: str, run: RunRequest, config: object) -> tuple[str, ...]:
     """Return the words of a command: the model, the images, then the options, ``--layers`` first.
 
-    Options with their default value are left out, except options that every command records.
+    Options that have their default value are left out, unless their ``Flag`` has ``always``.
     """
     options = [
         flag.list_words(value)
@@ -59,9 +59,9 @@ def list_differences(
 ) -> Iterator[str]:
     """Yield the differences between the request of an earlier run and a new request, as phrases.
 
-    Only the keys of the new request are compared. Each phrase can follow "was started", and has the
-    old value first: ``with --layers conv, not --layers linear``. The name of each key is preceded
-    by ``prefix``.
+    A phrase continues "the earlier run was started", and has the old value first: ``with --layers
+    conv, not --layers linear``. Only the keys of the new request are compared. ``prefix`` is put
+    before the name of each key.
     """
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
@@ -100,8 +100,8 @@ def list_value_options(
 ) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield the options that affect the layers' outputs and differ between two commands.
 
-    Each item is the name of the option, its value in ``old``, and its value in ``new``. If a
-    command lacks the option, the value is None, or the default mode for ``--mode``.
+    Each item is the name of the option, its value in ``old``, and its value in ``new``. The value
+    is None if the command lacks the option; a missing ``--mode`` has the default mode.
     """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     for name in _list_value_options():
@@ -112,7 +112,7 @@ def list_value_options(
 
 
 def _list_value_options() -> tuple[str, ...]:
-    """Return the options that affect the layers' outputs and that only the command records."""
+    """Return the names of the options whose ``Flag`` has ``in_diff``."""
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
     flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
     return tuple(dict.fromkeys(flag.names[0] for flag in flags))
@@ -158,7 +158,7 @@ def _some(words: Sequence[object]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the phrases of a command by option: ``--layers`` has ``["--layers conv"]``.
+    """Return the phrases of a command by option, such as ``{"--layers": ["--layers conv"]}``.
 
     The words before the first option are under ``command``, ``model`` and ``images``.
     """

@@ -11,8 +11,8 @@ class EditEffects:
 
     Attributes:
         used: the texts of the edits that were applied.
-        made: under ``NaN``, the text of the first edit that turned finite numbers into NaN; under
-            ``Inf``, the text of the first edit that turned finite numbers into infinities.
+        made: by kind (``NaN`` or ``Inf``), the text of the first edit that turned finite numbers
+            into such values.
     """
 
     used: set[str] = field(default_factory=set)

@@ -45,7 +45,8 @@ class TensorStats(Statistics, _TensorForm):
     by their magnitudes. All statistics are also columns of ``records.parquet``.
 
     Attributes:
-        shape: the shape of the tensor or, in a batch, of one image's part: ``(1, C, H, W)``.
+        shape: the shape of the tensor; in a batch, the shape of one image's part:
+            ``(1, C, H, W)``.
         dtype: torch's name of the dtype, without ``torch.``.
     """
 
@@ -95,18 +96,19 @@ class LayerRecord:
 
     Attributes:
         image: the key of the image; empty outside a run over images.
-        call: the call, including which of its tensors the record describes.
+        call: the call, and the tensor that the record describes.
         layout: the meaning of the tensor's axes.
         stats: the statistics of the tensor.
         channels: the range of each channel; None when the layout has no channel axis.
         grid: the file of the tensor's picture, relative to the run folder; empty if no picture was
             drawn.
-        histogram: how many values of a sample fall into each of the equal intervals between the
-            tensor's smallest and largest value; empty when no sample was taken.
+        histogram: the histogram of a sample of the values. Its intervals have equal widths, and
+            cover the range from the tensor's smallest to its largest value. Empty when no sample
+            was taken.
         change: the L2 norm of the difference from the same tensor without edits, divided by the L2
             norm of the tensor without edits; None in a run without edits.
-        reason: why the gradient is missing, so that the statistics are None; empty if no gradient
-            is missing.
+        reason: why the gradient is missing and the statistics are None; empty if no gradient is
+            missing.
         sketch: the sketch of the tensor, 268 bytes (see ``hookcli.distance.sketch``); empty when no
             sketch was taken.
     """
@@ -146,9 +148,9 @@ class _RecordColumns:
 class RecordRow(Statistics, _RecordColumns):
     """A row of ``records.parquet``: one tensor of one call, for one image.
 
-    hookcli makes the columns of the file, their types and their descriptions from this class. Files
-    of earlier versions may lack columns whose field has a default, but not the statistics in
-    ``IN_EVERY_VERSION``.
+    hookcli makes the columns of the file, their types and their descriptions from this class. A
+    file of an earlier version may lack a column whose field has a default. Such a file never lacks
+    the statistics in ``IN_EVERY_VERSION``.
 
     Attributes:
         image: the key of the image.

@@ -22,13 +22,13 @@ class Channels(Enum):
 
     The output of an elementwise layer has the same axes as the input. Such a layer is
     ``LIKELY_FIRST`` or ``LIKELY_LAST`` if the type of a layer before it shows where channels are,
-    and ``SAME`` otherwise. ``WINDOWS`` means that channels are last and that the other axes count
+    and ``SAME`` otherwise. ``WINDOWS`` means that channels are last, and that the other axes are
     windows and tokens instead of rows and columns.
 
     Four members are for functional operations whose name does not show the channel axis.
-    ``BY_VALUE``: the operation is elementwise. ``BY_AXES``: it keeps the order of an input's axes,
-    but not their lengths. ``BY_SHAPE``: its output has the axes of an input of the same shape.
-    ``BY_NOTHING``: no input shows the axes of its output.
+    ``BY_VALUE``: the operation is elementwise. ``BY_AXES``: the output has the axes of an input in
+    the same order, but their lengths may differ. ``BY_SHAPE``: the output has the axes of an input
+    if both have the same shape. ``BY_NOTHING``: no input shows the axes of the output.
     """
 
     FIRST = "first"
@@ -45,7 +45,10 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The likely position in an elementwise layer after a ``FIRST`` or ``LAST`` layer."""
+        """The member for an elementwise layer if the layer before it has this member.
+
+        This member must be ``FIRST`` or ``LAST``.
+        """
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -65,7 +68,7 @@ class Channels(Enum):
 
     @property
     def needs_inference(self) -> bool:
-        """Whether the layer's type leaves the position of the channel axis open, or only likely."""
+        """Whether other tensors must show the layout, since the layer's type does not decide."""
         return self.is_elementwise or self in _UNTOLD
 
 
@@ -114,10 +117,10 @@ class Layout:
 
     @property
     def channels_first(self) -> tuple[int, ...]:
-        """The order of axes, for ``permute``, that makes a tensor (N, C, …).
+        """The order of axes with which ``permute`` makes a tensor (N, C, …).
 
-        With NLC, the permuted tensor still has the tokens that cover no part of the image;
-        ``image_tokens`` selects the other tokens. The order is empty without a channel axis.
+        The order is empty without a channel axis. With NLC, the permuted tensor still has all
+        tokens; ``image_tokens`` selects the tokens that cover the image.
         """
         if self.channel_axis is None:
             return ()
@@ -135,7 +138,7 @@ class Layout:
         return slice(self.prefix, self.prefix + self.height * self.width)
 
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the feature maps in a tensor that has this layout and ``shape``.
+        """Return the shape of the feature maps in a tensor, given the shape of the tensor.
 
         The result is (N, C, H, W); for a clip, (N, C, D, H, W); for a sequence, (N, C, L). Before
         you reshape the tensor to this result, permute it to ``channels_first`` and select
@@ -209,9 +212,9 @@ def recall_layout(
 ) -> Layout:
     """Return the layout that has a given name and fits a shape; ``UNKNOWN`` if no layout fits.
 
-    The name comes from ``resolve_layout``, and shows neither the size of the feature maps nor the
-    number of tokens before the image's tokens. ``recall_layout`` takes the smallest number of such
-    tokens with which the other tokens form an image in the proportions of ``pixels``.
+    The name comes from ``resolve_layout``. It shows neither the size of the feature maps nor the
+    number of tokens before the image's tokens. ``recall_layout`` takes the smallest number with
+    which the remaining tokens form an image in the proportions of ``pixels``.
 
     Args:
         name: the name of the layout, such as ``NLC``.
@@ -316,7 +319,7 @@ def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) 
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the height and width of an image of ``tokens`` tokens; (0, 0) if none fit.
+    """Return the height and width of an image of ``tokens`` tokens; (0, 0) if no image fits.
 
     The image has the proportions of ``pixels``, or is square if ``pixels`` is None.
     """

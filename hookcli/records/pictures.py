@@ -47,10 +47,10 @@ class ChannelMaps:
         own: the height and width of a channel in the layer. A channel with more than 256 values on
             a side is smaller in the picture: each pixel is the mean of a square of values.
         columns: the number of channels in a row.
-        signed: whether the levels cover minus to plus the largest magnitude, with zero at level
-            127, instead of the smallest to the largest value.
-        range: the smallest and largest value of the layer, if the levels of all channels cover the
-            layer's range; null if the levels of each channel cover the channel's range.
+        signed: True if the levels cover the range from minus to plus the largest magnitude, with
+            zero at level 127; False if they cover the range from the smallest to the largest value.
+        range: the smallest and largest value of the layer, if the levels of all channels cover this
+            range; null if the levels of each channel cover the channel's own range.
     """
 
     file: FileName

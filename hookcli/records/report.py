@@ -91,8 +91,8 @@ class RankedImages:
 
     Attributes:
         each: the number of entries of every channel.
-        images: the positions of the images among the images of the report, counted from 0; null
-            for the remaining entries of a channel with fewer images.
+        images: the positions of the images among the images of the report, counted from 0. If a
+            channel has fewer than ``each`` images, its remaining entries are null.
         values: the largest value of the channel in each image, with four digits; null if the value
             is not finite, or if the entry has no image.
     """
@@ -233,9 +233,9 @@ class ReportDocument(FinishedRun):
 
     Attributes:
         layers: the rows of ``layers.csv``.
-        histograms: by call id, how many values of a sample of the first image's values fall into
-            each of the equal intervals from the smallest to the largest value; empty without a
-            sample.
+        histograms: by call id, the histogram of a sample of the first image's values. Its intervals
+            have equal widths, and cover the range from the smallest to the largest value. Empty
+            without a sample.
         grids: the pictures of feature maps, and the channels that their tiles show.
         heats: the pictures of maps that were drawn over images.
         thumbnails: the pictures that hold the thumbnails of at least the first 2,000 images; empty
@@ -244,8 +244,8 @@ class ReportDocument(FinishedRun):
         attention_maps: the maps of the attention calls, image by image; empty without
             ``--attention``, or if the run draws no picture for each layer.
         focus: the box of ``--focus``; null without ``--focus``.
-        written: by call id, the module that overwrote the call's output in place: ``by relu
-            (ReLU)``, or ``inside layer1.0 (BasicBlock)`` for an operation between modules.
+        written: by call id, what overwrote the call's output in place: a module (``by relu
+            (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
         top_images: by call id, the channels that the page shows, each with the images that have the
             channel's largest values; empty for one image.
         ranked_images: by call id, the images with the largest values of every channel; empty for
@@ -267,7 +267,7 @@ class ReportDocument(FinishedRun):
     colours: tuple[Colour, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if a version that the page names, or the row of a grid, is missing."""
+        """Raise a ValueError if a version that the page shows, or a grid's call, is missing."""
         for name in _SHOWN_VERSIONS:
             if name not in self.versions:
                 raise ValueError(f"versions lacks {name!r}")

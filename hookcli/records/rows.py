@@ -50,8 +50,8 @@ class LayerRow(Statistics, _CallColumns):
     """A row of ``layers.csv``: one tensor of one call, over the images of the run.
 
     The statistics cover the values of all images together. The mean, the standard deviation, the
-    minimum and the maximum are null if no value is finite. Without any value, as for a missing
-    gradient, the share of zeros is null, too.
+    minimum and the maximum are null if no value is finite. The share of zeros is null only if there
+    are no values, as for a missing gradient.
 
     Attributes:
         order: the position of the call in the order in which the observed calls started, counted
@@ -79,9 +79,9 @@ class LayerRow(Statistics, _CallColumns):
             square of the images' norms.
         ratio: the norm of a parameter's gradient divided by the norm of the parameter; null in
             other rows.
-        change: the L2 norm of the difference from the run without edits, divided by the L2 norm in
-            that run; over several images, the root mean square of the images' changes; null in a
-            run without edits.
+        change: the L2 norm of the tensor's difference from the run without edits, divided by the
+            tensor's L2 norm in the run without edits; over several images, the root mean square of
+            the images' changes; null in a run without edits.
         sparsity: the share of zeros in the weight of a layer that was pruned; null for other
             layers.
         reason: why the gradient is missing; empty if no gradient is missing.
@@ -146,7 +146,7 @@ class SurveyRow:
         traps: the reasons why a simple hook on this layer gives wrong or misleading results.
         share: the row's share of the whole model's floating-point operations, from 0 to 1; in a
             listing sorted by parameters or memory, the row's share of the model's parameters or
-            output bytes. Null if the row or the model has none.
+            output bytes. Null if the row has no such number, or if the model's total is 0.
     """
 
     order: AtLeastOne | None
@@ -187,8 +187,8 @@ class CatalogEntry:
         task: the task of the model; ``quantization`` for quantized classification models.
         weights: the members of the model's weights enum, the default first.
         params: the number of parameters with the default weights; null if unknown.
-        gflops: 1e9 floating-point operations for one input, counting two per multiply-add, where
-            torchvision's metadata counts one; null if unknown.
+        gflops: the floating-point operations for one input, in 1e9. A multiply-add is two
+            operations here, but one in torchvision's metadata. Null if unknown.
         file_mb: the size of the default weights' file, in 1e6 bytes; null if unknown.
         cached: the members of the weights enum whose file is in torch's cache.
     """

@@ -42,11 +42,12 @@ class ModelInfo:
         dtype: the dtype of the parameters and of the pixels.
         preprocessing: the preprocessing that belongs to the weights, in words; ``none: exact
             pixels`` if all images are tensor files.
-        input_shape: the shape of the network's input, (1, …), for an image of usual size or, for
-            the user's own model, for the first tensor file; the ``pixels_shape`` of an image has
-            the shape for this image.
-        notes: the changes to the model that the user did not request and that affect the model's
-            output, each with the alternatives. ``warning`` reports random values instead.
+        input_shape: the shape of the network's input (1, …) for an image of usual size; for the
+            user's own model, the shape for the first tensor file. The ``pixels_shape`` of an image
+            is the shape for that image.
+        notes: the changes to the model that affect its output although the user did not request
+            them, each with the alternatives. Random values are not in ``notes``, but in
+            ``warning``.
     """
 
     name: str

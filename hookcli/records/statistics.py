@@ -36,9 +36,9 @@ class Statistic:
 
     Attributes:
         text: the meaning of the statistic, in words that fit one tensor and several images.
-        unit: ``number`` if the statistic is computed from the finite values, and None without
-            finite values; ``share`` if it is a share of all values, 0 to 1, and None without
-            values; ``count`` if it is a number of values.
+        unit: ``number``: computed from the finite values, and None if there are none. ``share``: a
+            share of all values, 0 to 1, and None if there are no values. ``count``: a number of
+            values.
         merge: a function that returns the statistic of two sets of values together, given the
             name of the statistic and the ``Pairs`` of both sets. ``TotalStats.merge`` calls the
             function only if both sets have the statistic.
@@ -52,7 +52,7 @@ class Statistic:
     heading: str = ""
 
     def with_default(self, default: float | None) -> Any:
-        """Return a dataclass field for the statistic, with ``default`` for an unknown value."""
+        """Return a dataclass field for the statistic; its default value is ``default``."""
         return field(default=default, metadata={"statistic": self, "text": self.text})
 
     def format(self, value: float | None) -> str:
@@ -68,7 +68,10 @@ def _combine(combine: Callable[[tuple[float, float]], float]) -> _Merge:
 
 
 def _merge_shares(name: str, pairs: Pairs) -> float:
-    """Return the share in two sets together, exactly, since counts are rounded to whole numbers."""
+    """Return the share in both sets together.
+
+    The result is exact, since the numbers behind the two shares are rounded to whole numbers.
+    """
     (one, two), (size, other_size) = pairs[name], pairs["numel"]
     return (round(one * size) + round(two * other_size)) / (size + other_size)
 
@@ -95,7 +98,9 @@ _smaller, _larger, _add = _combine(min), _combine(max), _combine(sum)
 
 @dataclass(frozen=True)
 class Statistics:
-    """The base class with a field for each statistic, of one tensor or of several images' tensors.
+    """The base class with a field for each statistic.
+
+    The statistics describe one tensor, or the tensors of several images together.
 
     To add a statistic, declare a field here, and compute its value in ``activations/stats``.
     """

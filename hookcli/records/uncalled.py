@@ -43,8 +43,9 @@ def group_uncalled(
 
     Args:
         uncalled: the name of each layer, and why the layer did not run.
-        chosen: the names of all selected layers. If given, globs that match no other selected layer
-            may replace many names; if empty, a large group lists only its first names.
+        chosen: the names of all selected layers. hookcli may then replace many names by globs that
+            match no other selected layer. If ``chosen`` is empty, a large group lists only its
+            first names.
     """
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:
@@ -81,7 +82,10 @@ def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
 
 
 def _find_glob(layers: Sequence[str], known: Collection[str]) -> str:
-    """Return the shortest glob that matches only ``layers`` among ``known``; empty if none does."""
+    """Return the shortest glob that matches ``layers`` and no other name in ``known``.
+
+    The text is empty if there is no such glob.
+    """
     if len(layers) == 1:
         return layers[0]
     if any(sign in layers[0] for sign in "*?["):

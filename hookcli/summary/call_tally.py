@@ -27,7 +27,7 @@ class RuleHit:
 
     Attributes:
         number: the largest number that the rule measured in an image; for the rules ``nan`` and
-            ``inf``, the sum of these numbers.
+            ``inf``, the sum of the numbers of all images.
         images: the keys of the images, at most the first 200.
         against: the id of the other call with which the rule compared this call; empty for rules
             that compare no calls.
@@ -40,7 +40,7 @@ class RuleHit:
     def merge(self, other: RuleHit, *, adds: bool) -> None:
         """Add the hits of later images.
 
-        With ``adds``, the numbers are added up; without, the larger number is kept.
+        If ``adds`` is True, the numbers are added up. If not, the larger number is kept.
         """
         self.images = (self.images + other.images)[:MOST_NAMED]
         if adds:

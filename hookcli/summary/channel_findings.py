@@ -1,9 +1,9 @@
 """Rules about the channels of a layer that are dead, constant or saturated in all images.
 
-hookcli reports such channels once, at the layer that causes them. If a layer's channels are dead,
-the same channels are dead in a block that ends with the layer and in a dropout after the layer. If
-all channels of a layer are dead, every channel holds a single value in the layers that have no
-other input. The finding about the causing layer counts these other layers.
+Such channels affect other layers. For example, the dead channels of a layer are also dead in a
+dropout after the layer, and in a block that ends with the layer. If all channels of a layer are
+dead, the next layer gets only zeros, so that each of its channels holds a single value. hookcli
+reports only the layer that causes this, and how many other layers are affected.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class _Hit:
         return self.rule, role, kind, self.share == 1
 
     def is_part_of(self, other: _Hit) -> bool:
-        """Return whether both hits are of the same rule, and this layer is inside the other's."""
+        """Return whether both hits have the same rule, and this layer is inside the other layer."""
         start = f"{other.path}." if other.path else ""
         return self.rule == other.rule and self.path != other.path and self.path.startswith(start)
 
     def is_made_by(self, other: _Hit) -> bool:
-        """Return whether the hit of an earlier call that feeds this call explains this hit.
+        """Return whether ``other``, a hit of the call that ended just before, explains this hit.
 
         hookcli assumes that two activations of the same type are in different branches, so that
         neither activation feeds the other.

@@ -39,17 +39,17 @@ class Chunk:
         images: the images that went through the model, in the order of the run.
         calls: by call id, the statistics of the call over the images.
         called: the module paths of the selected layers that ran.
-        written: by call id, the module that overwrote the call's output in place: ``by relu
-            (ReLU)``, or ``inside layer1.0 (BasicBlock)`` for an operation between modules.
-        broken: under ``NaN`` and under ``Inf``, the key of the first image for which hookcli
-            observed such a value.
+        written: by call id, what overwrote the call's output in place: a module (``by relu
+            (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
+        broken: by kind (``NaN`` or ``Inf``), the key of the first image for which hookcli observed
+            such a value.
         attention: by call id, the statistics of the attention call over the images.
         attention_maps: the maps of the attention calls, for the page.
-        written_files: the files that the products wrote or queued, relative to the run folder.
+        written_files: the files that were written or queued, relative to the run folder.
         alone: whether later chunks must run one image at a time.
         halved: the number of batches that ran out of memory and ran again in halves.
         edits: the effects of the edits on the images.
-        merge_key: as text, the settings that must be equal for two chunks to be merged.
+        merge_key: the settings as text; two chunks can be merged only if the texts are equal.
     """
 
     number: int = 0

@@ -24,10 +24,10 @@ class Evidence:
         takes_any_size: whether the model is made for pictures of any size.
         sizes: by image key, the (height, width) of the given image and the (height, width) of the
             network's input.
-        producers: under ``NaN`` and ``Inf``, a sentence that says which module produced the first
-            such value.
-        written: by call id, the module that overwrote the call's output in place: ``by relu
-            (ReLU)``, or ``inside layer1.0 (BasicBlock)`` for an operation between modules.
+        producers: by kind (``NaN`` or ``Inf``), a sentence that says which module produced the
+            first such value.
+        written: by call id, what overwrote the call's output in place: a module (``by relu
+            (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
         files: by image key, the file of the image as the user gave it.
     """
 

@@ -36,10 +36,10 @@ def find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterato
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the id of the first call whose module contains no module of another given call.
+    """Return the id of the first call that is not a block around another of the calls.
 
-    A block starts before the layers inside the block, so the first call of all may be the block's.
-    Return an empty text if there are no calls.
+    Blocks are left out, since a block starts before the layers inside the block. Return an empty
+    text if there are no calls.
     """
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
@@ -116,8 +116,8 @@ def _list_hits(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
 def _moment(call: Call) -> tuple[int, str]:
     """Return a sort key for the moment at which the model makes a tensor.
 
-    The key orders activations among activations, and gradients among gradients: gradients are made
-    from the last call to the first, and a call's output gradient before its input gradient.
+    Compare only keys of activations with each other, or keys of gradients. Gradients are made from
+    the last call to the first. The output gradient of a call is made before its input gradient.
     """
     if call.side in ("output", "input"):
         return call.order, call.side

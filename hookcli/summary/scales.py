@@ -47,9 +47,10 @@ class Role:
 def role_of(module_path: str) -> Role:
     """Return the role of the layer at ``module_path``.
 
-    A number followed by a name counts a block. A trailing number belongs to the layer (``mlp.3``,
-    ``conv2``), unless it is the only number in the path; such layers form a plain sequence
-    (``features.3``). Numbers in an operation's name (``op:conv2d``) always belong to the operation.
+    A number followed by a name is the number of a block. A trailing number belongs to the layer
+    (``mlp.3``, ``conv2``). If a trailing number is the only number in the path, the layer is an
+    item of a plain sequence (``features.3``). Numbers in an operation's name (``op:conv2d``) always
+    belong to the operation.
     """
     groups: list[list[re.Match[str]]] = []
     name_start = module_path.rfind("/") + 1
@@ -138,13 +139,16 @@ def find_scale_hits(
     the same type and the same parent. A call without a counterpart is not checked.
 
     The call itself must cause the change. hookcli decides this by the call's step, which is the
-    call's standard deviation divided by the standard deviation of the call right before. The step
-    must be beyond the threshold; or the step must be beyond the square root of the threshold and,
-    divided by the counterpart's step, beyond the threshold. In the first block, a step beyond the
-    square root of the threshold is enough.
+    call's standard deviation divided by the standard deviation of the call right before. One of
+    these conditions must hold:
 
-    Consequences of a hit are not hits: neither the same change in later layers, until their
-    counterparts have changed too, nor the return to the earlier standard deviation.
+    - The step is beyond the threshold.
+    - The step is beyond the square root of the threshold, and the ratio of the step to the
+      counterpart's step is beyond the threshold.
+    - The call is in the first block, and its step is beyond the square root of the threshold.
+
+    Consequences of a hit are not hits. These are the return to the earlier standard deviation, and
+    the same change in later layers until their counterparts have changed, too.
 
     Args:
         records: the outputs of one image, or the gradients of these outputs, in the order in which
@@ -182,14 +186,16 @@ def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> flo
     """Return the factor by which a call's size is larger than its counterpart suggests.
 
     A size is a standard deviation or its reciprocal; a step is the size of a call divided by the
-    size of the call right before. The factor is the ratio of the two calls' sizes. If this ratio is
-    below ``limit``, but the ratio and the call's step are beyond the square root of ``limit``, the
-    factor is the ratio of the two calls' steps, or 0 if ``reference.same_step`` is False.
+    size of the call right before. The factor is the ratio of the call's size to the counterpart's
+    size, except in two cases:
 
-    In a first block, whose counterpart is in the next block, the factor is the ratio of the steps
-    or, if ``reference.same_step`` is False, of the sizes. The factor is 0 if the call's step is
-    below the square root of ``limit``, since a change in the first block also affects the next
-    block.
+    - The ratio is below ``limit``, but the ratio and the call's step are both beyond the square
+      root of ``limit``. The factor is then the ratio of the two steps; if ``reference.same_step``
+      is False, the factor is 0.
+    - The call is in the first block, so that its counterpart is in the next block. The factor is
+      then the ratio of the two steps; if ``reference.same_step`` is False, the ratio of the two
+      sizes. If the call's step is below the square root of ``limit``, the factor is 0, since a
+      change in the first block also affects the next block.
     """
     here, there = reference.here, reference.there
     ratio, step = sizes[here] / sizes[there], sizes[here] / sizes[here - 1]
@@ -258,11 +264,11 @@ def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Place], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return the index of the counterpart in the block before, and in the block after.
+    """Return the indices of the counterparts in the block before and in the block after.
 
-    An index is None if there is no such counterpart. With nested blocks, the counterpart is in a
-    different outermost block if possible: ``branch2`` of one block is compared with ``branch2`` of
-    another block, and with ``branch1`` of its own block only if there is no other block.
+    An index is None if there is no such counterpart. With nested blocks, the counterpart is in
+    another outermost block if there is one: ``branch2`` is compared with ``branch2`` of that block,
+    instead of ``branch1`` of its own block.
 
     Args:
         row: the calls of an image, in the order in which the model made their tensors.

@@ -28,10 +28,10 @@ class TopTally:
     Attributes:
         count: the number of images to keep per channel.
         chunks: the number of chunks that have been added.
-        values: by call id, the largest values of each channel, (C, count); minus infinity for an
+        values: by call id, the largest values (C, count) of each channel; minus infinity for an
             entry without an image.
-        places: by call id, the position in the run of the image for each entry of ``values``,
-            (C, count); -1 for an entry without an image.
+        places: by call id, the positions in the run (C, count) of the images that have the
+            ``values``; -1 for an entry without an image.
     """
 
     count: int = 0
@@ -42,10 +42,10 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add the outputs among the records of the next chunk, and return the rejected records.
+        """Add the next chunk's records of outputs, and return the rejected records.
 
-        The tally rejects a record if its number of channels differs from the number in the first
-        image of the call. ``positions`` maps the key of each image to its position in the run.
+        The tally rejects a record if its number of channels differs from the number in the call's
+        first image. ``positions`` maps the key of each image to its position in the run.
         """
         self.chunks += 1
         others: list[LayerRecord] = []
@@ -87,13 +87,13 @@ class TopTally:
                         yield call_id, channel, rank, place, value
 
     def strongest(self, call_id: str, most: int) -> list[int]:
-        """Return up to ``most`` channels of a call whose best image stands out most, in this order.
+        """Return up to ``most`` channels of a call, sorted by how much the best image stands out.
 
         The channels are ranked by ``(best - last) / (last + usual)``: ``best`` and ``last`` are the
         largest and the smallest kept value of the channel, and ``usual`` is the mean of ``best``
-        over the ranked channels. So 10.71 and 2.98 are far apart, but 100 and 90 are not, nor are
-        0.01 and 0 in a layer that reaches 5. A channel is silent below zero: a negative ``last``
-        counts as 0, and a channel is left out if its ``best`` is not positive or not finite.
+        over the ranked channels. For example, 10.71 stands out from 2.98, but 100 does not stand
+        out from 90. In a layer that reaches 5, 0.01 does not stand out from 0. A negative ``last``
+        is taken as 0. A channel is left out if its ``best`` is not positive or not finite.
         """
         values = self.values[call_id]
         best = values[:, 0]
@@ -132,8 +132,9 @@ def list_tops(
 ) -> list[TopTally]:
     """Return the top images of one chunk, independently of the chunks before.
 
-    A tally holds one number of channels per call. If the images of a call differ in the number of
-    channels, further tallies hold the other images. Only the first tally counts as a chunk.
+    In one tally, all images of a call have the same number of channels. Images with a different
+    number are in further tallies. The first tally has ``chunks`` 1 and the others have 0, since all
+    are of the same chunk.
     """
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
@@ -170,7 +171,7 @@ class _SavedTop:
 def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
     """Return the top images that ``to_bytes`` saved, or None if the data are damaged.
 
-    ``images`` is the number of images in the run: data that contain a larger position are damaged.
+    ``images`` is the number of images in the run. Data with a position outside the run are damaged;
     None accepts any position.
     """
     try:
