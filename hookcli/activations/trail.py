@@ -41,7 +41,11 @@ def each_part(trail: Trail, change: Callable[[Tensor], Tensor]) -> Trail:
 
 
 def everywhere(value: int, tensor: Tensor) -> Tensor:
-    """Return one part of a trail for ``tensor``, with ``value`` everywhere (stored only once)."""
+    """Return a trail in the shape of ``tensor`` with the same ``value`` for each of its values.
+
+    ``value`` is the index of a pixel, or a constant such as ``LOST``. The result is an expanded
+    scalar.
+    """
     return torch.tensor(value, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
 
 
@@ -110,7 +114,10 @@ def spread(
 
 
 def has_places(trail: Tensor) -> bool:
-    """Return whether a trail has any pixel of the image."""
+    """Return whether any value of a tensor comes from a pixel, according to its trail.
+
+    A trail holds the index of the pixel of origin of each value.
+    """
     return bool((trail > OUTSIDE).any())
 
 

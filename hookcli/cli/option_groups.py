@@ -26,10 +26,10 @@ _COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
 
 
 class Without:
-    """Names the options of a request that a command does not have.
+    """Lists the options that a command leaves out of a request, which several commands share.
 
-    Write ``Annotated[RunRequest, Without("edit")]`` as the type of the command's parameter. The
-    names are those of the options in Python.
+    Write ``Annotated[RunRequest, Without("edit")]`` as the type of the command's parameter, with
+    the names of fields of the request.
     """
 
     def __init__(self, *names: str) -> None:

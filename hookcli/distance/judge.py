@@ -103,7 +103,7 @@ class Judge:
     _seen: dict[CallTensor, CallTensor] = field(default_factory=dict)
 
     def add(self, pair: CallPair) -> None:
-        """Compare the next pair with the tolerance, and update the row of its call."""
+        """Judge whether two tensors of a call differ too much, and update the call's row."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         if self.keeps_images:
             pair = self._share(pair)

@@ -113,7 +113,7 @@ def to_text(data: bytes) -> str:
 
 
 def from_text(text: str) -> NDArray[np.float32]:
-    """Return the sketch, (67,), from a text in base64.
+    """Decode a sketch, (67,), from base64: the numbers by which distances are estimated.
 
     Raises:
         ValueError: the text is not a sketch in base64.

@@ -57,7 +57,9 @@ def channels_of_operation(name: str) -> Channels:
 
 @dataclass(slots=True)
 class _Evidence:
-    """The known layouts of tensors around a running call.
+    """From what the layout of a running call's output can be inferred.
+
+    A layout is the meaning of each axis of a tensor, named as ``NCHW`` or ``NLC``.
 
     Attributes:
         inputs: the layouts of the call's inputs, by shape.
@@ -100,7 +102,7 @@ class LayoutWatcher:
     _running: list[_Evidence] = field(default_factory=list)
 
     def started(self, _call: Call, inputs: object) -> None:
-        """Store the known layouts of a call's inputs."""
+        """Store the layouts (the meaning of the axes) of a call's inputs, as far as known."""
         evidence = _Evidence()
         for _, tensor in named_tensors(inputs):
             if name := self._recall(tensor):

@@ -320,7 +320,7 @@ def depth_of(module_path: str) -> int:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Return the module path and the name in an operation's path, such as ``layer1.0/op:add``."""
+    """Split the path of an operation: ``layer1.0/op:add`` gives ``("layer1.0", "add")``."""
     module_path, _, name = path.rpartition("/")
     return module_path, name.removeprefix(OPERATION)
 

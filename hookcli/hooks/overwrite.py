@@ -44,12 +44,15 @@ class WriteWatcher:
     _running: list[Call] = field(default_factory=list)
 
     def started(self, call: Call, _inputs: object) -> None:
-        """Attribute the latest writes to the module that made them, and mark a call as running."""
+        """Attribute in-place writes since the last event to their module; add a running call."""
         self._blame()
         self._running.append(call)
 
     def finished(self, call: Call, output: object) -> None:
-        """Attribute the latest writes to the call that ends, and store its outputs' counters."""
+        """Attribute in-place writes since the last event to this call, and watch its outputs.
+
+        torch counts the in-place writes to a tensor in its attribute ``_version``.
+        """
         self._blame()
         self._running.pop()
         self._intact += [
@@ -59,7 +62,7 @@ class WriteWatcher:
         ]
 
     def _blame(self) -> None:
-        """Attribute all writes since the last start or end to the innermost running call."""
+        """Attribute in-place writes since a call last started or ended to the innermost call."""
         intact = []
         for returned in self._intact:
             tensor = returned.tensor()

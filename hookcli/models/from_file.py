@@ -310,9 +310,9 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
 
 
 def _new_name(key: str, expected: Collection[str]) -> str:
-    """Return the present name for a key of a DenseNet file from before torchvision 0.3.
+    """Translate a key of an old DenseNet checkpoint (before torchvision 0.3) to today's name.
 
-    Other keys are returned unchanged.
+    Other keys, and keys whose new name is not in ``expected``, are returned unchanged.
     """
     renamed = _OLD_DENSENET.sub(r"\1\2.", key)
     return renamed if renamed in expected and key not in expected else key

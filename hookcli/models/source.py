@@ -162,7 +162,7 @@ class Source:
         return ()
 
     def has_weights(self, name: str) -> bool:
-        """Return whether ``name`` names trained weights and not a file."""
+        """Return whether the source has trained weights called ``name``; if not, it is a file."""
         return name == "pretrained"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:

@@ -66,7 +66,7 @@ class Captured:
     def records(self) -> tuple[LayerRecord, ...]:
         """One record per observed tensor, in the order in which hookcli observed the tensors.
 
-        The figures of a record cover the whole tensor, including the batch axis.
+        The statistics of a record cover the whole tensor, including the batch axis.
         """
         return read_records(self._seen, [""])
 

@@ -28,9 +28,9 @@ _TILE_BYTES = 320  # per tile: its label, and its figures in the page and its JS
 
 
 class Grids(Product):
-    """Pictures of feature maps: a grid for each call, or a sheet for each image.
+    """Pictures of feature maps: a grid for each call, or one sheet with all calls for each image.
 
-    With grids, the channels are also written at the resolution of the layer.
+    Beside each grid, hookcli writes its channels at the resolution of the layer, for the viewer.
     """
 
     def claim(self) -> list[str]:

@@ -313,7 +313,10 @@ def _five_axes(
 
 
 def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) -> bool:
-    """Return whether a map has the proportions of ``pixels``, up to rounding; None means square."""
+    """Return whether a map has the aspect ratio of the model's input, up to rounding.
+
+    ``pixels`` is the height and width of the input; None means that it is square.
+    """
     rows, columns = pixels or (1, 1)
     return abs(width - columns * height / rows) < 1 and abs(height - rows * width / columns) < 1
 

@@ -73,7 +73,7 @@ class ComparisonDocument(Document):
         b: the second run (B), as the user named it.
         tolerance: the tolerance that was requested.
         changed: the facts on which the runs depend, and which differ between A and B.
-        images: the keys of the compared images.
+        images: the keys (unique names) of the compared images.
         only_in_a: the keys of the images that only run A has.
         only_in_b: the keys of the images that only run B has.
         uncalled: the selected layers that ran in neither run.

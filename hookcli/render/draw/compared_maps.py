@@ -75,7 +75,8 @@ def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout)
     Args:
         a: the tensor A, the reference.
         b: the tensor B.
-        layout: the meaning of the axes of A and B; a layout without height and width gives bars.
+        layout: the meaning of the axes of A and B; without height and width, the result has one bar
+            per channel instead of maps.
     """
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -236,10 +236,9 @@ class Directory(Folder):
             raise cannot_write(self.path / name, error) from error
 
     def _is_through_link(self, name: str) -> bool:
-        """Return whether a folder in the name is a link.
+        """Return whether any folder on the relative path ``name`` is a symbolic link.
 
-        Linux's error does not show this: for a link that is opened as a folder, Linux reports "not
-        a directory".
+        The error from opening the path does not show this: Linux reports "not a directory".
         """
         parts = name.split("/")[:-1]
         names = ["/".join(parts[: end + 1]) for end in range(len(parts))]
