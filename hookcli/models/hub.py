@@ -1,0 +1,252 @@
+"""The files of a model: in a folder, or in a repository of the Hugging Face hub.
+
+The hub's own library downloads files into its cache, continues a broken transfer, and checks that
+files are complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from hookcli.errors import ModelError, RequestError, WeightsError
+from hookcli.models.source import CONNECT_SECONDS
+from hookcli.outside.files import hash_file
+from hookcli.outside.foreign import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+_PATHS = ("/", "./", "../", "~")  # the beginnings of names that can only be paths
+_NAMED = "models on the hub are named ORGANIZATION/NAME"
+_PORTS = {"http": 80, "https": 443}
+
+_ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and open_clip
+
+
+class Files:
+    """The files of a model, whose folder may be in the hub's cache.
+
+    Attributes:
+        is_remote: whether files may be downloaded.
+        label: where the files come from, for people.
+    """
+
+    is_remote: bool
+
+    @property
+    def label(self) -> str:
+        raise NotImplementedError
+
+    def find(self, name: str) -> Path | None:
+        """Return the path of a file; None if the model has no such file.
+
+        Raises:
+            OSError: the file is neither cached nor reachable.
+            RequestError: the hub has no such repository or revision.
+            ModelError: the hub does not give the file to this user.
+        """
+        raise NotImplementedError
+
+    def find_parts(self, name: str) -> list[Path]:
+        """Return the file of weights called ``name``, or the files into which it is divided.
+
+        An index beside the parts names them. The result is empty if the model has neither.
+
+        Raises:
+            WeightsError: a part is missing, or the index is damaged.
+        """
+        if file := self.find(name):
+            return [file]
+        index = self.find(f"{name}.index.json")
+        if index is None:
+            return []
+        try:
+            content = json.loads(index.read_text(encoding="utf-8"))
+            parts = sorted({Path(part).name for part in content["weight_map"].values()})
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise WeightsError(f"{self.label}: {index.name} is damaged") from error
+        found = [self.find(part) for part in parts]
+        if None in found:
+            raise WeightsError(
+                f"{self.label} lacks a part of its weights: {parts[found.index(None)]}"
+            )
+        return [file for file in found if file is not None]
+
+
+class Folder(Files):
+    """A folder on this machine."""
+
+    is_remote = False
+
+    def __init__(self, folder: Path) -> None:
+        """Store the path of the folder."""
+        self._folder = folder
+
+    @property
+    def label(self) -> str:
+        return str(self._folder)
+
+    def find(self, name: str) -> Path | None:
+        file = self._folder / name
+        return file if file.is_file() else None
+
+
+class Repository(Files):
+    """A repository of the hub; all its files are of the same commit."""
+
+    is_remote = True
+
+    def __init__(self, name: str) -> None:
+        """Store the name of a repository, which may end in ``@`` and a branch, tag or commit."""
+        fail_fast_offline()
+        self._name, _, self._revision = name.partition("@")
+
+    @property
+    def label(self) -> str:
+        """The repository, and its commit if it is known."""
+        return f"{self._name}@{self._revision[:12]}" if self._revision else self._name
+
+    def find(self, name: str) -> Path | None:
+        file = _find_file(self._name, name, self._revision or None)
+        if file is not None:
+            self._revision = file.parent.name  # the cache has a folder for each commit
+        return file
+
+
+def is_place(place: str) -> bool:
+    """Return whether this is a folder, a path, or ``hf-hub:`` with the name of a repository."""
+    return place.startswith((_ON_HUB, *_PATHS)) or _is_folder(place)
+
+
+def find_files(place: str) -> Files:
+    """Return the files in a folder if there is one called ``place``, or else in that repository.
+
+    Raises:
+        RequestError: ``place`` is a path, but there is no such folder.
+    """
+    if _is_folder(place):
+        return Folder(Path(place).expanduser())
+    if place.startswith(_PATHS) or place.count("/") > 1:
+        raise RequestError(f"there is no folder {place!r}", _NAMED)
+    return Repository(place.removeprefix(_ON_HUB))
+
+
+def _is_folder(place: str) -> bool:
+    return os.path.isdir(os.path.expanduser(place))  # noqa: PTH111, PTH112  pathlib's may raise
+
+
+def is_cached(repository: str, *names: str) -> bool:
+    """Return whether the hub's cache has one of these files of a repository, of any revision."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    found = (try_to_load_from_cache(repository, name, constants.HF_HUB_CACHE) for name in names)
+    return any(isinstance(file, str) for file in found)
+
+
+def list_cached() -> Iterator[tuple[str, Path]]:
+    """Yield each model in the hub's cache, and the folder of its newest revision."""
+    from huggingface_hub import constants, errors, scan_cache_dir
+
+    try:
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
+    except errors.CacheNotFound:
+        return
+    for repository in sorted(repositories, key=lambda each: str(each.repo_id)):
+        revisions = sorted(repository.revisions, key=lambda each: float(each.last_modified))
+        if repository.repo_type == "model" and revisions:
+            yield repository.repo_id, revisions[-1].snapshot_path
+
+
+def hash_files(files: Sequence[Path]) -> str:
+    """Return the sha256 of a file; for several files, the sha256 of their hashes."""
+    hashes = [hash_file(file) for file in files]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _find_file(repository: str, name: str, revision: str | None = None) -> Path | None:
+    """Return a file of a repository in the hub's cache; download the file if necessary.
+
+    Return None if the repository has no such file. ``revision`` is a branch, a tag or a commit;
+    None for the main branch.
+
+    Raises:
+        RequestError: the hub has no such repository or revision.
+        ModelError: the repository does not let this user in.
+        OSError: the file is neither cached nor reachable.
+    """
+    from huggingface_hub import errors, hf_hub_download
+
+    try:
+        with connection_errors():
+            return Path(hf_hub_download(repository, name, revision=revision))
+    except errors.HFValidationError as error:
+        raise _unknown(repository) from error
+    except errors.GatedRepoError as error:
+        raise ModelError(
+            f"{repository} is gated: the hub gives it only to people who have asked for access",
+            f"ask on {_page(repository)}, then log in: hf auth login",
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise _unknown(repository) from error
+    except errors.RevisionNotFoundError as error:
+        raise RequestError(
+            f"{repository} has no revision {revision!r}",
+            f"its branches and tags: {_page(repository)}/tree/main",
+        ) from error
+    except errors.EntryNotFoundError:
+        return None
+
+
+def _unknown(repository: str) -> RequestError:
+    return RequestError(
+        f"the hub has no model {repository!r} that you may read",
+        f"{_NAMED}; for a private one, log in: hf auth login",
+    )
+
+
+def _page(repository: str) -> str:
+    from huggingface_hub import constants
+
+    return f"{constants.ENDPOINT}/{repository}"
+
+
+@contextlib.contextmanager
+def connection_errors() -> Iterator[None]:
+    """Turn errors of a connection to the hub in the ``with`` block into an OSError."""
+    from huggingface_hub import constants, errors
+
+    http_error = errors.HfHubHTTPError.__bases__[0]  # of the HTTP library that the hub's uses
+    try:
+        yield
+    except errors.LocalEntryNotFoundError as error:
+        raise OSError(f"{constants.ENDPOINT} cannot be reached") from error
+    except OSError:
+        raise
+    except http_error as error:
+        raise OSError(first_line(error)) from error
+
+
+def fail_fast_offline() -> None:
+    """Make libraries use only the hub's cache if the hub cannot be reached.
+
+    Otherwise, they would keep trying to connect for most of a minute. With a proxy, hookcli does
+    not check the connection.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or any(os.environ.get(name) for name in _PROXIES):
+        return
+    hub = urlsplit(constants.ENDPOINT)
+    address = (hub.hostname or "", hub.port or _PORTS.get(hub.scheme, 443))
+    try:
+        socket.create_connection(address, CONNECT_SECONDS).close()
+    except OSError:
+        constants.HF_HUB_OFFLINE = True
