@@ -12,7 +12,7 @@ CONSTRAINTS_newest := --upgrade
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(CONSTRAINTS_$(VERSIONS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints demo docs docs-pictures docs-reference docs-serve test test-lowest test-newest test-slow test-browser test-transformers test-integrations test-cluster golden traps format lint lint-actions types fuzz bench check build clean
+.PHONY: help setup constraints demo docs docs-pictures docs-reference docs-serve test test-lowest test-newest test-slow test-browser test-transformers test-libraries test-integrations test-cluster golden traps format lint lint-actions types fuzz bench check build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ endif
 	@touch $(STAMP)
 
 constraints: setup ## write constraints.txt again: the newest versions, for every system and Python; then make check
-	(date '+# Versions that hookcli is tested with, as of %F. Made by: make constraints'; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --all-extras $(addprefix --group ,dev docs integrations cluster bench) pyproject.toml) > constraints.new
+	(date '+# Versions that hookcli is tested with, as of %F. Made by: make constraints'; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --all-extras $(addprefix --group ,dev docs integrations cluster bench libraries) pyproject.toml) > constraints.new
 	mv constraints.new constraints.txt
 
 demo: setup ## the main job on a sample photo; prints where the result is
@@ -47,13 +47,17 @@ test-newest: ## the fast tests with the newest versions, without constraints.txt
 	$(MAKE) test VERSIONS=newest
 
 test-slow: setup ## the slow tests too
-	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not integrations and not docs'
+	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not libraries and not integrations and not docs'
 
 test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser -n 2 --dist loadfile tests/render tests/compare tests/world
 
-test-transformers: setup ## tokens, layouts and attention of models of transformers, with random weights
+test-transformers: setup ## models of transformers, their tokens and attention, with random weights
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m transformers tests/extras
+
+test-libraries: setup ## models of open_clip and segmentation_models_pytorch, with random weights; installs both
+	$(INSTALL) --group libraries
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -m libraries tests/extras
 
 test-integrations: setup ## with lightning, TensorBoard and Jupyter, which it installs; the GitHub Action
 	$(INSTALL) --group integrations

@@ -36,7 +36,7 @@ _SUBJECTS = {
         "inspect": "Write feature maps and statistics, and a page to look at.",
         "gradients": "Write gradients, Grad-CAM and saliency.",
         "layers": "List a model's layers: shapes, cost, traps for hooks.",
-        "models": "List torchvision's models and their weights.",
+        "models": "List models and their weights, or download some.",
         "ablate": "Zero channels one by one, and rank them by their effect.",
     },
     "Compare": {

@@ -43,7 +43,8 @@ ModelName: TypeAlias = Annotated[
     str,
     Flag(
         "model MODEL",
-        "resnet34 (hookcli models lists them), timm:NAME, or a function that makes a model: "
+        "resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of "
+        "other libraries, or a function that makes a model: "
         "FILE.py:FUNCTION or MODULE:FUNCTION.",
     ),
 ]
@@ -342,6 +343,13 @@ class ModelRequest:
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
     ] = None
     arguments: ModelArguments = ()
+    categories: Annotated[
+        str | None,
+        Flag(
+            "--categories FILE|imagenet",
+            "Names of the classes: a file with a name per line, or imagenet.",
+        ),
+    ] = None
     mode: Annotated[
         Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", in_diff=True)
     ] = "eval"

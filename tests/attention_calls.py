@@ -45,10 +45,10 @@ class Watching(TorchFunctionMode):
         self.calls: list[SeenCall] = []
         self.images = len(pixels)
         self._step = 0
-        with torch.inference_mode(), self:
+        with torch.no_grad(), self:
             model(first)
         self.trails = None
-        with torch.inference_mode(), self:
+        with torch.no_grad(), self:
             self.result = model(pixels)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):

@@ -205,6 +205,10 @@ def list_pictures() -> list[Picture]:
     nan = "hookcli inspect model.py:make sample_images/astronaut.png --layers all --fail-on nan"
     eye = f"hookcli inspect {LITE} {CAT} --layers conv --focus 135,82,75,65 --top 16 -o eye"
     random = "Weights: random, since no trained ones could be had when the picture was made."
+    tokens = (
+        f"hookcli inspect hf-config:dinov2_with_registers {CAT} --layers '*.layernorm' --size 518 "
+        "--model-arg patch_size=14 --top 12 --tile 150 -o tokens"
+    )
     crops = f"{WEIGHTS}. The photos are 100 crops of the sample photos."
     return [
         Picture("page", "page", one, shoot_run(one), WEIGHTS),
@@ -238,6 +242,13 @@ def list_pictures() -> list[Picture]:
             "attention-rollout", "grid", heads, take(heads, "attention/cat/000_rollout.png"), random
         ),
         Picture("attention-page", "page", heads, shoot_run(heads, act=click_patch), random),
+        Picture(
+            "tokens",
+            "grid",
+            tokens,
+            take(tokens, "grids/cat/001_dinov2_with_registers.layernorm.png"),
+            random,
+        ),
         Picture("differ", "page", differ, shoot_run(differ, before=both), WEIGHTS),
         Picture("nan", "terminal", nan, shoot_terminal(nan, tail(13))),
         Picture("nan-map", "grid", nan, take(f"{nan} -o nan", "grids/astronaut/003_norm.png")),

@@ -10,28 +10,30 @@ from hookcli.errors import OutputError
 from hookcli.outside.files import read_regular, write_atomic
 
 
-def names_file() -> Path:
-    """Return the file in which each run saves the list of model names."""
-    return (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookcli" / "models.txt"
-    )
+def names_file(source: str | None = None) -> Path:
+    """Return the file with the names of the models of a source; None for the quick ones."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookcli"
+    return folder / (f"models-{source}.txt" if source else "models.txt")
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Return the model names that begin with ``incomplete``, from the list of the last run."""
-    try:
-        names = read_regular(names_file()).decode().split()
-    except (OSError, ValueError):
-        return []
+    """Return the model names that begin with ``incomplete``, as far as they have been saved."""
+    names: list[str] = []
+    for file in sorted(names_file().parent.glob("models*.txt")):
+        with contextlib.suppress(OSError, ValueError):
+            names += read_regular(file).decode().split()
     return [name for name in names if name.startswith(incomplete)]
 
 
-def save_model_names() -> None:
-    """Save the list of model names for completion; ignore a cache folder that cannot be written."""
-    from hookcli.models.sources import list_names
+def save_model_names(source: str | None = None) -> None:
+    """Save names of models for completion; ignore a cache folder that cannot be written.
 
-    data = ("\n".join(list_names()) + "\n").encode()
-    file = names_file()
+    The names are those of a source, or with None of all sources that list them quickly.
+    """
+    from hookcli.models.catalog import list_shelf_names
+
+    data = ("\n".join(list_shelf_names(source)) + "\n").encode()
+    file = names_file(source)
     with contextlib.suppress(OSError):
         if read_regular(file) == data:
             return

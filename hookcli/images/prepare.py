@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from hookcli.errors import HookcliError, ModelError
 from hookcli.images.decode import UndecodableError
-from hookcli.images.fit import refuse_unlike
-from hookcli.records.images import ImageResult
+from hookcli.images.fit import refuse_unlike, require_image
+from hookcli.models.task import UnfitPictureError
+from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.store.places.storage import list_options, use_options
 
 if TYPE_CHECKING:
@@ -83,29 +84,46 @@ def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
     """Return the pixels of an image as a new tensor on the CPU, without a batch axis.
 
     ``content`` must be a result of ``fitter.fit``. The tensor shares no memory with ``content``.
+
+    Raises:
+        UndecodableError: the model's preprocessing does not take the picture.
     """
     if content.ready is not None:
         return torch.from_numpy(content.ready).clone()
     if content.pixels is None:
-        return fitter.prepare.to_pixels(content.pictures).float()
+        try:
+            return fitter.prepare.to_pixels(content.pictures).float()
+        except UnfitPictureError as error:
+            raise UndecodableError(error.message) from error
     return fitter.prepare.task.repeat(torch.from_numpy(content.pixels.astype("float32")))
 
 
-def release_pictures(fitter: Fitter, sources: Sequence[ImageSource]) -> list[ImageSource]:
+def release_pictures(
+    fitter: Fitter, sources: Sequence[ImageSource]
+) -> tuple[list[ImageSource], list[SkippedImage]]:
     """Return the images, with the model's pixels instead of the pictures that are in memory.
+
+    Images from which the model's preprocessing cannot make pixels are returned apart.
 
     A large picture takes 340 MB of memory, and a model's pixels usually much less. The pixels of a
     detection model, which takes whole pictures as floats, need three times the memory of the
     pictures: for such a model, the images are returned unchanged.
+
+    Raises:
+        NoImageError: no image is left.
     """
-    if fitter.prepare.task.keeps_pictures:
-        return list(sources)
-    return [
-        replace(source, kept=_without_pictures(fitter, source.kept))
-        if source.kept and source.kept.pictures
-        else source
-        for source in sources
-    ]
+    released: list[ImageSource] = []
+    skipped: list[SkippedImage] = []
+    for source in sources:
+        if fitter.prepare.task.keeps_pictures or not (source.kept and source.kept.pictures):
+            released.append(source)
+            continue
+        try:
+            released.append(replace(source, kept=_without_pictures(fitter, source.kept)))
+        except UndecodableError as error:
+            skipped.append(SkippedImage(source.name, str(error)))
+    require_image(released, skipped)
+    return released, skipped
 
 
 def _without_pictures(fitter: Fitter, content: ImageContent) -> ImageContent:
@@ -128,6 +146,7 @@ def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
     state = source.state()
     try:
         content = source.kept or fitter.fit(source)
+        pixels = prepare_pixels(fitter, content)
     except UndecodableError as error:
         now = replace(source.state(verify=True), size=state.size, mtime_ns=state.mtime_ns)
         return PreparedImage(source.key, source.name, now, reason=str(error))
@@ -135,7 +154,7 @@ def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
         source.key,
         source.name,
         replace(state, sha256=content.sha256),
-        prepare_pixels(fitter, content),
+        pixels,
         size=content.size,
         note=_describe(fitter, content) if content.ready is None else content.note,
     )

@@ -38,7 +38,7 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
         RequestError: the builder refuses an argument that the user gave.
         ModelError: the user's own code raised an exception.
     """
-    given = _read_arguments(source, request)
+    given = read_arguments(source, request)
     try:
         with warnings.catch_warnings():
             # GoogLeNet warns that its default initialisation will change.
@@ -56,7 +56,7 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
         ) from error
 
 
-def _read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
+def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
     """Return the builder's arguments that the user chose.
 
     They come from ``--model-arg``. For a network that is built for one size, ``--size`` adds more.

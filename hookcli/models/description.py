@@ -79,9 +79,11 @@ class ModelDescription:
         """Return the means and the standard deviations of the normalization, one per colour."""
         return self.task.normalisation(_UNCHANGED, self.prepare.transform)
 
-    def read(self, output: object) -> list[tuple[Prediction, ...]]:
+    def read(
+        self, output: object, sizes: Sequence[tuple[int, int]] = ()
+    ) -> list[tuple[Prediction, ...]]:
         """Return the predictions for each image; an empty list if the output has no known form."""
-        return read_predictions(output, self.categories)
+        return read_predictions(output, self.categories, sizes, self.task)
 
     def hash_code(self, score: str) -> dict[str, str]:
         """Return the sha256 of each source file of the user's model, keyed by file name.

@@ -18,30 +18,19 @@ if TYPE_CHECKING:
     from hookcli.models.source import Source
 
 _FILES = (".bin", ".ckpt", ".h5", ".onnx", ".pb", ".pkl", ".pt", ".pt2", ".pth", ".safetensors")
-_NAMES = "models are named like resnet18, timm:NAME or FILE.py:FUNCTION"
+_NAMES = "models are named like resnet18, timm:NAME, hf:NAME or FILE.py:FUNCTION"
 _NAME = r"([\w.-]+/[\w.-]+)"
-_TRANSFORMERS = (
-    "is the name of a model on a hub",
-    (
-        "from transformers import AutoModelForImageClassification as Auto; "
-        'make = lambda: Auto.from_pretrained("{}")'
-    ),
-)
 _YOLO = (
     r"(yolo\w*?\d\w*)(?:\.pt)?",
     "is a model of ultralytics",
     'from ultralytics import YOLO; make = lambda: YOLO("{}.pt").model',
 )
-# The forms of names on hubs, in words, and the Python code that makes the model.
-_HUBS = (
-    (r"(?:hf|hf[-_]hub|huggingface|transformers):([\w./-]+)", *_TRANSFORMERS),
-    (_NAME, *_TRANSFORMERS),
-    (
-        rf"{_NAME}:(\w+)",
-        "is a model of torch.hub",
-        'import torch; make = lambda: torch.hub.load("{}", "{}")',
-    ),
+_TORCH_HUB = (
+    rf"{_NAME}:(\w+)",
+    "is a model of torch.hub",
+    'import torch; make = lambda: torch.hub.load("{}", "{}")',
 )
+_ON_HUB = re.compile(r"(?:(?:hf[-_]hub|huggingface|transformers):)?([\w.-]+/[\w.-]+)")
 
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
@@ -68,7 +57,9 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
         return error
     if _may_be_file(name):
         return RequestError(f"there is no file {name!r}", _NAMES)
-    return _explain_form(name, *_HUBS)
+    if on_hub := _ON_HUB.fullmatch(name):
+        return RequestError(f"{name!r} is the name of a model on the hub", f"hf:{on_hub[1]}")
+    return _explain_form(name, _TORCH_HUB)
 
 
 def _explain_form(name: str, *forms: tuple[str, str, str]) -> RequestError | None:

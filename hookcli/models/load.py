@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
 from hookcli.models.build import SkipInitialisation, build_model, build_random
+from hookcli.models.categories import read_categories
 from hookcli.models.code_files import hash_code
 from hookcli.models.description import ModelDescription
 from hookcli.models.device import find_device
@@ -21,7 +22,7 @@ from hookcli.models.inputs import ModelInputs, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources import LIBRARIES, find_model
-from hookcli.models.tasks import find_features, read_features, read_predictions
+from hookcli.models.tasks import Features, find_features, is_floats, read_features, read_predictions
 from hookcli.models.weights import add_weights
 from hookcli.outside.foreign import ask
 from hookcli.records.runs import ModelInfo
@@ -118,7 +119,8 @@ class LoadedModel(ModelDescription):
 
         def score(output: object, *, target: int | None = target) -> ScoreTensor:
             with self.guard():
-                is_features = find_features(output) is output and self._lacks_classifier(output)
+                features = find_features(output)
+                is_features = is_floats(features, 2) and self._lacks_classifier(output)
                 if is_features and target is None and is_of_class:
                     raise RequestError(
                         f"{self.info.name} has no classifier: it returns features and predicts "
@@ -126,7 +128,12 @@ class LoadedModel(ModelDescription):
                         "`target=INDEX` for one feature, counted from 0, or `score='sum'`",
                     )
                 scored = score_output(
-                    output, style, target, categories, needs_gradient=needs_gradient
+                    features if is_features and is_of_class else output,
+                    style,
+                    target,
+                    categories,
+                    needs_gradient=needs_gradient,
+                    own=self.task,
                 )
             if is_features and scored.score.target is not None:
                 kind = "value" if style.score == "logit" else style.score
@@ -143,6 +150,8 @@ class LoadedModel(ModelDescription):
         models without a head), if the model's ``num_classes`` is 0 (as in timm), or if the user's
         own model ends in a norm.
         """
+        if isinstance(self.task, Features):
+            return True
         if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
             return True
         last = _last_with_parameters(self.module)
@@ -165,7 +174,9 @@ class LoadedModel(ModelDescription):
                     "the first forward pass gives them one: call the model once where you build it",
                 )
 
-    def read(self, output: object) -> list[tuple[Prediction, ...]]:
+    def read(
+        self, output: object, sizes: Sequence[tuple[int, int]] = ()
+    ) -> list[tuple[Prediction, ...]]:
         """Return the predictions for each image of a batch.
 
         The list is empty if the output has no known form. If the output holds features, the only
@@ -181,7 +192,7 @@ class LoadedModel(ModelDescription):
                 return read_features(features)
             if not (self.source.is_known or _ends_in_classifier(self.module, output)):
                 return []
-            return read_predictions(output, self.categories)
+            return read_predictions(output, self.categories, sizes, self.task)
 
     def hash_code(self, score: str) -> dict[str, str]:
         return hash_code(self.module, [self.source.code, score], LIBRARIES)
@@ -225,6 +236,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         ModelError: the user's own code raised an exception.
     """
     device = find_device(request.device)
+    named = None if request.categories is None else read_categories(request.categories)
     source = find_model(request.name, request.seed)
     with source.guard():
         weighted = add_weights(source, request)
@@ -233,6 +245,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
             *weighted.notes,
             _note_dtype(weighted.module, request),
             "" if source.is_known or request.mode != "eval" else note_switched(weighted.module),
+            "" if named is None else _note_count(weighted.module, named),
         )
         module = _place(weighted.module, request, device)
         source.task.check_mode(request.name, module)
@@ -249,9 +262,8 @@ def load_model(request: ModelRequest) -> LoadedModel:
         input_shape=prepare.nominal_shape,
         notes=tuple(filter(None, notes)),
     )
-    return LoadedModel(
-        info, prepare, weighted.categories, module=module, source=source, seed=request.seed
-    )
+    categories = weighted.categories if named is None else named
+    return LoadedModel(info, prepare, categories, module=module, source=source, seed=request.seed)
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
@@ -271,6 +283,17 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
         else "no `dtype` preserves them"
     )
     return f"the model has {' and '.join(others)} values, which run in {request.dtype}: {option}"
+
+
+def _note_count(module: nn.Module, names: Sequence[str]) -> str:
+    """Return a note if the last layer of a model does not have one output for each class name."""
+    outputs = ask(_last_with_parameters(module), "out_features")
+    if outputs is None or outputs == len(names):
+        return ""
+    return (
+        f"`categories` has {len(names)} names, and the model's last layer has {outputs} outputs: "
+        "classes appear as numbers"
+    )
 
 
 def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hookcli.errors import ModelError, RequestError
 from hookcli.models.own_code import import_code
-from hookcli.models.tasks import TASKS, name_class
+from hookcli.models.tasks import find_form, name_class
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.images import Score
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hookcli.config import ScoreRequest
+    from hookcli.models.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ def score_output(
     categories: Sequence[str],
     *,
     needs_gradient: bool = True,
+    own: Task | None = None,
 ) -> ScoreTensor:
     """Return the score of the model's output for one image.
 
@@ -102,7 +104,7 @@ def score_output(
     elif style.score == "sum":
         computed, index, kind = _add_up(output), None, "sum"
     else:
-        computed, index, kind = _score_of_form(output, style.score, target)
+        computed, index, kind = _score_of_form(output, style.score, target, own)
     value = _check_value(computed, style, needs_gradient=needs_gradient)
     name = "" if index is None else name_class(index, categories)
     figure = float(value.detach())
@@ -121,12 +123,14 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
     return value
 
 
-def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
+def _score_of_form(
+    output: object, kind: str, target: int | None, own: Task | None
+) -> tuple[Tensor, int | None, str]:
     """Return the score, the index of its class (None without classes), and its name."""
-    for task in TASKS:
-        found = task.find(output)
-        if found is not None and len(found) == 1:
-            return task.score(found, kind, target)
+    form = find_form(output, own)
+    if form is not None and len(form[1]) == 1:
+        task, found = form
+        return task.score(found, kind, target)
     raise RequestError(
         "there is no score for an output of this form",
         "use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`",

@@ -65,7 +65,6 @@ class Source:
         label: the task of this source's models in manifests, if hookcli does not know their real
             tasks; otherwise empty.
         library: the package that the models come from; empty for the user's own code.
-        listing: the command that lists the names, if ``hookcli models`` does not.
         is_known: whether hookcli knows the inputs and outputs of this source's models. If it does
             not, a model may return any output and raise any exception, and by default the model
             keeps the weights that its code makes.
@@ -77,7 +76,6 @@ class Source:
     prefix: ClassVar[str] = ""
     label: ClassVar[str] = ""
     library: ClassVar[str] = ""
-    listing: ClassVar[str] = ""
     is_known: ClassVar[bool] = True
     reserved: ClassVar[frozenset[str]] = frozenset(
         {"weights", "weights_backbone", "pretrained", "progress", "quantize"}
@@ -94,6 +92,20 @@ class Source:
     def list_names(cls) -> list[str]:
         """Return the names that the shell completes and ``hookcli models`` lists."""
         return []
+
+    @classmethod
+    def shelf(cls) -> str:
+        """Return the name of the source for ``hookcli models``; empty if it lists no models."""
+        return cls.prefix.rstrip(":") or cls.library
+
+    @classmethod
+    def list_shelf(cls) -> list[str]:
+        """Return the names of the source's models that are installed or cached, sorted.
+
+        Raises:
+            RequestError: the library is not installed.
+        """
+        return cls.list_names()
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from hookcli.errors import NoImageError
 from hookcli.models.presets import change_preset, describe_transform
 from hookcli.models.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
@@ -33,6 +34,10 @@ COLOURS = 3
 # does not crop, hookcli refuses the picture.
 _LONGEST = 100
 _HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
+
+
+class UnfitPictureError(NoImageError):
+    """A picture from which a model's preprocessing cannot make pixels."""
 
 
 class Task:
@@ -142,8 +147,16 @@ class Task:
         """
         raise NotImplementedError
 
-    def read(self, found: Any, categories: Sequence[str]) -> Predictions:
-        """Return the predictions for each image of a batch; ``found`` is the result of ``find``."""
+    def read(
+        self, found: Any, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
+        """Return the predictions for each image of a batch.
+
+        Args:
+            found: what ``find`` returns for the output of the batch.
+            categories: the class names by index; empty if they are not known.
+            sizes: the width and height of each image of the batch; empty if they are not known.
+        """
         raise NotImplementedError
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:

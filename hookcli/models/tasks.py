@@ -52,16 +52,12 @@ class Classification(Task):
             output = getattr(output, "logits", None)
         return output if is_floats(output, 2) else None
 
-    def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
+    def read(
+        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
         """Return the most probable classes of each image."""
         rows = found.detach().float().cpu()
-        best = rows.softmax(1).topk(min(_TOP, rows.shape[1]))
-        return [
-            _name_classes("probability", row, values, indices=indices, categories=categories)
-            for row, values, indices in zip(
-                rows, best.values.tolist(), best.indices.tolist(), strict=True
-            )
-        ]
+        return name_best("probability", rows, rows.softmax(1), categories)
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
         """Return the target's logit or probability, or the cross-entropy for the target."""
@@ -120,14 +116,17 @@ class Segmentation(Task):
         logits = output.get("out") if isinstance(output, dict) else None
         return logits if is_floats(logits, 4) else None
 
-    def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
+    def read(
+        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
         """Return the classes with the largest shares of each image.
 
         The share of a class is the fraction of pixels at which its logit is the highest.
         """
         predictions = []
-        for logits in found.detach():
-            shares = _find_shares(logits)
+        labels = self.list_labels(found.detach(), sizes)
+        for logits, of_image in zip(found.detach(), labels, strict=True):
+            shares = _find_shares(of_image, len(logits))
             best = [index for index in _find_top(shares) if shares[index] > 0]
             values = shares[best].tolist()
             predictions.append(
@@ -137,19 +136,38 @@ class Segmentation(Task):
             )
         return predictions
 
+    def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
+        """Return the class of each pixel of each image, (H, W), from logits (N, classes, H, W).
+
+        ``sizes`` has the width and height of each image, for models whose logits are coarser.
+        """
+        return list(found.argmax(1))
+
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
         """Return the score ``kind`` of the target's class, averaged over all pixels.
 
         If ``target`` is None, this is the class that covers the most pixels.
         """
-        index = int(_find_shares(found[0]).argmax()) if target is None else target
+        index = target
+        if index is None:
+            labels = self.list_labels(found.detach(), ())[0]
+            index = int(_find_shares(labels, found.shape[1]).argmax())
         return _score_logits(found[0].flatten(1).T, kind, index), index, f"mean {kind}"
 
 
-def _find_shares(logits: Tensor) -> Tensor:
-    """Return each class's share of the pixels, (classes,), for logits (classes, H, W)."""
-    classes = logits.argmax(0).flatten().cpu()
-    return classes.bincount(minlength=len(logits)).double() / classes.numel()
+def _find_shares(labels: Tensor, classes: int) -> Tensor:
+    """Return the share of the pixels that each class covers, (classes,), from labels (H, W)."""
+    flat = labels.flatten().cpu()
+    return flat.bincount(minlength=classes).double() / flat.numel()
+
+
+class Features(Task):
+    """Models without a head: they return features, and predict nothing."""
+
+    word = "features"
+
+    def find(self, output: object) -> None:
+        return None
 
 
 class Boxes(TypedDict):
@@ -235,7 +253,9 @@ class Detection(Task):
         is_found = isinstance(output, list) and output and all(map(_is_boxes, output))
         return cast("list[Boxes]", output) if is_found else None
 
-    def read(self, found: list[Boxes], categories: Sequence[str]) -> Predictions:
+    def read(
+        self, found: list[Boxes], categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
         """Return the boxes with the highest scores."""
         return [_read_boxes(boxes, categories) for boxes in found]
 
@@ -287,7 +307,7 @@ def _read_boxes(found: Boxes, categories: Sequence[str]) -> tuple[Prediction, ..
             "score",
             name_class(labels[index], categories),
             labels[index],
-            value=_finite(float(scores[index])),
+            value=finite(float(scores[index])),
             box=_finite_box(boxes[index].tolist()),
         )
         for index in _find_top(scores)
@@ -350,13 +370,15 @@ class OpticalFlow(Task):
             return last
         return None
 
-    def read(self, found: Tensor, categories: Sequence[str]) -> Predictions:
+    def read(
+        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
         """Return the mean and the greatest distance that the pixels of each image move."""
         lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
         return [
             (
-                Prediction("pixels", "mean flow", None, _finite(float(image.mean()))),
-                Prediction("pixels", "greatest flow", None, _finite(float(image.max()))),
+                Prediction("pixels", "mean flow", None, finite(float(image.mean()))),
+                Prediction("pixels", "greatest flow", None, finite(float(image.max()))),
             )
             for image in lengths
         ]
@@ -403,15 +425,37 @@ def find_task(package: str) -> Task:
     return next((task for task in TASKS if f".{task.word}." in package), CLASSIFICATION)
 
 
-def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
+def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | None:
+    """Return the task that reads an output, and the part of the output that the task reads.
+
+    Return None for an output of unknown form. hookcli first asks ``own``, the task of the model.
+    """
+    for task in TASKS if own is None else (own, *TASKS):
+        if (found := task.find(output)) is not None:
+            return task, found
+    return None
+
+
+def read_predictions(
+    output: object,
+    categories: Sequence[str],
+    sizes: Sequence[tuple[int, int]] = (),
+    own: Task | None = None,
+) -> list[tuple[Prediction, ...]]:
     """Return the predictions for each image of a batch; [] for an output of unknown form.
 
-    Classes appear as numbers if ``categories`` (the class names by index) does not fit the output.
+    Args:
+        output: the model's output for the batch.
+        categories: the class names by index; if they do not fit the output, classes appear as
+            numbers.
+        sizes: the width and height of each image of the batch; empty if they are not known.
+        own: the task of the model, which may know the output better than other tasks.
     """
-    for task in TASKS:
-        if (found := task.find(output)) is not None:
-            return task.read(found, categories)
-    return []
+    form = find_form(output, own)
+    if form is None:
+        return []
+    task, found = form
+    return task.read(found, categories, sizes)
 
 
 def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
@@ -430,7 +474,11 @@ def find_features(output: object) -> Tensor | None:
         return output if is_floats(output, 2) else None
     if "logits" in output:
         return None
-    for name, axes in (("pooler_output", (2,)), ("last_hidden_state", (2, 3, 4))):
+    for name, axes in (
+        ("image_embeds", (2,)),
+        ("pooler_output", (2,)),
+        ("last_hidden_state", (2, 3, 4)),
+    ):
         features = output.get(name)
         if isinstance(features, Tensor) and any(is_floats(features, count) for count in axes):
             return features
@@ -453,6 +501,22 @@ def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
 def name_class(index: int, categories: Sequence[str]) -> str:
     """Return the name of a class. A class without a name is called, for example, ``class 7``."""
     return categories[index] if 0 <= index < len(categories) else f"class {index}"
+
+
+def name_best(
+    measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]
+) -> list[tuple[Prediction, ...]]:
+    """Return the classes with the highest values for each row of ``values`` (N, classes).
+
+    ``rows`` (N, classes) are the logits of the values.
+    """
+    best = values.topk(min(_TOP, rows.shape[1]))
+    return [
+        _name_classes(measure, row, values, indices=indices, categories=categories)
+        for row, values, indices in zip(
+            rows, best.values.tolist(), best.indices.tolist(), strict=True
+        )
+    ]
 
 
 def _name_classes(
@@ -493,5 +557,6 @@ def _score_logits(rows: Tensor, kind: str, index: int) -> Tensor:
     return cross_entropy(rows, torch.full((len(rows),), index, device=rows.device))
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """Return a number, or None if it is NaN or infinite."""
     return value if math.isfinite(value) else None

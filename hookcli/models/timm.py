@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import os
+import functools
+import json
 import re
-import socket
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookcli.errors import RequestError, UnknownModelError, WeightsError
+from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.models.build import build_random
-from hookcli.models.source import CONNECT_SECONDS, ModelWithWeights, Source
-from hookcli.models.task import Preprocessing
+from hookcli.models.hub import (
+    Files,
+    connection_errors,
+    fail_fast_offline,
+    find_files,
+    hash_files,
+    is_cached,
+    is_place,
+)
+from hookcli.models.source import ModelWithWeights, Source
+from hookcli.models.task import COLOURS, Preprocessing
+from hookcli.models.weights_file import UNREADABLE
 from hookcli.models.without_compiler import call_without_compiler
-from hookcli.outside.foreign import first_line
+from hookcli.outside.foreign import ask, first_line
+from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,18 +36,36 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.presets import MakePreset
 
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _ON_HUB = re.compile(r"(?:hf[-_]hub:|hf:)?timm/([\w.-]+)")
-_HUB = ("huggingface.co", 443)
-_PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
+@dataclass(frozen=True, slots=True)
 class Timm(Source):
-    """A model of timm, named ``timm:NAME``."""
+    """A model of timm.
+
+    Its name is ``timm:NAME``; ``timm:FOLDER`` with a folder that ``save_for_hf`` wrote; or
+    ``timm:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
+
+    Attributes:
+        files: the files of a model that is in a folder or on the hub; None for timm's own names.
+    """
 
     prefix: ClassVar[str] = "timm:"
     label: ClassVar[str] = "timm"
     library: ClassVar[str] = "timm"
-    listing: ClassVar[str] = "python -c 'import timm; print(*timm.list_models())'"
+
+    @classmethod
+    def list_shelf(cls) -> list[str]:
+        return sorted(f"{cls.prefix}{name}" for name in _import_timm_for("timm:NAME").list_models())
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        """Return the tags of a model's weights, and which of them are cached."""
+        timm, short = _import_timm(), name.removeprefix(cls.prefix)
+        tags = _list_tags(timm).get(short, ())
+        cached = [tag for tag in tags if _is_cached(timm, f"{short}.{tag}")]
+        return CatalogEntry(name, "classification", tags, None, None, None, tuple(cached))
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
@@ -47,27 +76,50 @@ class Timm(Source):
             return None
         return RequestError(f"torchvision has no {name!r}, but timm has", f"timm:{name}")
 
+    files: Files | None = None
+
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
-        return cls(name, _find_builder(name.removeprefix(cls.prefix)))
+        place = name.removeprefix(cls.prefix)
+        if not is_place(place):
+            return cls(name, _find_builder(place))
+        files = find_files(place)
+        return cls(name, _find_own_builder(name, files), files=files)
 
     def explain_untrained(self, request: ModelRequest) -> str:
+        if self.files is not None:
+            has_weights = self.files.is_remote or any(map(self.files.find, _WEIGHTS))
+            return "" if has_weights else f"{request.name} has no weights"
         config = _import_timm().get_pretrained_cfg(self.name.removeprefix(self.prefix))
         has_weights = config is not None and bool(config.has_weights)
         return "" if has_weights else f"timm has no trained weights for {request.name}"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load the weights with timm, from timm's cache or the network."""
-        _fail_fast_offline()
+        """Load the weights with timm, from a folder, timm's cache or the network."""
+        fail_fast_offline()
+        found = None
+        if self.files is not None:
+            found = next(filter(None, map(self.files.find, _WEIGHTS)), None)
+            if found is None:
+                raise WeightsError(f"{request.name} has no weights", "`weights='random'`")
         try:
-            module = build_random(self, request, pretrained=True)
-        except (RuntimeError, ValueError) as error:  # timm has no weights for this model
-            raise WeightsError(
-                f"{request.name} has no pretrained weights: {first_line(error)}"
-            ) from error
-        config = getattr(module, "pretrained_cfg", {})
-        name = f"timm {config.get('tag') or 'default'}"
-        weighted = ModelWithWeights(module, name, categories=self.list_categories(module))
+            with connection_errors():
+                module = build_random(self, request, pretrained=True)
+        except UNREADABLE as error:  # a RuntimeError if timm has no weights for the model
+            failure = (
+                f"{request.name} has no pretrained weights"
+                if found is None
+                else f"the weights of {request.name} cannot be loaded"
+            )
+            raise WeightsError(f"{failure}: {first_line(error)}") from error
+        config = ask(module, "pretrained_cfg") or {}
+        name = f"timm {config.get('tag') or 'default'}" if self.files is None else self.files.label
+        weighted = ModelWithWeights(
+            module,
+            name,
+            categories=self.list_categories(module),
+            sha256="" if found is None else hash_files([found]),
+        )
         trained, asked = config.get("num_classes"), getattr(module, "num_classes", 0)
         if not asked or asked == trained:
             return weighted
@@ -80,7 +132,7 @@ class Timm(Source):
 
         subset = infer_imagenet_subset(module)
         if not subset:
-            return ()
+            return tuple((ask(module, "pretrained_cfg") or {}).get("label_names") or ())
         names = ImageNetInfo(subset)
         return tuple(names.index_to_description(index) for index in range(names.num_classes()))
 
@@ -90,7 +142,7 @@ class Timm(Source):
 
     def count_channels(self, request: ModelRequest) -> int | None:
         asked = dict(request.arguments).get("in_chans", "")
-        return int(asked) if asked.isdecimal() else super().count_channels(request)
+        return int(asked) if asked.isdecimal() else COLOURS
 
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
@@ -113,10 +165,7 @@ class Timm(Source):
 
 def _find_builder(name: str) -> Callable[..., nn.Module]:
     """Return timm's builder of a model; the builder loads weights if given ``pretrained=True``."""
-    try:
-        timm = _import_timm()
-    except ImportError as error:
-        raise RequestError(f"timm:{name} needs timm", "install it: pip install timm") from error
+    timm = _import_timm_for(f"timm:{name}")
     if not timm.is_model(name):
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])
     try:
@@ -125,6 +174,54 @@ def _find_builder(name: str) -> Callable[..., nn.Module]:
         tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in tagged]) from error
     return partial(timm.create_model, name)
+
+
+def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
+    """Return timm's builder of a model that is in a folder or on the hub.
+
+    Raises:
+        ModelError: the model has no configuration, or none that timm can read.
+    """
+    timm = _import_timm_for(name)
+    try:
+        config = files.find("config.json")
+    except OSError as error:
+        raise ModelError(
+            f"the configuration of {name} is neither cached nor reachable: {first_line(error)}"
+        ) from error
+    if config is None:
+        raise ModelError(f"{name} has no config.json", "timm's save_for_hf writes one")
+    try:
+        kind = json.loads(config.read_text(encoding="utf-8"))["architecture"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise ModelError(
+            f"{name} is no model of timm: config.json names no architecture"
+        ) from error
+    if not timm.is_model(kind):
+        raise ModelError(f"timm {timm.__version__} has no {kind!r}, the architecture of {name}")
+    return partial(timm.create_model, f"local-dir:{config.parent}")
+
+
+@functools.cache
+def _list_tags(timm: Any) -> dict[str, tuple[str, ...]]:
+    """Return the tags of the weights of every model."""
+    tags: dict[str, tuple[str, ...]] = {}
+    for full in timm.list_models(pretrained=True):
+        name, _, tag = full.partition(".")
+        tags[name] = (*tags.get(name, ()), tag)
+    return tags
+
+
+def _is_cached(timm: Any, name: str) -> bool:
+    config = timm.get_pretrained_cfg(name)
+    return bool(config.hf_hub_id) and is_cached(config.hf_hub_id, *_WEIGHTS)
+
+
+def _import_timm_for(name: str) -> Any:
+    try:
+        return _import_timm()
+    except ImportError as error:
+        raise RequestError(f"{name} needs timm", "install it: pip install timm") from error
 
 
 def _is_timm_name(name: str) -> bool:
@@ -137,19 +234,3 @@ def _is_timm_name(name: str) -> bool:
 
 def _import_timm() -> Any:
     return call_without_compiler(partial(import_module, "timm"))
-
-
-def _fail_fast_offline() -> None:
-    """Make timm use only its cache if the Hugging Face hub cannot be reached.
-
-    By default, timm would try to connect for most of a minute. With a proxy, hookcli does not check
-    the connection.
-    """
-    from huggingface_hub import constants
-
-    if any(os.environ.get(name) for name in _PROXIES):
-        return
-    try:
-        socket.create_connection(_HUB, CONNECT_SECONDS).close()
-    except OSError:
-        constants.HF_HUB_OFFLINE = True

@@ -201,9 +201,9 @@ def prepare_model(
     loaded = load_model(request.model) if has_weights else build_skeleton(request.model)
     fitter = make_fitter(request.images, loaded)
     sources, unfit = fit_sources(fitter, found.sources)
-    sources = release_pictures(fitter, sources)
+    sources, unprepared = release_pictures(fitter, sources)
     loaded, first = _try_with(loaded, request, fitter, sources)
-    images = (sources, [*found.skipped, *unfit], fitter, first)
+    images = (sources, [*found.skipped, *unfit, *unprepared], fitter, first)
     runner = _make_eager(loaded, request, at, edited_side, has_weights=has_weights)
     return EagerModel(request, loaded, runner, *images)
 

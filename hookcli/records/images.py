@@ -8,8 +8,12 @@ from typing import Annotated, TypeAlias
 from hookcli.outside.documents import Axes, NoFileName, Sha256, Whole, keywords
 
 Measure: TypeAlias = Annotated[
-    str, keywords(enum=["probability", "share of the image", "score", "pixels", "features"])
+    str,
+    keywords(
+        enum=["probability", "share of the image", "score", "value", "depth", "pixels", "features"]
+    ),
 ]
+_SHARES = frozenset({"probability", "share of the image", "score"})
 Box: TypeAlias = Annotated[tuple[float, ...], keywords(minItems=4, maxItems=4)]
 
 
@@ -51,13 +55,14 @@ class Prediction:
     Attributes:
         measure: the meaning of ``value``: ``probability`` (softmax over the logits), ``share of the
             image`` (the share of pixels whose highest logit belongs to the class), ``score`` (of a
-            detected box), ``pixels`` (a length of the optical flow), or ``features`` (the model has
+            detected box or segment), ``value`` (an output of a regression), ``depth`` (in the units
+            of the model), ``pixels`` (a length of the optical flow), or ``features`` (the model has
             no classifier, and there is no value).
         category: the name of the class; without a class, a description such as ``mean flow``.
         index: the index of the class; null when there is no class.
         value: the predicted number; null when it is not finite, and for ``features``.
-        box: left, top, right and bottom of the detected box, in pixels of the network's input; null
-            when there is no box.
+        box: left, top, right and bottom of the detected box, or of the bounding box of the segment,
+            in pixels of the image (of a tensor file: of its tensor); null when there is no box.
     """
 
     measure: Measure
@@ -65,6 +70,20 @@ class Prediction:
     index: int | None
     value: float | None
     box: Box | None = None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the value is from 0 to 1, and is shown as a percentage."""
+        return self.measure in _SHARES
+
+    @property
+    def text(self) -> str:
+        """The value as people see it; empty without a value."""
+        if self.value is None:
+            return ""
+        if self.is_share:
+            return f"{self.value:.1%}"
+        return f"{self.value:.3g}{' pixels' if self.measure == 'pixels' else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,14 @@ Side: TypeAlias = Annotated[
     ),
 ]
 TaskWord: TypeAlias = Literal[
-    "classification", "detection", "segmentation", "video", "optical_flow", "quantization"
+    "classification",
+    "detection",
+    "segmentation",
+    "depth",
+    "features",
+    "video",
+    "optical_flow",
+    "quantization",
 ]
 # Models of these tasks may find nothing in an image. For any other task, a missing prediction means
 # that hookcli does not know the form of the output.

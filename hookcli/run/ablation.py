@@ -211,7 +211,7 @@ class _Ablation:
         return math.nan if value is None else value
 
     def _describe(self, image: PreparedImage, output: object) -> ImageResult:
-        predictions = self.prepared.model.loaded.read(output)
+        predictions = self.prepared.model.loaded.read(output, [image.size])
         result = image.record(predictions[0] if len(predictions) == 1 else ())
         return replace(result, score=self.prepared.scorer(output).score)
 

@@ -232,7 +232,12 @@ class ChunkRunner:
         try:
             with broken_forwards():
                 results = self._run_pass([image.key for image in batch], pixels)
-                predictions = [each for result in results for each in loaded.read(result.output)]
+                sizes = {image.key: image.size for image in batch}
+                predictions = [
+                    each
+                    for result in results
+                    for each in loaded.read(result.output, [sizes[key] for key in result.keys])
+                ]
                 with loaded.guard():
                     kinds = [list_not_finite(result.output) for result in results]
         except (BrokenForwardError, NoBoxError) as error:
@@ -274,8 +279,9 @@ class ChunkRunner:
             self._images[image.key] = image.record(predictions)
         seen = {image.key: image.pixels for image in batch if image.pixels is not None}
         for result, kinds in zip(forwards.results, forwards.kinds, strict=True):
+            sizes = [(self._images[key].width, self._images[key].height) for key in result.keys]
             for key in result.keys:
-                self._images[key] = _add_effects(self._images[key], result, loaded)
+                self._images[key] = _add_effects(self._images[key], result, loaded, sizes)
             self._add(result, seen)
             for kind in sorted(kinds, reverse=True):  # NaN before Inf
                 self.chunk.broken.setdefault(kind, result.keys[0])
@@ -336,12 +342,18 @@ def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequenc
             yield group[start : start + size]
 
 
-def _add_effects(image: ImageResult, result: BatchResult, loaded: ModelDescription) -> ImageResult:
+def _add_effects(
+    image: ImageResult,
+    result: BatchResult,
+    loaded: ModelDescription,
+    sizes: Sequence[tuple[int, int]],
+) -> ImageResult:
     """Return ``image`` with its score from ``result``.
 
     In a run with edits, also add the predictions and the score of the model without edits.
+    ``sizes`` has the width and height of each image of ``result``.
     """
-    predictions = [] if result.unedited is None else loaded.read(result.unedited)
+    predictions = [] if result.unedited is None else loaded.read(result.unedited, sizes)
     index = result.keys.index(image.key)
     unedited = predictions[index] if len(predictions) == len(result.keys) else ()
     return replace(

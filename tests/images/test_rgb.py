@@ -434,7 +434,7 @@ def test_what_is_kept_instead_of_a_picture_gives_the_same_pixels_each_time(cat):
     fitter = Fitter(loaded.prepare)
     ((source,), _) = read_images([str(cat)])
     before = prepare_image(fitter, source)
-    (kept,) = release_pictures(fitter, [source])
+    ((kept,), _) = release_pictures(fitter, [source])
     first = prepare_image(fitter, kept)
     first.pixels.zero_()  # a model may write over its input
     again = prepare_image(fitter, kept)
@@ -448,7 +448,7 @@ def test_a_pair_is_still_reported_as_a_pair(cat):
     loaded = build_skeleton(ModelRequest("raft_small"))
     ((source,), _) = read_images([str(cat)])
     fitter = Fitter(loaded.prepare, source.read().pictures)
-    (kept,) = release_pictures(fitter, [replace(source, kept=fitter.fit(source))])
+    ((kept,), _) = release_pictures(fitter, [replace(source, kept=fitter.fit(source))])
     assert prepare_image(fitter, kept).note == "a pair of images, resized to 448 by 304 pixels"
 
 

@@ -172,13 +172,13 @@ def test_the_name_of_a_file_here_is_not_taken_for_that_of_a_hub(name, message):
         ("yolov8s.pt", "'yolov8s.pt' is a model of ultralytics", 'YOLO("yolov8s.pt").model'),
         (
             "microsoft/resnet-50",
-            "'microsoft/resnet-50' is the name of a model on a hub",
-            'Auto.from_pretrained("microsoft/resnet-50")',
+            "'microsoft/resnet-50' is the name of a model on the hub",
+            "hf:microsoft/resnet-50",
         ),
         (
+            "huggingface:facebook/dino",
+            "'huggingface:facebook/dino' is the name of a model on the hub",
             "hf:facebook/dino",
-            "'hf:facebook/dino' is the name of a model on a hub",
-            'Auto.from_pretrained("facebook/dino")',
         ),
         (
             "facebookresearch/dinov2:dinov2_vits14",

@@ -25,8 +25,9 @@ import hookcli.models.torchvision
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.models.build import SkipInitialisation, build_random
+from hookcli.models.catalog import list_catalog
 from hookcli.models.load import load_model
-from hookcli.models.sources import choose_source, find_model, list_catalog, list_names
+from hookcli.models.sources import choose_source, find_model, list_names
 from hookcli.models.weights import pin_weights
 from hookcli.models.weights_file import read_weights_file
 from tests.processes import COMMAND, forget, start
@@ -617,7 +618,8 @@ def test_a_glob_that_matches_no_model_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("resne", "`list_catalog('resne*')`"), ("timm:vit*", "timm.list_models()")]
+    ("word", "hint"),
+    [("resne", "`list_catalog('resne*')`"), ("timm:vit*", "`list_catalog(source='timm')`")],
 )
 def test_a_word_that_lists_no_models_is_answered_with_one_that_does(word, hint):
     with pytest.raises(RequestError) as refused:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hookcli.models import sources
+from hookcli.models.catalog import list_catalog
 from hookcli.models.own_code import OwnCode
 from hookcli.models.source import Source
-from hookcli.models.sources import choose_source, list_catalog, list_names
+from hookcli.models.sources import choose_source, list_names
 from hookcli.models.tasks import TASKS, find_task
 from hookcli.models.timm import Timm
 from hookcli.models.torchvision import Torchvision

@@ -169,7 +169,7 @@ INSIDE = {
     "gradients": "hookcli.plan.images.find_files",
     "ablate": "hookcli.plan.images.find_files",
     "layers": "hookcli.passes.survey.survey",
-    "models": "hookcli.models.sources.list_catalog",
+    "models": "hookcli.models.catalog.list_catalog",
     "report": "hookcli.reading.report.remake_report",
     "export": "hookcli.reading.load.load_run",
     "schema": "hookcli.cli.commands.schema.json.dumps",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
+from hookcli.cli.output import console
 from hookcli.cli.output.documents import ModelsDocument
 from hookcli.cli.output.table import Look, print_listing
+from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import CatalogEntry
 
@@ -24,7 +27,7 @@ _LOOK = Look(
     },
     words=("model", "task", "cached", "weights"),
     fold=("model", "weights"),
-    drop=("weights", "task", "cached", "MB", "GFLOPs"),
+    drop=("weights", "task", "cached", "MB", "GFLOPs", "params"),
 )
 
 
@@ -33,20 +36,49 @@ def models(
     pattern: Annotated[
         str, Flag("pattern GLOB", "Names that match: 'resnet*'.  [default: all]")
     ] = "*",
+    source: Annotated[
+        str | None,
+        Flag(
+            "--source NAME",
+            "List what is installed or cached of torchvision, timm, hf, open_clip or smp.",
+            panel="Output",
+        ),
+    ] = None,
+    fetch: Annotated[
+        bool,
+        Flag(
+            "--fetch",
+            "Download the weights of the model GLOB, of any source, for runs without a network.",
+            panel="Output",
+        ),
+    ] = False,
     output_format: options.Format = "table",
 ) -> None:
-    """List torchvision's models, their weights, and whether these are in the local cache.
+    """List models, their weights, and which of these are in the local cache.
 
-    A multiply-add counts as two FLOPs.
+    Without --source, these are torchvision's. A multiply-add counts as two FLOPs. The shell
+    completes the names of a source that you have listed once.
 
     Examples:
         hookcli models
         hookcli models 'resnet*'
+        hookcli models --source timm 'vit_small*'
+        hookcli models --source hf 'hf-config:dino*'
     """
     from hookcli.cli.completion import save_model_names
-    from hookcli.models.sources import list_catalog
+    from hookcli.models.catalog import fetch_model, list_catalog
 
-    entries = list_catalog(pattern)
-    save_model_names()
+    if fetch and source is not None:
+        raise RequestError(
+            "--fetch takes a whole name, without --source", "for example timm:resnet18"
+        )
+    if fetch:
+        with console.no_data():
+            entries: tuple[CatalogEntry, ...] = (
+                fetch_model(pattern, progress=sys.stderr.isatty()),
+            )
+    else:
+        entries = list_catalog(pattern, source)
+        save_model_names(source)
     document = ModelsDocument(models=entries)
     print_listing(_LOOK, entries, document, output_format=output_format)

@@ -257,10 +257,7 @@ def score_text(score: Score) -> str:
 def _prediction(prediction: Prediction) -> str:
     if prediction.value is None and prediction.index is None:
         return prediction.category
-    value = "?"
-    if prediction.value is not None:
-        pixels = prediction.measure == "pixels"
-        value = f"{prediction.value:.3g} pixels" if pixels else f"{prediction.value:.1%}"
+    value = prediction.text or "?"
     if prediction.box is None:
         return f"{prediction.category} {value}"
     left, top, right, bottom = (round(side) for side in prediction.box)

@@ -1,0 +1,267 @@
+"""The vision parts of models of open_clip, which return an embedding of the picture."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
+from hookcli.models.build import build_random
+from hookcli.models.hub import (
+    Files,
+    connection_errors,
+    fail_fast_offline,
+    find_files,
+    hash_files,
+    is_cached,
+    is_place,
+)
+from hookcli.models.source import CONNECT_SECONDS, ModelWithWeights, Source
+from hookcli.models.task import Preprocessing
+from hookcli.models.tasks import Features
+from hookcli.models.weights_file import UNREADABLE
+from hookcli.models.without_compiler import call_without_compiler
+from hookcli.outside.foreign import ask, first_line
+from hookcli.records.rows import CatalogEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.presets import MakePreset
+    from hookcli.models.task import Task
+
+_CONFIG = "open_clip_config.json"
+_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "model.safetensors")
+_TASK = Features()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenClip(Source):
+    """The vision part of a model of open_clip.
+
+    Its name is ``open_clip:NAME``, perhaps with ``/`` and the tag of its weights;
+    ``open_clip:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision; or ``open_clip:FOLDER``.
+
+    Attributes:
+        model: the name in the library, without a tag.
+        tag: the tag of the weights; empty if the name has none.
+        files: the files of a model that is not the library's own, or None.
+    """
+
+    prefix: ClassVar[str] = "open_clip:"
+    label: ClassVar[str] = "features"
+    library: ClassVar[str] = "open_clip"
+
+    model: str = ""
+    tag: str = ""
+    files: Files | None = None
+
+    @classmethod
+    def list_shelf(cls) -> list[str]:
+        return sorted(
+            f"{cls.prefix}{each}" for each in import_open_clip("open_clip:").list_models()
+        )
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        library, model = import_open_clip(name), name.removeprefix(cls.prefix)
+        tags = tuple(library.list_pretrained_tags_by_model(model))
+        cached = [tag for tag in tags if _is_cached(library.get_pretrained_cfg(model, tag))]
+        return CatalogEntry(name, "features", tags, None, None, None, tuple(cached))
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> OpenClip:
+        library, place = import_open_clip(name), name.removeprefix(cls.prefix)
+        if is_place(place):
+            files = find_files(place)
+            model = f"local-dir:{_find_config(name, files).parent}"
+            return cls(name, partial(_build, library, model), model=model, files=files)
+        model, _, tag = place.partition("/")
+        known = library.list_models()
+        if model not in known:
+            raise UnknownModelError(name, [f"{cls.prefix}{each}" for each in known])
+        tags = library.list_pretrained_tags_by_model(model)
+        if tag and tag not in tags:
+            raise UnknownModelError(name, [f"{cls.prefix}{model}/{each}" for each in tags])
+        return cls(name, partial(_build, library, model), model=model, tag=tag)
+
+    @property
+    def task(self) -> Task:
+        return _TASK
+
+    # Its weights
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The tags of the weights of this model."""
+        if self.files is not None:
+            return ()
+        return tuple(import_open_clip(self.name).list_pretrained_tags_by_model(self.model))
+
+    def has_weights(self, name: str) -> bool:
+        return name == "pretrained" or name in self.members
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        if self.files is not None:
+            has_weights = self.files.is_remote or any(map(self.files.find, _WEIGHTS))
+            return "" if has_weights else f"{self.name} has no weights"
+        if not self.members:
+            return f"open_clip has no trained weights for {self.model}"
+        if self.tag:
+            return ""
+        some = ", ".join(f"{self.prefix}{self.model}/{tag}" for tag in self.members[:3])
+        return f"{self.name} names no weights, such as {some}"
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load the weights with open_clip, from its cache, the hub's or the network."""
+        tag = self.tag if name == "pretrained" else name
+        if self.files is None and not tag:
+            raise WeightsError(
+                f"{self.name} names no weights", f"its weights: {', '.join(self.members)}"
+            )
+        files = self._fetch(tag)
+        try:
+            module = build_random(self, request, pretrained=tag or None, load_weights=True)
+        except UNREADABLE as error:
+            raise WeightsError(
+                f"the weights of {self.name} cannot be loaded: {first_line(error)}"
+            ) from error
+        return ModelWithWeights(
+            module, tag or str(self.files and self.files.label), sha256=hash_files(files)
+        )
+
+    def _fetch(self, tag: str) -> list[Path]:
+        """Return the files of the weights, and download them if necessary.
+
+        Raises:
+            OSError: the files are neither cached nor reachable.
+            WeightsError: there are no weights.
+        """
+        if self.files is None:
+            return [_download(import_open_clip(self.name), self.model, tag)]
+        for file in _WEIGHTS:
+            if found := self.files.find(file):
+                return [found]
+        raise WeightsError(f"{self.name} has no weights", "`weights='random'`, or `weights=FILE`")
+
+    def pin(self, loaded: str) -> str:
+        return "pretrained" if self.files is not None else loaded
+
+    # Its preprocessing
+
+    def prepare_as_trained(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset
+    ) -> Preprocessing:
+        if request.resize is not None:
+            raise RequestError(
+                "open_clip resizes pictures to the size of the crop", "use `size`, not `resize`"
+            )
+        from open_clip.transform import PreprocessCfg, image_transform_v2
+
+        config: Any = dict(ask(module, "preprocess_cfg") or {})
+        if request.size is not None:
+            config["size"] = request.size
+        for key in ("mean", "std", "interpolation"):
+            if getattr(request, key) is not None:
+                config[key] = getattr(request, key)
+        config = PreprocessCfg(**config)
+        transform = image_transform_v2(config, is_train=False)
+        size = config.size if isinstance(config.size, (tuple, list)) else (config.size,) * 2
+        return Preprocessing(self.task, transform, crop=(int(size[0]), int(size[1])))
+
+    def sizes(self, request: ModelRequest) -> dict[str, object]:
+        return {} if request.size is None else {"force_image_size": request.size}
+
+
+def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
+    """Return the vision part of a model; without weights unless ``load_weights`` is given."""
+    options: dict[str, object] = {
+        "load_weights": False,
+        "pretrained_text": False,
+        **arguments,
+    }
+    with _quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = library.create_model(model, **options)
+    vision: nn.Module = made.visual
+    return vision
+
+
+def _find_config(name: str, files: Files) -> Path:
+    """Return the path of a model's configuration.
+
+    Raises:
+        ModelError: there is none, or it cannot be reached.
+    """
+    try:
+        found = files.find(_CONFIG)
+    except OSError as error:
+        raise ModelError(
+            f"the configuration of {name} is neither cached nor reachable: {first_line(error)}"
+        ) from error
+    if found is None:
+        raise ModelError(f"{name} has no {_CONFIG}", "open_clip's push_to_hf_hub writes one")
+    return found
+
+
+def _is_cached(config: dict[str, str]) -> bool:
+    """Return whether the weights of a tag are in the cache of open_clip or of the hub."""
+    if place := config.get("hf_hub"):
+        return is_cached(place.rpartition("/")[0], *filter(None, (*_WEIGHTS, Path(place).name)))
+    return (Path("~/.cache/clip").expanduser() / Path(config.get("url", "")).name).is_file()
+
+
+def _download(library: Any, model: str, tag: str) -> Path:
+    """Return the file of weights in the cache of open_clip or of the hub.
+
+    Raises:
+        OSError: the file is neither cached nor reachable.
+    """
+    fail_fast_offline()
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_SECONDS)  # open_clip sets none
+    try:
+        with _quiet(), connection_errors():
+            return Path(library.download_pretrained(library.get_pretrained_cfg(model, tag)))
+    except RuntimeError as error:
+        raise WeightsError(
+            f"the download of open_clip's {model}/{tag} is damaged: {first_line(error)}",
+            "try again",
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let open_clip log nothing in the ``with`` block: it uses the root logger."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def import_open_clip(name: str) -> Any:
+    """Import open_clip, without torch's compiler.
+
+    Raises:
+        RequestError: the library is not installed.
+    """
+    try:
+        return call_without_compiler(partial(import_module, "open_clip"))
+    except ImportError as error:
+        raise RequestError(
+            f"{name} needs open_clip", "install it: pip install 'hookcli[open_clip]'"
+        ) from error

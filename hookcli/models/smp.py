@@ -1,0 +1,330 @@
+"""Segmentation models of segmentation_models_pytorch: an architecture with an encoder."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from PIL.Image import Resampling
+from torch import Tensor
+
+from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError, hint_near
+from hookcli.models.build import build_random
+from hookcli.models.hub import (
+    Files,
+    connection_errors,
+    fail_fast_offline,
+    find_files,
+    hash_files,
+    is_cached,
+    is_place,
+)
+from hookcli.models.source import ModelWithWeights, Source
+from hookcli.models.task import COLOURS, Preprocessing
+from hookcli.models.tasks import Segmentation, is_floats
+from hookcli.models.weights_file import UNREADABLE
+from hookcli.models.without_compiler import call_without_compiler
+from hookcli.outside.foreign import ask, first_line
+from hookcli.records.rows import CatalogEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+    from PIL import Image
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.presets import MakePreset
+    from hookcli.models.task import Task
+
+_STRIDE = 32  # the sides of pictures are multiples of it, as most architectures demand
+_SHORT = 512  # the short side, where the user chooses none
+_USUAL = {
+    "input_space": "RGB",
+    "input_range": [0, 1],
+    "mean": [0.485, 0.456, 0.406],
+    "std": [0.229, 0.224, 0.225],
+}  # of ImageNet
+_WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Smp(Source):
+    """A model of segmentation_models_pytorch.
+
+    Its name is ``smp:ARCHITECTURE/ENCODER``; ``smp:FOLDER`` with a folder that ``save_pretrained``
+    wrote; or ``smp:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
+
+    Attributes:
+        encoder: the name of the encoder.
+        files: the files of a trained model; None for an architecture and an encoder.
+    """
+
+    prefix: ClassVar[str] = "smp:"
+    library: ClassVar[str] = "segmentation_models_pytorch"
+    reserved: ClassVar[frozenset[str]] = frozenset({"arch", "encoder_name", "encoder_weights"})
+
+    encoder: str = ""
+    files: Files | None = None
+
+    @classmethod
+    def list_shelf(cls) -> list[str]:
+        smp = import_smp("smp:")
+        architectures, encoders = smp.MODEL_ARCHITECTURES_MAPPING, smp.encoders.get_encoder_names()
+        return sorted(f"{cls.prefix}{arch}/{each}" for arch in architectures for each in encoders)
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        settings = import_smp(name).encoders.encoders[name.partition("/")[2]]["pretrained_settings"]
+        cached = [tag for tag, each in settings.items() if is_cached(each["repo_id"], _WEIGHTS)]
+        return CatalogEntry(name, "segmentation", tuple(settings), None, None, None, tuple(cached))
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Smp:
+        smp, place = import_smp(name), name.removeprefix(cls.prefix)
+        if is_place(place):
+            files = find_files(place)
+            config = _read_config(name, files)
+            arch, encoder = config.pop("_model_class").lower(), config.get("encoder_name", "")
+            builder = partial(_build, smp, arch, **config)
+            return cls(name, builder, encoder=encoder, files=files)
+        arch, _, encoder = place.partition("/")
+        architectures = smp.MODEL_ARCHITECTURES_MAPPING
+        if arch.lower() not in architectures:
+            known = [f"{cls.prefix}{each}/{encoder or 'resnet34'}" for each in architectures]
+            raise UnknownModelError(name, known)
+        encoders = smp.encoders.get_encoder_names()
+        if encoder not in encoders and not encoder.startswith("tu-"):
+            raise RequestError(
+                f"segmentation_models_pytorch has no encoder {encoder!r}",
+                hint_near(encoder, encoders, f"write {cls.prefix}{arch}/resnet34"),
+            )
+        return cls(name, partial(_build, smp, arch, encoder_name=encoder), encoder=encoder)
+
+    @property
+    def task(self) -> Task:
+        return _TASK
+
+    # Its weights
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The trained weights of the encoder."""
+        known = import_smp(self.name).encoders.encoders.get(self.encoder, {})
+        return () if self.files is not None else tuple(known.get("pretrained_settings", ()))
+
+    def has_weights(self, name: str) -> bool:
+        return name == "pretrained" or name in self.members
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        if self.files is None or self.files.is_remote or self.files.find(_WEIGHTS):
+            return ""
+        return f"{self.name} has no weights"
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load all weights of a trained model; of an architecture, those of its encoder."""
+        fail_fast_offline()
+        if self.files is None:
+            return self._load_encoder(request, name)
+        found = self.files.find(_WEIGHTS)
+        if found is None:
+            raise WeightsError(f"{self.name} has no {_WEIGHTS}", "`weights='random'`")
+        module = build_random(self, request)
+        try:
+            from safetensors.torch import load_file
+
+            module.load_state_dict(load_file(found))
+        except UNREADABLE as error:
+            raise WeightsError(
+                f"the weights of {self.name} cannot be loaded: {first_line(error)}"
+            ) from error
+        return ModelWithWeights(module, self.files.label, sha256=hash_files([found]))
+
+    def _load_encoder(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load trained weights of the encoder alone."""
+        tag = name if name != "pretrained" else next(iter(self.members), "imagenet")
+        weights: object = True if self.encoder.startswith("tu-") else tag
+        try:
+            with connection_errors():
+                module = build_random(self, request, encoder_weights=weights)
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise WeightsError(
+                f"the encoder {self.encoder} has no trained weights: {first_line(error)}"
+            ) from error
+        return ModelWithWeights(
+            module,
+            f"encoder {self.encoder}: {tag}, decoder random (seed {request.seed})",
+            trained=False,
+            warning="only the encoder's weights are trained: the decoder and the head are RANDOM "
+            f"(seed {request.seed})",
+        )
+
+    def pin(self, loaded: str) -> str:
+        return "pretrained"
+
+    # Its preprocessing
+
+    def count_channels(self, request: ModelRequest) -> int | None:
+        asked = dict(request.arguments).get("in_channels", "")
+        return int(asked) if asked.isdecimal() else COLOURS
+
+    def prepare_as_trained(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset
+    ) -> Preprocessing:
+        stride = ask(ask(module, "encoder"), "output_stride") or _STRIDE
+        side = request.size or request.resize or _SHORT
+        smp = import_smp(self.name)
+        parameters = _find_parameters(smp, self.encoder)
+        is_usual = parameters is None
+        parameters = parameters or _USUAL.copy()
+        for key in ("mean", "std"):
+            if getattr(request, key) is not None:
+                parameters[key] = list(getattr(request, key))
+        resample = Resampling[(request.interpolation or "bilinear").upper()]
+        prepare = smp.encoders.preprocess_input
+        transform = _Transform(
+            prepare, parameters, side, max(stride, _STRIDE), resample, is_usual=is_usual
+        )
+        return Preprocessing(self.task, transform, size=side)
+
+
+class _Segmentation(Segmentation):
+    """Models that return the logits of each pixel themselves."""
+
+    nominal = (_SHORT, _SHORT)
+
+    def find(self, output: object) -> Tensor | None:
+        """Return the logits (N, classes, H, W); a single class gets a background of 0 beside it."""
+        logits = output[0] if isinstance(output, (tuple, list)) and output else output
+        if not is_floats(logits, 4):
+            return None
+        if logits.shape[1] > 1:
+            return logits
+        return torch.cat([torch.zeros_like(logits), logits], 1)
+
+
+_TASK = _Segmentation()
+
+
+class _Transform:
+    """Resizes a picture, and prepares it as the library does for an encoder.
+
+    Attributes:
+        mean: what is subtracted from each colour.
+        std: what each colour is divided by.
+    """
+
+    def __init__(
+        self,
+        prepare: Callable[..., NDArray[Any]],
+        parameters: dict[str, Any],
+        short: int,
+        stride: int,
+        resample: Resampling,
+        *,
+        is_usual: bool,
+    ) -> None:
+        """Store the steps.
+
+        Args:
+            prepare: the library's function, which takes a picture (H, W, C) and ``parameters``.
+            parameters: the settings of the encoder.
+            short: the short side after resizing, before both sides are rounded.
+            stride: both sides are rounded to multiples of it.
+            resample: how the picture is resized.
+            is_usual: whether ``parameters`` are ImageNet's, since the encoder's are not known.
+        """
+        self._prepare, self._is_usual = prepare, is_usual
+        self._parameters, self._short, self._stride = parameters, short, stride
+        self._resample = resample
+        self.mean: Sequence[float] = parameters["mean"]
+        self.std: Sequence[float] = parameters["std"]
+
+    def __call__(self, picture: Image.Image) -> Tensor:
+        """Return the pixels (C, H, W) of a picture."""
+        scale = self._short / min(picture.size)
+        width, height = (
+            max(1, math.floor(side * scale / self._stride + 0.5)) * self._stride
+            for side in picture.size
+        )
+        resized = np.asarray(picture.resize((width, height), self._resample))
+        prepared = self._prepare(resized, **self._parameters)
+        return torch.from_numpy(np.ascontiguousarray(prepared.transpose(2, 0, 1))).float()
+
+    def __repr__(self) -> str:
+        """Describe the steps in words."""
+        mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))
+        return (
+            f"resized to about {self._short} pixels on the short side, both sides multiples of "
+            f"{self._stride} ({self._resample.name.lower()}), scaled to 0 to "
+            f"{self._parameters['input_range'][1]:g}, mean {mean}, standard deviation {std}"
+            + (" (ImageNet's: the encoder's own cannot be reached)" if self._is_usual else "")
+        )
+
+
+def _find_parameters(smp: Any, encoder: str) -> dict[str, Any] | None:
+    """Return how the library prepares pictures for an encoder.
+
+    Return None if the encoder's settings are neither cached nor reachable.
+    """
+    fail_fast_offline()
+    try:
+        parameters: dict[str, Any] = smp.encoders.get_preprocessing_params(encoder)
+    except (OSError, ValueError, LookupError):
+        return None
+    return parameters
+
+
+def _build(smp: Any, arch: str, /, **arguments: object) -> nn.Module:
+    """Build a model, without trained weights unless ``arguments`` ask for some."""
+    arguments.setdefault("encoder_weights", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module: nn.Module = smp.create_model(arch, **arguments)
+    return module
+
+
+def _read_config(name: str, files: Files) -> dict[str, Any]:
+    """Return the configuration of a trained model.
+
+    Raises:
+        ModelError: there is none, or it cannot be reached or read.
+    """
+    try:
+        file = files.find("config.json")
+    except OSError as error:
+        raise ModelError(
+            f"the configuration of {name} is neither cached nor reachable: {first_line(error)}"
+        ) from error
+    if file is None:
+        raise ModelError(f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it")
+    try:
+        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{name}: config.json is not JSON: {first_line(error)}") from error
+    if "_model_class" not in config:
+        raise ModelError(f"{name} is no model of segmentation_models_pytorch")
+    config.pop("encoder_weights", None)
+    return config
+
+
+def import_smp(name: str) -> Any:
+    """Import segmentation_models_pytorch, without torch's compiler.
+
+    Raises:
+        RequestError: the library is not installed.
+    """
+    try:
+        return call_without_compiler(partial(import_module, "segmentation_models_pytorch"))
+    except ImportError as error:
+        raise RequestError(
+            f"{name} needs segmentation_models_pytorch", "install it: pip install 'hookcli[smp]'"
+        ) from error

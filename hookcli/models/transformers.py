@@ -1,0 +1,499 @@
+"""Vision models of the library transformers, from the hub, from a folder, or from a configuration.
+
+hookcli builds them with the library's own classes, prepares images with the model's own image
+processor, and reads outputs with the methods of that processor. Code from a repository never runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hookcli.errors import ModelError, RequestError, WeightsError, hint_near
+from hookcli.models.build import read_arguments, seeded
+from hookcli.models.hub import Folder, find_files, hash_files, list_cached
+from hookcli.models.processors import ModelProcessor, choose_task, resize_fields, task_word
+from hookcli.models.source import ModelWithWeights, Source
+from hookcli.models.task import COLOURS, Preprocessing, Task
+from hookcli.models.tasks import Features
+from hookcli.models.weights_file import UNREADABLE
+from hookcli.models.without_compiler import call_without_compiler
+from hookcli.outside.foreign import ask, first_line
+from hookcli.records.rows import CatalogEntry
+from hookcli.records.text import and_more
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.hub import Files
+    from hookcli.models.presets import MakePreset
+
+_CONFIG = "hf-config:"
+_LEAST = (5, 4)  # the first version whose image processors compute with torch by default
+_INSTALL = "install it: pip install 'hookcli[hf]'"
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_UNNAMED = re.compile(r"LABEL_\d+")
+# What a model reads, by the name of its main input.
+_READS = {
+    "input_ids": "text",
+    "input_features": "audio",
+    "input_values": "audio",
+    "pixel_values_videos": "video",
+}
+# The kinds of models that a type can be, in the order in which ``hf-config:`` chooses one of them:
+# the name of the library's table, without its beginning and end.
+_HEADS = (
+    "OBJECT_DETECTION",
+    "SEMANTIC_SEGMENTATION",
+    "UNIVERSAL_SEGMENTATION",
+    "INSTANCE_SEGMENTATION",
+    "DEPTH_ESTIMATION",
+    "IMAGE_CLASSIFICATION",
+    "IMAGE",
+    "MASK_GENERATION",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION",
+    "BACKBONE",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Transformers(Source):
+    """A vision model of transformers.
+
+    Its name is ``hf:NAME`` with the name of a model on the hub, and perhaps a revision after ``@``;
+    ``hf:FOLDER`` with a folder that ``save_pretrained`` wrote; or ``hf-config:TYPE`` with a type of
+    models, such as ``dinov2``, which has the type's default configuration.
+
+    Attributes:
+        files: the files of the model; None if the model is only a configuration.
+        kind: the library's class of the model.
+        config: the configuration of that class, before the user's arguments.
+        own_task: the task of the model.
+    """
+
+    prefix: ClassVar[str] = "hf:"
+    library: ClassVar[str] = "transformers"
+    reserved: ClassVar[frozenset[str]] = frozenset({"model_type", "architectures"})
+
+    files: Files | None = None
+    kind: Any = None
+    config: Any = None
+    own_task: Task = field(default_factory=Features)
+
+    @classmethod
+    def takes(cls, name: str) -> bool:
+        return name.startswith((cls.prefix, _CONFIG))
+
+    @classmethod
+    def list_shelf(cls) -> list[str]:
+        """Return the vision models in the hub's cache, and the types of the installed version."""
+        types = list_types(import_transformers("hf:NAME"))
+        cached = (
+            f"{cls.prefix}{name}" for name, folder in list_cached() if _type_in(folder) in types
+        )
+        return [*cached, *(f"{_CONFIG}{each}" for each in types)]
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        transformers = import_transformers(name)
+        if name.startswith(_CONFIG):
+            heads = _list_heads(transformers, name.removeprefix(_CONFIG))
+            return CatalogEntry(name, task_word(heads[0]), (), None, None, None, ())
+        folder = dict(list_cached())[name.removeprefix(cls.prefix)]
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        heads = content.get("architectures") or _list_heads(transformers, content["model_type"])
+        has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
+        weights = ("pretrained",) if has_weights else ()
+        return CatalogEntry(name, task_word(heads[0]), weights, None, None, None, weights)
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Transformers:
+        transformers = import_transformers(name)
+        files = None
+        with _quiet(), _explained(name):
+            if name.startswith(_CONFIG):
+                config = _default_config(transformers, name)
+            else:
+                files = find_files(name.removeprefix(cls.prefix))
+                config = _read_config(transformers, name, files)
+            kind, config, outer = _choose_class(transformers, name, config)
+        processor = ModelProcessor(partial(_load_processor, files, outer, name))
+        task = choose_task(kind, processor, config)
+        return cls(name, partial(_build, kind, config), files, kind, config, task)
+
+    @property
+    def task(self) -> Task:
+        return self.own_task
+
+    def list_categories(self, module: nn.Module) -> tuple[str, ...]:
+        names = ask(ask(module, "config"), "id2label") or {}
+        named = tuple(str(names.get(index, "")) for index in range(len(names)))
+        return () if all(map(_UNNAMED.fullmatch, named)) else named
+
+    # Its weights
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        if self.files is None:
+            return f"{self.name} is a configuration without weights"
+        return "" if self.files.is_remote or self._find_weights() else f"{self.name} has no weights"
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load the weights with transformers, from the folder, the hub's cache or the network."""
+        found = self._find_weights()
+        if self.files is None or not found:
+            raise WeightsError(
+                f"{self.name} has no weights, as .safetensors or .bin",
+                "use `weights='random'`, or a file: `weights=FILE`",
+            )
+        fields = read_arguments(self, request)
+        with _quiet(progress=request.progress), _explained(self.name), seeded(request.seed):
+            try:
+                module, info = self.kind.from_pretrained(
+                    str(found[0].parent),
+                    config=_with_fields(self.config, fields),
+                    local_files_only=True,
+                    trust_remote_code=False,
+                    ignore_mismatched_sizes=True,
+                    output_loading_info=True,
+                )
+            except UNREADABLE as error:
+                raise WeightsError(
+                    f"the weights of {self.name} cannot be loaded: {first_line(error)}"
+                ) from error
+        absent = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
+        if 2 * len(absent) > len(module.state_dict()):
+            raise WeightsError(
+                f"the weights of {self.name} are not for a {type(module).__name__}: they lack "
+                f"{len(absent)} of its {len(module.state_dict())} tensors"
+            )
+        some = ", ".join(absent[:3]) + and_more(len(absent) - 3, " and {} more")
+        verb = "is" if len(absent) == 1 else "are"
+        return ModelWithWeights(
+            module,
+            self.files.label,
+            categories=self.list_categories(module),
+            trained=not absent,
+            warning=f"{some} {verb} not in the weights: RANDOM (seed {request.seed})"
+            if absent
+            else "",
+            sha256=hash_files(found),
+        )
+
+    def _find_weights(self) -> list[Path]:
+        """Return the files of the weights; empty if the model has none.
+
+        Raises:
+            OSError: the files are neither cached nor reachable.
+        """
+        for name in _WEIGHTS:
+            if self.files is not None and (found := self.files.find_parts(name)):
+                return found
+        return []
+
+    def pin(self, loaded: str) -> str:
+        return "pretrained"
+
+    # Its preprocessing
+
+    def count_channels(self, request: ModelRequest) -> int | None:
+        return ask(self.config, "num_channels") or COLOURS
+
+    def prepare_as_trained(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset
+    ) -> Preprocessing:
+        if request.size is not None:
+            _interpolate_positions(module)
+        return self.task.prepare(request, module, preset)
+
+
+def _build(kind: Callable[[Any], nn.Module], config: Any, /, **fields: object) -> nn.Module:
+    """Build a model of a class with a configuration, in which ``fields`` replace some fields."""
+    return kind(_with_fields(config, fields))
+
+
+def _with_fields(config: Any, fields: Mapping[str, object]) -> Any:
+    """Return a copy of a configuration with other values of some fields.
+
+    Raises:
+        RequestError: the configuration has no such field.
+    """
+    config = copy.deepcopy(config)
+    if ask(config, "use_pretrained_backbone"):
+        config.use_pretrained_backbone = False  # it would download other weights
+    if not fields:
+        return config
+    given = {("num_labels" if key == "num_classes" else key): v for key, v in fields.items()}
+    known = config.to_dict()
+    for key in given:
+        if key not in known and not hasattr(config, key):
+            raise RequestError(
+                f"{type(config).__name__} has no field {key!r}",
+                hint_near(key, known, f"its fields: {', '.join(sorted(known)[:8])}, …"),
+            )
+    derived = set[str]()
+    if "num_labels" in given:
+        derived |= {"id2label", "label2id"}
+    if ask(config, "out_features") == (ask(config, "stage_names") or [])[-1:]:  # by default
+        derived |= {"out_features", "out_indices", "stage_names"}
+    known = {key: value for key, value in known.items() if key not in derived}
+    return type(config).from_dict({**known, **given})
+
+
+# The configuration and the class
+
+
+def _default_config(transformers: Any, name: str) -> Any:
+    kind = name.removeprefix(_CONFIG)
+    known = list_types(transformers)
+    if kind not in known:
+        raise RequestError(
+            f"transformers has no vision models of the type {kind!r}",
+            hint_near(kind.lower(), known, "a type is named as in config.json: dinov2"),
+        )
+    return transformers.AutoConfig.for_model(kind)
+
+
+def list_types(transformers: Any) -> list[str]:
+    """Return the types of vision models that the installed version knows, sorted."""
+    of_video = _table(transformers, "VIDEO_CLASSIFICATION")
+    return sorted({kind for head in _HEADS for kind in _table(transformers, head)} - set(of_video))
+
+
+def _table(transformers: Any, head: str) -> Mapping[str, Any]:
+    """Return the library's table of the classes with a head, by type of models."""
+    tables = transformers.models.auto.modeling_auto
+    return getattr(tables, f"MODEL_FOR_{head}_MAPPING_NAMES", {})
+
+
+def _list_heads(transformers: Any, kind: str) -> list[str]:
+    """Return the names of the classes for a type of models, in the order of ``_HEADS``."""
+    found = (_table(transformers, head).get(kind) for head in _HEADS)
+    return [each if isinstance(each, str) else each[0] for each in found if each]
+
+
+def _type_in(folder: Path) -> str:
+    """Return the type of the models in a folder; empty if it does not say."""
+    try:
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return str(content.get("model_type", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _read_config(transformers: Any, name: str, files: Files) -> Any:
+    """Return the configuration of a model.
+
+    Raises:
+        ModelError: there is no configuration, or it cannot be reached or read.
+        RequestError: the model is one of another library, or needs code of its repository.
+    """
+    try:
+        file = files.find("config.json")
+    except OSError as error:
+        raise ModelError(
+            f"the configuration of {name} is neither cached nor reachable: {first_line(error)}",
+            "on a machine with a network, the first run downloads the model",
+        ) from error
+    if file is None:
+        raise _explain_no_config(name, files)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{name}: config.json is not JSON: {first_line(error)}") from error
+    place = name.removeprefix(Transformers.prefix)
+    kind = content.get("model_type") if isinstance(content, dict) else None
+    if kind is None and isinstance(content, dict) and "architecture" in content:
+        where = "local-dir" if isinstance(files, Folder) else "hf-hub"
+        raise RequestError(f"{name} is a model of timm", f"timm:{where}:{place}")
+    if kind is None:
+        raise ModelError(f"{name}: config.json names no model_type, as transformers needs")
+    if kind not in transformers.CONFIG_MAPPING:
+        if "auto_map" in content:
+            raise RequestError(
+                f"{name} needs code of its repository (trust_remote_code), which is not run here",
+                "read that code; then FILE.py:FUNCTION can make the model",
+            )
+        raise RequestError(
+            f"transformers {transformers.__version__} has no models of the type {kind!r}",
+            "a later version may have them: pip install -U transformers",
+        )
+    return transformers.AutoConfig.from_pretrained(
+        str(file.parent), local_files_only=True, trust_remote_code=False
+    )
+
+
+def _explain_no_config(name: str, files: Files) -> ModelError:
+    place = name.removeprefix(Transformers.prefix)
+    if files.find("open_clip_config.json") is not None:
+        where = "local-dir" if isinstance(files, Folder) else "hf-hub"
+        return ModelError(f"{name} is a model of open_clip", f"open_clip:{where}:{place}")
+    return ModelError(
+        f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it beside the weights"
+    )
+
+
+def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, Any]:
+    """Return the class of a model, its configuration, and the configuration of the whole.
+
+    A model of pictures and text is represented by its vision part.
+
+    Raises:
+        RequestError: the model takes no picture.
+    """
+    kind = _find_class(transformers, config)
+    if kind is None:
+        raise RequestError(
+            f"{name} is of the type {config.model_type}, which has no vision models",
+            "vision models: https://huggingface.co/models?pipeline_tag=image-classification",
+        )
+    vision = ask(config, "vision_config")
+    if vision is not None and not isinstance(vision, dict):
+        tower = _find_tower(transformers, vision)
+        if tower is not None:
+            if (width := ask(config, "projection_dim")) is not None:
+                vision.projection_dim = width
+            return tower, vision, config
+    reads = _READS.get(kind.main_input_name)
+    if reads is None and kind.main_input_name != "pixel_values":
+        reads = kind.main_input_name
+    if reads is None and (ask(config, "num_frames") or ask(config, "tubelet_size")):
+        reads = "video"
+    if reads is not None:
+        raise RequestError(
+            f"{name} takes {reads}, and images are all that can be shown to a model here",
+            "choose a vision model",
+        )
+    return kind, config, config
+
+
+def _find_class(transformers: Any, config: Any) -> Any:
+    """Return the class that the configuration names, or else the first of ``_HEADS``."""
+    for architecture in config.architectures or ():
+        if (kind := getattr(transformers, architecture, None)) is not None:
+            return kind
+    for name in _list_heads(transformers, config.model_type):
+        return getattr(transformers, name)
+    known = transformers.MODEL_MAPPING
+    return known.get(type(config), None)
+
+
+def _find_tower(transformers: Any, vision: Any) -> Any:
+    """Return the class of the vision part with this configuration, with its projection if any."""
+    if type(vision) not in transformers.MODEL_MAPPING:
+        return None
+    tower = transformers.MODEL_MAPPING[type(vision)]
+    return getattr(transformers, f"{tower.__name__}WithProjection", tower)
+
+
+def _interpolate_positions(module: nn.Module) -> None:
+    """Let a model adapt its position embeddings to pictures of another size, if it can."""
+    if "interpolate_pos_encoding" in inspect.signature(module.forward).parameters:
+        vars(module)["forward"] = partial(module.forward, interpolate_pos_encoding=True)
+
+
+# The image processor
+
+
+def _load_processor(files: Files | None, config: Any, name: str) -> Any:
+    """Return the image processor of a model, or its type's default one.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    transformers = import_transformers(name)
+    with _quiet(), _explained(name):
+        try:
+            found = files and next(filter(None, map(files.find, _PROCESSORS)), None)
+            if not found:
+                return _make_processor(transformers, config)
+            return transformers.AutoImageProcessor.from_pretrained(
+                str(found.parent), local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(
+                f"the image processor of {name} cannot be loaded: {first_line(error)}"
+            ) from error
+
+
+def _make_processor(transformers: Any, config: Any) -> Any:
+    """Return the default processor of a type of models, for pictures of the model's size."""
+    known = transformers.IMAGE_PROCESSOR_MAPPING
+    kinds = known.get(type(config), {})
+    kind = kinds.get("torchvision") or transformers.ViTImageProcessor
+    vision = ask(config, "vision_config") or config
+    side = ask(vision, "image_size") or ask(ask(vision, "backbone_config"), "image_size")
+    if not side:
+        return kind()
+    height, width = side if isinstance(side, (list, tuple)) else (side, side)
+    return kind(**resize_fields(kind(), height, width))
+
+
+# The library
+
+
+def import_transformers(name: str) -> Any:
+    """Import transformers, without torch's compiler.
+
+    Raises:
+        RequestError: the library is not installed, or too old.
+    """
+    try:
+        transformers = call_without_compiler(partial(import_module, "transformers"))
+    except ImportError as error:
+        raise RequestError(f"{name} needs transformers", _INSTALL) from error
+    version = transformers.__version__
+    if tuple(map(int, version.split(".")[:2])) < _LEAST:
+        least = ".".join(map(str, _LEAST))
+        raise RequestError(
+            f"{name} needs transformers {least} or later, and {version} is installed",
+            "pip install -U transformers",
+        )
+    return transformers
+
+
+@contextmanager
+def _quiet(*, progress: bool = False) -> Iterator[None]:
+    """Let transformers and the hub print nothing in the ``with`` block but, perhaps, progress."""
+    from huggingface_hub.utils import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), not are_progress_bars_disabled()
+    shown = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    (enable_progress_bars if progress else disable_progress_bars)()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        (enable_progress_bars if bars else disable_progress_bars)()
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn an ImportError in the ``with`` block into one that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        package = error.name or "a package"
+        raise RequestError(
+            f"{name} needs {package}, which is not installed", f"install it: pip install {package}"
+        ) from error

@@ -1,0 +1,193 @@
+"""Models named ``smp:``, against what segmentation_models_pytorch does with the same files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL.Image import Resampling
+
+from hookcli.config import ModelRequest
+from hookcli.errors import RequestError, UnknownModelError
+from hookcli.models.load import load_model
+from tests.conftest import PHOTOS
+from tests.extras.plain_hooks import clone_leaves, count_equal, forward, observe_leaves, opaque
+from tests.hub_server import MAIN, Hub, as_the_hub, nowhere, serving
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+pytestmark = pytest.mark.libraries
+
+CAT = PHOTOS / "cat.png"
+LOOK = ("--layers", "conv", "--grids", "none", "-q", "-o", "out", "--size", "64")
+IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+ENCODERS = {"unet": "resnet18", "deeplabv3plus": "mobilenet_v2", "segformer": "mit_b0"}
+
+
+@pytest.fixture(scope="module")
+def library():
+    """The package, imported only where these tests run."""
+    return pytest.importorskip("segmentation_models_pytorch")
+
+
+@pytest.fixture(scope="module")
+def models(library, tmp_path_factory):
+    """A folder for each architecture, as ``save_pretrained`` writes it."""
+    home = tmp_path_factory.mktemp("smp")
+    for arch, encoder in ENCODERS.items():
+        torch.manual_seed(0)
+        model = library.create_model(arch, encoder, encoder_weights=None, classes=3)
+        model.save_pretrained(home / arch)
+    return home
+
+
+def own_pixels(library, picture, settings=IMAGENET, short=512):
+    """The pixels by the library's own function, after the resizing that hookcli's docs tell."""
+    scale = short / min(picture.size)
+    size = [max(1, math.floor(side * scale / 32 + 0.5)) * 32 for side in picture.size]
+    resized = np.asarray(picture.resize(size, Resampling.BILINEAR))
+    prepared = library.encoders.preprocess_input(resized, input_range=[0, 1], **settings)
+    return torch.from_numpy(prepared.transpose(2, 0, 1)).float()
+
+
+@pytest.mark.parametrize("arch", ENCODERS)
+def test_every_leaf_is_what_an_independent_hook_clones(library, models, photos, tmp_path, arch):
+    model = library.from_pretrained(models / arch).eval()
+    pixels = own_pixels(library, opaque(photos[0]))
+    expected, _ = clone_leaves(model, pixels[None])
+    run = observe_leaves(f"smp:{models / arch}", photos[0], tmp_path / "run")
+    assert count_equal(run, expected) > 10
+
+
+@pytest.mark.parametrize("arch", ENCODERS)
+def test_pixels_are_those_of_the_encoders_own_function_bit_by_bit(library, models, photos, arch):
+    prepare = load_model(ModelRequest(f"smp:{models / arch}")).prepare
+    for file in photos:
+        mine = prepare.to_pixels([opaque(file)])
+        assert torch.equal(mine, own_pixels(library, opaque(file))), file.name
+
+
+@pytest.mark.parametrize("arch", ENCODERS)
+def test_shares_of_the_classes_are_those_of_the_models_own_labels(library, models, photos, arch):
+    loaded = load_model(ModelRequest(f"smp:{models / arch}"))
+    model = library.from_pretrained(models / arch).eval()
+    for file in photos[:3]:
+        with torch.no_grad():
+            logits = model(own_pixels(library, opaque(file))[None])
+        shares = logits[0].argmax(0).flatten().bincount(minlength=3).double() / logits[0, 0].numel()
+        (said,) = loaded.read(forward(loaded, opaque(file)))
+        assert {each.category: each.value for each in said} == pytest.approx(
+            {f"class {index}": float(share) for index, share in enumerate(shares) if share}
+        )
+
+
+def test_settings_of_the_encoder_are_those_that_the_library_downloads(library, photos, tmp_path):
+    settings = {"mean": [0.5, 0.4, 0.3], "std": [0.3, 0.4, 0.5]}
+    place = library.encoders.encoders["resnet18"]["pretrained_settings"]["imagenet"]
+    (tmp_path / "settings").mkdir()
+    content = {"input_space": "RGB", "input_range": [0, 1], **settings}
+    (tmp_path / "settings" / "config.json").write_text(json.dumps(content))
+    hub = Hub()
+    hub.add(place["repo_id"], tmp_path / "settings", place["revision"])
+    with serving(hub), as_the_hub(hub.url, tmp_path / "hub"):
+        prepare = load_model(ModelRequest("smp:unet/resnet18", weights="random")).prepare
+    picture = opaque(photos[0])
+    assert torch.equal(prepare.to_pixels([picture]), own_pixels(library, picture, settings))
+
+
+def test_settings_that_cannot_be_reached_are_imagenets_and_said_so(library):
+    words = load_model(ModelRequest("smp:unet/resnet18", weights="random")).info.preprocessing
+    assert words.endswith("(ImageNet's: the encoder's own cannot be reached)")
+
+
+def test_a_model_with_one_class_tells_it_from_the_background(library, photos):
+    name = "smp:unet/resnet18"
+    loaded = load_model(ModelRequest(name, size=64))
+    output = forward(loaded, opaque(photos[0]))
+    assert output.shape[1] == 1
+    (said,) = loaded.read(output)
+    share = float((output > 0).double().mean())
+    values = {each.index: each.value for each in said}
+    assert values.get(1, 0) == pytest.approx(share)
+
+
+def test_the_number_of_classes_is_an_argument_of_the_model(run, library):
+    words = ("--model-arg", "classes=4", "--format", "json")
+    ended = run("inspect", "smp:unet/resnet18", CAT, *LOOK, *words)
+    assert ended.code == 0, ended.err
+    rows = json.loads(ended.out)["layers"]
+    assert rows[-1]["shape"][1] == 4
+
+
+def test_a_model_of_the_hub_is_downloaded(run, models, tmp_path):
+    hub = Hub()
+    hub.add("zoo/unet", models / "unet")
+    with serving(hub), as_the_hub(hub.url, tmp_path / "hub"):
+        ended = run("inspect", "smp:hf-hub:zoo/unet", CAT, *LOOK, "--weights", "pretrained")
+        assert ended.code == 0, ended.err
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    assert manifest["model"]["weights"] == f"zoo/unet@{MAIN[:12]}"
+
+
+def test_gradients_and_edits_work_on_a_segmentation_model(run, models):
+    name = f"smp:{models / 'unet'}"
+    ended = run("gradients", name, CAT, *LOOK, "--target", "1", "--cam", "encoder.layer4")
+    assert ended.code == 0, ended.err
+    edit = ("--edit", "encoder.conv1:zero", "--overwrite")
+    ended = run("inspect", name, CAT, *LOOK, *edit)
+    assert ended.code == 0, ended.err
+
+
+def test_an_unknown_architecture_or_encoder_is_refused_with_near_ones(library):
+    with pytest.raises(UnknownModelError) as refused:
+        load_model(ModelRequest("smp:unett/resnet18"))
+    assert "smp:unet/resnet18" in refused.value.hint
+    with pytest.raises(RequestError, match="has no encoder 'resnet19'") as refused:
+        load_model(ModelRequest("smp:unet/resnet19"))
+    assert "resnet18" in refused.value.hint
+
+
+def refused(ended, code):
+    """The error and the hint of a command that failed."""
+    assert ended.code == code, ended.err
+    assert "Traceback" not in ended.err
+    lines = [line for line in ended.err.splitlines() if line.startswith(("error: ", "hint: "))]
+    return " ".join(lines)
+
+
+def test_a_library_that_is_not_installed_is_named_with_the_command(run, monkeypatch):
+    def missing(_function):
+        raise ImportError
+
+    monkeypatch.setattr("hookcli.models.smp.call_without_compiler", missing)
+    said = refused(run("inspect", "smp:unet/resnet18", CAT, *LOOK), 2)
+    assert "smp:unet/resnet18 needs segmentation_models_pytorch" in said
+    assert "pip install 'hookcli[smp]'" in said
+
+
+@pytest.mark.parametrize(
+    ("file", "error"),
+    [("config.json", "has no config.json"), ("model.safetensors", "has no model.safetensors")],
+)
+def test_a_folder_that_lacks_a_file_is_refused(run, models, file, error):
+    shutil.copytree(models / "unet", "own")
+    (Path("own") / file).unlink()
+    assert error in refused(run("inspect", "smp:own", CAT, *LOOK, "--weights", "pretrained"), 4)
+
+
+def test_damaged_weights_are_refused(run, models):
+    shutil.copytree(models / "unet", "own")
+    Path("own/model.safetensors").write_bytes(b"\xff" * 64)
+    ended = run("inspect", "smp:own", CAT, *LOOK, "--weights", "pretrained")
+    assert "the weights of smp:own cannot be loaded" in refused(ended, 4)
+
+
+def test_weights_of_an_encoder_that_nobody_has_cached_need_a_network(run, library, tmp_path):
+    with as_the_hub(nowhere(), tmp_path / "hub"):
+        ended = run("inspect", "smp:unet/resnet18", CAT, *LOOK, "--weights", "imagenet")
+    assert "cannot get the weights imagenet" in refused(ended, 4)

@@ -1,0 +1,186 @@
+"""What hookcli does with its own models, done with models of transformers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hookcli
+from hookcli.config import ModelRequest
+from hookcli.models.load import load_model
+from hookcli.passes.eager import EagerRunner
+from tests.cluster.fake_ray import FakeRay, put_in_place
+from tests.conftest import PHOTOS
+from tests.extras.plain_hooks import opaque
+from tests.extras.test_transformers_models import library_model
+from tests.world.test_folders import assert_same_folders
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+pytestmark = pytest.mark.transformers
+CAT = PHOTOS / "cat.png"
+PLAIN = ("--grids", "none", "-q", "--device", "cpu")
+
+
+@pytest.fixture
+def many(photos):
+    """A folder of ten photos of five sizes."""
+    Path("many").mkdir()
+    for index in range(2):
+        for file in photos:
+            shutil.copy(file, f"many/{index}-{file.name}")
+    return Path("many")
+
+
+def test_operations_between_modules_are_observed(run, folders):
+    ended = run("inspect", f"hf:{folders / 'vit'}", CAT, "--layers", "op:add", *PLAIN, "-o", "out")
+    assert ended.code == 0, ended.err
+    names = hookcli.load_run(Path("out")).figures()["call_id"].to_pylist()
+    assert "vit.layers.0/op:add" in names
+
+
+def test_weights_of_attention_are_those_that_the_model_returns(run, hf, folders):
+    words = ("--layers", "attention", "--attention", "all", "--save", "attention")
+    ended = run("inspect", f"hf:{folders / 'vit'}", CAT, *words, *PLAIN, "-o", "out")
+    assert ended.code == 0, ended.err
+    model = library_model(hf, folders / "vit")
+    model.set_attn_implementation("eager")
+    processor = hf.AutoImageProcessor.from_pretrained(folders / "vit")
+    pixels = processor(opaque(CAT), return_tensors="pt")["pixel_values"]
+    with torch.no_grad():
+        expected = model(pixels, output_attentions=True).attentions
+    saved = hookcli.load_run(Path("out"))
+    assert len(expected) == 2
+    for index, own in enumerate(expected):
+        mine = np.asarray(saved[f"attention:vit.layers.{index}.attention"])
+        assert np.allclose(mine, own.numpy(), atol=1e-6)
+
+
+def test_registers_are_prefix_tokens_and_not_parts_of_the_picture(run, folders):
+    words = ("--layers", "attention", "--attention", "all", "--format", "json")
+    name = f"hf:{folders / 'dinov2_with_registers'}"
+    ended = run("inspect", name, CAT, *words, *PLAIN, "-o", "out")
+    assert ended.code == 0, ended.err
+    layers = json.loads(ended.out)["attention"]
+    assert [(layer["prefix"], layer["query_grid"]) for layer in layers] == [(4, [4, 4])] * 2
+
+
+def test_gradients_are_those_of_backward_on_the_library_model(run, hf, folders):
+    words = ("--layers", "classifier", "--cam", "vit.layernorm")
+    ended = run("gradients", f"hf:{folders / 'vit'}", CAT, *words, *PLAIN, "-o", "out")
+    assert ended.code == 0, ended.err
+    model = library_model(hf, folders / "vit")
+    processor = hf.AutoImageProcessor.from_pretrained(folders / "vit")
+    pixels = processor(opaque(CAT), return_tensors="pt")["pixel_values"]
+    logits = model(pixels).logits[0]
+    logits[logits.argmax()].backward()
+    rows = {each["call_id"]: each for each in hookcli.load_run(Path("out")).figures().to_pylist()}
+    row, gradient = rows["param:classifier.weight"], model.classifier.weight.grad
+    assert row["norm"] == pytest.approx(float(gradient.norm()), rel=1e-6)
+    assert (row["min"], row["max"]) == (float(gradient.min()), float(gradient.max()))
+    assert list(Path("out/cam").rglob("*.png"))
+
+
+def test_an_edit_changes_what_comes_after_it_as_the_library_model_would(run, hf, folders):
+    words = ("--layers", "classifier", "--edit", "vit.layers.0.mlp.fc1:zero", "--save", "tensors")
+    ended = run("inspect", f"hf:{folders / 'vit'}", CAT, *words, *PLAIN, "-o", "out")
+    assert ended.code == 0, ended.err
+    model = library_model(hf, folders / "vit")
+    model.vit.layers[0].mlp.fc1.register_forward_hook(lambda _m, _i, out: torch.zeros_like(out))
+    processor = hf.AutoImageProcessor.from_pretrained(folders / "vit")
+    with torch.no_grad():
+        expected = model(processor(opaque(CAT), return_tensors="pt")["pixel_values"]).logits
+    assert np.array_equal(np.asarray(hookcli.load_run(Path("out"))["classifier"]), expected.numpy())
+
+
+def test_two_models_are_compared_layer_by_layer(run, hf, folders, tmp_path):
+    model = library_model(hf, folders / "vit")
+    model.vit.layers[1].mlp.fc1.weight.data *= 1.01
+    model.save_pretrained("other")
+    shutil.copy(folders / "vit" / "preprocessor_config.json", "other")
+    words = ("--against", "model=hf:other", "--layers", "leaf", "--format", "json")
+    ended = run("compare", f"hf:{folders / 'vit'}", CAT, *words, "--device", "cpu")
+    assert ended.code == 7
+    assert json.loads(ended.out)["first"] == "vit.layers.1.mlp.fc1"
+
+
+def test_a_golden_file_holds_what_a_later_run_computes_again(run, folders):
+    name = f"hf:{folders / 'convnext'}"
+    assert run("golden", name, CAT, "--layers", "leaf", "-o", "g.json", "--device", "cpu").code == 0
+    assert run("inspect", name, CAT, "--layers", "leaf", *PLAIN, "-o", "out").code == 0
+    ended = run("diff", "g.json", "out")
+    assert ended.code == 0, ended.out
+
+
+def test_a_folder_is_resumed_where_it_was_interrupted(run, folders, many, small_parts, monkeypatch):
+    words = ("inspect", f"hf:{folders / 'vit'}", many, "--layers", "leaf", "--workers", 0, *PLAIN)
+    assert run(*words, "-o", "whole").code == 0
+    forward, ran = EagerRunner.call, []
+
+    def call(self, pixels, seen):
+        if sum(ran) >= 8:  # the first chunk is saved
+            raise KeyboardInterrupt
+        ran.append(len(pixels))
+        return forward(self, pixels, seen)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EagerRunner, "call", call)
+        assert run(*words, "-o", "part").code == 130
+    ended = run(*words, "-o", "part", "--resume")
+    assert ended.code == 0, ended.err
+    assert_same_folders("whole", "part")
+
+
+def test_workers_of_a_cluster_compute_the_same_and_have_the_same_library(
+    run, folders, many, hf, monkeypatch
+):
+    ray = FakeRay()
+    put_in_place(monkeypatch, ray)
+    words = ("inspect", f"hf:{folders / 'vit'}", many, "--layers", "leaf", *PLAIN)
+    there = ("--cluster", "auto", "--cluster-workers", "2")
+    assert run(*words, "-o", "here", "--threads", "1").code == 0
+    assert run(*words, *there, "-o", "there").code == 0
+    assert_same_folders("here", "there")
+    library = sys.modules["transformers"]  # the package replaces itself while it is imported
+    ray.before = lambda *_work: monkeypatch.setattr(library, "__version__", "5.99.0")
+    ended = run(*words, *there, "-o", "again")
+    assert ended.code == 4
+    assert "differs in transformers: 5.99.0, not " in ended.err
+
+
+def test_names_of_classes_of_the_user_replace_the_models(run, folders):
+    Path("names.txt").write_text("a\nb\nc\nd\ne\n")
+    words = ("--layers", "classifier", "--categories", "names.txt", "--format", "json")
+    ended = run("inspect", f"hf:{folders / 'vit'}", CAT, *words, *PLAIN, "-o", "out")
+    (image,) = json.loads(ended.out)["images"]
+    assert {each["category"] for each in image["predictions"]} == set("abcde")
+
+
+def test_a_notebook_shows_a_captured_model(hf, folders):
+    loaded = load_model(ModelRequest(f"hf:{folders / 'vit'}"))
+    with hookcli.capture(loaded.module, keep=True) as captured:
+        loaded.module(torch.zeros(1, 3, 32, 32))
+    assert "ViTForImageClassification" in captured._repr_html_()
+
+
+@pytest.mark.parametrize("kind", ["dinov2", "vit", "convnext", "swin"])
+def test_a_type_alone_is_its_default_configuration_with_random_weights(run, hf, kind):
+    small = {
+        "dinov2": ("num_hidden_layers=1", "hidden_size=32", "num_attention_heads=2"),
+        "vit": ("num_hidden_layers=1", "hidden_size=32", "num_attention_heads=2"),
+        "convnext": ("depths=1,1,1,1", "hidden_sizes=8,8,8,8"),
+        "swin": ("depths=1,1,1,1", "embed_dim=24"),
+    }[kind]
+    words = [word for field in small for word in ("--model-arg", field)]
+    name = f"hf-config:{kind}"
+    ended = run("inspect", name, CAT, "--layers", "leaf", *PLAIN, "-o", "out", *words)
+    assert ended.code == 0, ended.err
+    assert f"{name} is a configuration without weights" in ended.err
+    ended = run("inspect", name, CAT, *PLAIN, "-o", "no", "--weights", "pretrained", *words)
+    assert ended.code == 4

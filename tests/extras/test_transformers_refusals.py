@@ -1,0 +1,198 @@
+"""What ``hf:`` and ``hf-config:`` refuse: one line, a hint, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from tests.conftest import PHOTOS
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+pytestmark = pytest.mark.transformers
+CAT = PHOTOS / "cat.png"
+LOOK = ("--layers", "leaf", "--grids", "none", "-o", "out", "-q")
+
+
+@pytest.fixture
+def own(folders):
+    """A copy of the folder of a ViT, for a test to damage."""
+    return Path(shutil.copytree(folders / "vit", "own"))
+
+
+def configure(folder, **fields):
+    file = folder / "config.json"
+    content = json.loads(file.read_text()) | fields
+    file.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+
+
+def refused(ended, code):
+    """The error and the hint of a command that ended in one line and a hint."""
+    lines = ended.err.splitlines()
+    error, *hint = [line for line in lines if line.startswith(("error: ", "hint: "))]
+    assert ended.code == code, ended.err
+    assert "Traceback" not in ended.err
+    assert len(hint) <= 1
+    return error.removeprefix("error: "), "".join(hint).removeprefix("hint: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "hint"),
+    [
+        ("hf-config:dinov", "transformers has no vision models of the type 'dinov'", "dinov2"),
+        ("hf-config:bert", "transformers has no vision models of the type 'bert'", ""),
+        ("hf:./nowhere", "there is no folder './nowhere'", "ORGANIZATION/NAME"),
+        ("hf:a/b/c", "there is no folder 'a/b/c'", "ORGANIZATION/NAME"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_near_ones(run, hf, name, error, hint):
+    said, advice = refused(run("inspect", name, CAT, *LOOK), 2)
+    assert said == error
+    assert hint in advice
+
+
+def test_a_library_that_is_not_installed_is_named_with_the_command(run, monkeypatch):
+    def missing(_function):
+        raise ImportError
+
+    monkeypatch.setattr("hookcli.models.transformers.call_without_compiler", missing)
+    said, hint = refused(run("inspect", "hf-config:vit", CAT, *LOOK), 2)
+    assert said == "hf-config:vit needs transformers"
+    assert hint == "install it: pip install 'hookcli[hf]'"
+
+
+def test_an_old_library_is_refused(run, hf, monkeypatch):
+    monkeypatch.setattr(hf, "__version__", "4.57.1")
+    said, hint = refused(run("inspect", "hf-config:vit", CAT, *LOOK), 2)
+    assert said == "hf-config:vit needs transformers 5.4 or later, and 4.57.1 is installed"
+    assert hint == "pip install -U transformers"
+
+
+def test_a_folder_without_configuration_is_refused(run, own):
+    (own / "config.json").unlink()
+    said, hint = refused(run("inspect", "hf:own", CAT, *LOOK), 4)
+    assert said == "hf:own has no config.json"
+    assert "save_pretrained" in hint
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("{", "hf:own: config.json is not JSON"),
+        ("[]", "hf:own: config.json names no model_type"),
+        ("{}", "hf:own: config.json names no model_type"),
+    ],
+)
+def test_a_damaged_configuration_is_refused(run, own, text, error):
+    (own / "config.json").write_text(text)
+    assert refused(run("inspect", "hf:own", CAT, *LOOK), 4)[0].startswith(error)
+
+
+def test_code_of_a_repository_never_runs(run, own):
+    (own / "modeling_own.py").write_text("open('ran', 'w')\n")
+    configure(own, model_type="own", auto_map={"AutoModel": "modeling_own.Own"})
+    said, hint = refused(run("inspect", "hf:own", CAT, *LOOK), 2)
+    assert said.startswith("hf:own needs code of its repository (trust_remote_code)")
+    assert "FILE.py:FUNCTION" in hint
+    configure(own, model_type="vit")  # a type of the library, which the library's class makes
+    assert run("inspect", "hf:own", CAT, *LOOK).code == 0
+    assert not Path("ran").exists()
+
+
+def test_a_type_that_the_installed_version_does_not_know_is_refused(run, own):
+    configure(own, model_type="vit9")
+    said, hint = refused(run("inspect", "hf:own", CAT, *LOOK), 2)
+    assert "has no models of the type 'vit9'" in said
+    assert "pip install -U transformers" in hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "takes"),
+    [("bert", "text"), ("wav2vec2", "audio"), ("whisper", "audio"), ("vivit", "video")],
+)
+def test_a_model_that_takes_no_picture_is_refused(run, own, kind, takes):
+    (own / "config.json").write_text(json.dumps({"model_type": kind}))
+    said, _ = refused(run("inspect", "hf:own", CAT, *LOOK), 2)
+    assert f"takes {takes}" in said or "which has no vision models" in said
+
+
+def test_a_pickle_that_would_run_code_is_refused(run, own):
+    class Evil:
+        def __reduce__(self):
+            return (open, ("ran", "w"))
+
+    (own / "model.safetensors").unlink()
+    torch.save({"classifier.bias": Evil()}, own / "pytorch_model.bin", pickle_module=pickle)
+    said, _ = refused(run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained"), 4)
+    assert said.startswith("the weights of hf:own cannot be loaded")
+    assert not Path("ran").exists()
+
+
+def test_weights_in_the_older_form_are_read_without_unpickling_objects(run, own, hf):
+    model = hf.AutoModelForImageClassification.from_pretrained(own)
+    (own / "model.safetensors").unlink()
+    torch.save(model.state_dict(), own / "pytorch_model.bin")
+    ended = run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained")
+    assert ended.code == 0, ended.err
+    assert "RANDOM" not in ended.err
+
+
+def test_a_damaged_file_of_weights_is_refused(run, own):
+    (own / "model.safetensors").write_bytes(b"\xff" * 100)
+    said, _ = refused(run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained"), 4)
+    assert said.startswith("the weights of hf:own cannot be loaded")
+
+
+def test_weights_that_lack_tensors_are_loaded_with_a_warning(run, own, hf):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(own / "model.safetensors")
+    del tensors["classifier.weight"]
+    save_file(tensors, own / "model.safetensors", metadata={"format": "pt"})
+    ended = run("inspect", "hf:own", CAT, *LOOK)
+    assert ended.code == 0
+    assert "classifier.weight is not in the weights: RANDOM (seed 0)" in ended.err
+
+
+def test_weights_of_another_model_are_refused(run, own, folders):
+    shutil.copy(folders / "convnext" / "model.safetensors", own)
+    said, _ = refused(run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained"), 4)
+    assert said.startswith("the weights of hf:own are not for a ViTForImageClassification")
+
+
+def test_a_folder_without_weights_is_random_or_refused(run, own):
+    (own / "model.safetensors").unlink()
+    ended = run("inspect", "hf:own", CAT, *LOOK)
+    assert ended.code == 0
+    assert "RANDOM" in ended.err
+    said, _ = refused(
+        run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained", "--overwrite"), 4
+    )
+    assert said == "hf:own has no weights, as .safetensors or .bin"
+
+
+def test_an_unknown_field_of_a_configuration_is_refused_with_near_ones(run, hf):
+    said, hint = refused(run("layers", "hf-config:vit", "--model-arg", "hiden_size=8"), 2)
+    assert said == "ViTConfig has no field 'hiden_size'"
+    assert "hidden_size" in hint
+
+
+def test_a_size_smaller_than_a_patch_is_refused(run, own):
+    said, _ = refused(run("inspect", "hf:own", CAT, *LOOK, "--size", "4"), 4)
+    assert "4" in said
+
+
+def test_a_picture_that_the_processor_does_not_take_is_skipped(run, folders):
+    Path("many").mkdir()
+    shutil.copy(CAT, "many/cat.png")
+    Image.new("RGB", (1, 64)).save("many/line.png")  # would be 56 by 0 pixels
+    ended = run("inspect", f"hf:{folders / 'depth_anything'}", "many", *LOOK)
+    assert ended.code == 6
+    warning = "warning: skipped 'many/line.png': cannot be prepared by the DPTImageProcessor"
+    assert ended.err.startswith(warning)
