@@ -37,6 +37,18 @@ def main() -> None:
             pair_commands(command, [sys.executable, str(HERE / "bare.py"), str(PHOTO)], 7),
             "at most 0.75",
         )
+        dinov2 = out / "dinov2-small"
+        write_dinov2(dinov2)
+        bare = [sys.executable, str(HERE / "bare_transformers.py"), str(dinov2)]
+        report(
+            "hf: DINOv2-S, one image, table and grids / bare script",
+            pair_commands(
+                inspect_command(out / "hf", f"hf:{dinov2}", "*.mlp.fc2"),
+                [*bare, str(PHOTO)],
+                7,
+            ),
+            "at most 1.0",
+        )
         for words, goal in ((["--help"], "at most 0.12"), (["inspect", "--help"], "at most 0.18")):
             asked = [sys.executable, "-m", "hookcli", *words]
             times = [seconds(partial(run, asked)) for _ in range(8)][1:]
@@ -77,10 +89,23 @@ def report(what: str, ratios: Sequence[float], goal: str) -> None:
     print(f"{what:<58}{middle:>8.2f}{min(ratios):>8.2f}{max(ratios):>8.2f}   {goal}", flush=True)
 
 
-def inspect_command(out: Path) -> list[str]:
+def inspect_command(out: Path, model: str = "resnet34", layers: str = "conv") -> list[str]:
     """The main job as a user runs it."""
-    tool = [sys.executable, "-m", "hookcli", "inspect", "resnet34", str(PHOTO), "--layers", "conv"]
-    return [*tool, "--weights", "random", "-o", str(out), "--overwrite"]
+    tool = [sys.executable, "-m", "hookcli", "inspect", model, str(PHOTO), "--layers", layers]
+    weights = "pretrained" if model.startswith("hf:") else "random"
+    return [*tool, "--weights", weights, "-o", str(out), "--overwrite"]
+
+
+def write_dinov2(folder: Path) -> None:
+    """Write a model of the size of DINOv2-S, with random weights, as ``save_pretrained`` does."""
+    code = (
+        "import sys, transformers as t\n"
+        "sizes = dict(hidden_size=384, num_attention_heads=6, image_size=518, patch_size=14)\n"
+        "t.Dinov2Model(t.Dinov2Config(**sizes)).save_pretrained(sys.argv[1])\n"
+        "crop = dict(size={'shortest_edge': 256}, crop_size={'height': 224, 'width': 224})\n"
+        "t.BitImageProcessor(**crop).save_pretrained(sys.argv[1])"
+    )
+    run([sys.executable, "-c", code, str(folder)])
 
 
 def pair_commands(
