@@ -12,7 +12,7 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hookcli.errors import ModelError, RequestError, WeightsError
@@ -28,7 +28,7 @@ _PATHS = ("/", "./", "../", "~")  # the beginnings of names that can only be pat
 _NAMED = "models on the hub are named ORGANIZATION/NAME"
 _PORTS = {"http": 80, "https": 443}
 
-_ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and open_clip
+ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and open_clip
 
 
 class Files:
@@ -123,7 +123,7 @@ class Repository(Files):
 
 def is_place(place: str) -> bool:
     """Return whether this is a folder, a path, or ``hf-hub:`` with the name of a repository."""
-    return place.startswith((_ON_HUB, *_PATHS)) or _is_folder(place)
+    return place.startswith((ON_HUB, *_PATHS)) or _is_folder(place)
 
 
 def find_files(place: str) -> Files:
@@ -136,11 +136,39 @@ def find_files(place: str) -> Files:
         return Folder(Path(place).expanduser())
     if place.startswith(_PATHS) or place.count("/") > 1:
         raise RequestError(f"there is no folder {place!r}", _NAMED)
-    return Repository(place.removeprefix(_ON_HUB))
+    return Repository(place.removeprefix(ON_HUB))
 
 
 def _is_folder(place: str) -> bool:
     return os.path.isdir(os.path.expanduser(place))  # noqa: PTH111, PTH112  pathlib's may raise
+
+
+def find_config(files: Files, model: str, name: str = "config.json") -> Path | None:
+    """Return the configuration file of ``model``, the user's name of it; None if it has none.
+
+    Raises:
+        ModelError: the file is neither cached nor reachable.
+    """
+    try:
+        return files.find(name)
+    except OSError as error:
+        raise ModelError(
+            f"the configuration of {model} is neither cached nor reachable: {first_line(error)}",
+            "on a machine with a network, the first run downloads the model",
+        ) from error
+
+
+def read_config(file: Path, model: str) -> dict[str, Any]:
+    """Return the content of a configuration file; empty if it is JSON but no mapping.
+
+    Raises:
+        ModelError: the file is not JSON.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{model}: {file.name} is not JSON: {first_line(error)}") from error
+    return content if isinstance(content, dict) else {}
 
 
 def is_cached(repository: str, *names: str) -> bool:

@@ -18,6 +18,7 @@ from hookcli.models.hub import (
     Files,
     connection_errors,
     fail_fast_offline,
+    find_config,
     find_files,
     hash_files,
     is_cached,
@@ -203,12 +204,7 @@ def _find_config(name: str, files: Files) -> Path:
     Raises:
         ModelError: there is none, or it cannot be reached.
     """
-    try:
-        found = files.find(_CONFIG)
-    except OSError as error:
-        raise ModelError(
-            f"the configuration of {name} is neither cached nor reachable: {first_line(error)}"
-        ) from error
+    found = find_config(files, name, _CONFIG)
     if found is None:
         raise ModelError(f"{name} has no {_CONFIG}", "open_clip's push_to_hf_hub writes one")
     return found

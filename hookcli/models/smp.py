@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from dataclasses import dataclass
@@ -21,10 +20,12 @@ from hookcli.models.hub import (
     Files,
     connection_errors,
     fail_fast_offline,
+    find_config,
     find_files,
     hash_files,
     is_cached,
     is_place,
+    read_config,
 )
 from hookcli.models.source import ModelWithWeights, Source
 from hookcli.models.task import COLOURS, Preprocessing
@@ -298,19 +299,11 @@ def _read_config(name: str, files: Files) -> dict[str, Any]:
     Raises:
         ModelError: there is none, or it cannot be reached or read.
     """
-    try:
-        file = files.find("config.json")
-    except OSError as error:
-        raise ModelError(
-            f"the configuration of {name} is neither cached nor reachable: {first_line(error)}"
-        ) from error
+    file = find_config(files, name)
     if file is None:
         raise ModelError(f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it")
-    try:
-        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{name}: config.json is not JSON: {first_line(error)}") from error
-    if "_model_class" not in config:
+    config = read_config(file, name)
+    if not isinstance(config.get("_model_class"), str):
         raise ModelError(f"{name} is no model of segmentation_models_pytorch")
     config.pop("encoder_weights", None)
     return config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,10 +15,12 @@ from hookcli.models.hub import (
     Files,
     connection_errors,
     fail_fast_offline,
+    find_config,
     find_files,
     hash_files,
     is_cached,
     is_place,
+    read_config,
 )
 from hookcli.models.source import ModelWithWeights, Source
 from hookcli.models.task import COLOURS, Preprocessing
@@ -183,20 +184,12 @@ def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
         ModelError: the model has no configuration, or none that timm can read.
     """
     timm = _import_timm_for(name)
-    try:
-        config = files.find("config.json")
-    except OSError as error:
-        raise ModelError(
-            f"the configuration of {name} is neither cached nor reachable: {first_line(error)}"
-        ) from error
+    config = find_config(files, name)
     if config is None:
         raise ModelError(f"{name} has no config.json", "timm's save_for_hf writes one")
-    try:
-        kind = json.loads(config.read_text(encoding="utf-8"))["architecture"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise ModelError(
-            f"{name} is no model of timm: config.json names no architecture"
-        ) from error
+    kind = read_config(config, name).get("architecture")
+    if not isinstance(kind, str):
+        raise ModelError(f"{name} is no model of timm: config.json names no architecture")
     if not timm.is_model(kind):
         raise ModelError(f"timm {timm.__version__} has no {kind!r}, the architecture of {name}")
     return partial(timm.create_model, f"local-dir:{config.parent}")

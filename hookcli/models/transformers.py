@@ -16,9 +16,17 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookcli.errors import ModelError, RequestError, WeightsError, hint_near
+from hookcli.errors import HookcliError, ModelError, RequestError, WeightsError, hint_near
 from hookcli.models.build import read_arguments, seeded
-from hookcli.models.hub import Folder, find_files, hash_files, list_cached
+from hookcli.models.hub import (
+    ON_HUB,
+    Folder,
+    find_config,
+    find_files,
+    hash_files,
+    list_cached,
+    read_config,
+)
 from hookcli.models.processors import ModelProcessor, choose_task, resize_fields, task_word
 from hookcli.models.source import ModelWithWeights, Source
 from hookcli.models.task import COLOURS, Preprocessing, Task
@@ -299,25 +307,14 @@ def _read_config(transformers: Any, name: str, files: Files) -> Any:
         ModelError: there is no configuration, or it cannot be reached or read.
         RequestError: the model is one of another library, or needs code of its repository.
     """
-    try:
-        file = files.find("config.json")
-    except OSError as error:
-        raise ModelError(
-            f"the configuration of {name} is neither cached nor reachable: {first_line(error)}",
-            "on a machine with a network, the first run downloads the model",
-        ) from error
+    file = find_config(files, name)
     if file is None:
         raise _explain_no_config(name, files)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{name}: config.json is not JSON: {first_line(error)}") from error
-    place = name.removeprefix(Transformers.prefix)
-    kind = content.get("model_type") if isinstance(content, dict) else None
-    if kind is None and isinstance(content, dict) and "architecture" in content:
-        where = "local-dir" if isinstance(files, Folder) else "hf-hub"
-        raise RequestError(f"{name} is a model of timm", f"timm:{where}:{place}")
-    if kind is None:
+    content = read_config(file, name)
+    kind = content.get("model_type")
+    if kind is None and "architecture" in content:
+        raise RequestError(f"{name} is a model of timm", f"timm:{_place_of(name, files)}")
+    if not isinstance(kind, str):
         raise ModelError(f"{name}: config.json names no model_type, as transformers needs")
     if kind not in transformers.CONFIG_MAPPING:
         if "auto_map" in content:
@@ -334,14 +331,20 @@ def _read_config(transformers: Any, name: str, files: Files) -> Any:
     )
 
 
-def _explain_no_config(name: str, files: Files) -> ModelError:
-    place = name.removeprefix(Transformers.prefix)
+def _explain_no_config(name: str, files: Files) -> HookcliError:
     if files.find("open_clip_config.json") is not None:
-        where = "local-dir" if isinstance(files, Folder) else "hf-hub"
-        return ModelError(f"{name} is a model of open_clip", f"open_clip:{where}:{place}")
+        return RequestError(
+            f"{name} is a model of open_clip", f"open_clip:{_place_of(name, files)}"
+        )
     return ModelError(
         f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it beside the weights"
     )
+
+
+def _place_of(name: str, files: Files) -> str:
+    """Return how the other sources name the folder or the repository of ``name``."""
+    place = name.removeprefix(Transformers.prefix)
+    return place if isinstance(files, Folder) else f"{ON_HUB}{place}"
 
 
 def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, Any]:

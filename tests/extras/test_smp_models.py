@@ -180,6 +180,14 @@ def test_a_folder_that_lacks_a_file_is_refused(run, models, file, error):
     assert error in refused(run("inspect", "smp:own", CAT, *LOOK, "--weights", "pretrained"), 4)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"_model_class": []}'])
+def test_a_damaged_configuration_is_refused(run, models, text):
+    shutil.copytree(models / "unet", "own")
+    Path("own/config.json").write_text(text)
+    said = refused(run("inspect", "smp:own", CAT, *LOOK), 4)
+    assert "is no model of segmentation_models_pytorch" in said or "is not JSON" in said
+
+
 def test_damaged_weights_are_refused(run, models):
     shutil.copytree(models / "unet", "own")
     Path("own/model.safetensors").write_bytes(b"\xff" * 64)

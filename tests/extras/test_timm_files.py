@@ -109,8 +109,9 @@ def test_damaged_weights_are_refused(own):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("{", "is no model of timm"),
+        ("{", "config.json is not JSON"),
         ("[]", "is no model of timm"),
+        ('{"architecture": []}', "is no model of timm"),
         ('{"model_type": "vit"}', "config.json names no architecture"),
         ('{"architecture": "resnet9000"}', "has no 'resnet9000', the architecture of timm:own"),
     ],

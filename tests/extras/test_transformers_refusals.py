@@ -87,11 +87,23 @@ def test_a_folder_without_configuration_is_refused(run, own):
         ("{", "hf:own: config.json is not JSON"),
         ("[]", "hf:own: config.json names no model_type"),
         ("{}", "hf:own: config.json names no model_type"),
+        ('{"model_type": []}', "hf:own: config.json names no model_type"),
     ],
 )
 def test_a_damaged_configuration_is_refused(run, own, text, error):
     (own / "config.json").write_text(text)
     assert refused(run("inspect", "hf:own", CAT, *LOOK), 4)[0].startswith(error)
+
+
+def test_a_folder_of_another_library_gets_the_name_to_type(run, own):
+    (own / "config.json").write_text('{"architecture": "resnet18", "num_classes": 3}')
+    said, hint = refused(run("inspect", "hf:own", CAT, *LOOK), 2)
+    assert (said, hint) == ("hf:own is a model of timm", "timm:own")
+    assert run("layers", hint).code == 0
+    (own / "config.json").unlink()
+    (own / "open_clip_config.json").write_text("{}")
+    said, hint = refused(run("inspect", "hf:own", CAT, *LOOK), 2)
+    assert (said, hint) == ("hf:own is a model of open_clip", "open_clip:own")
 
 
 def test_code_of_a_repository_never_runs(run, own):
