@@ -97,6 +97,10 @@ class OpenClip(Source):
         return cls(name, partial(_build, library, model), model=model, tag=tag)
 
     @property
+    def is_configured(self) -> bool:
+        return self.files is not None
+
+    @property
     def task(self) -> Task:
         return _TASK
 

@@ -111,6 +111,10 @@ class Smp(Source):
         return cls(name, partial(_build, smp, arch, encoder_name=encoder), encoder=encoder)
 
     @property
+    def is_configured(self) -> bool:
+        return self.files is not None
+
+    @property
     def task(self) -> Task:
         return _TASK
 

@@ -87,6 +87,10 @@ class Timm(Source):
         files = find_files(place)
         return cls(name, _find_own_builder(name, files), files=files)
 
+    @property
+    def is_configured(self) -> bool:
+        return self.files is not None
+
     def explain_untrained(self, request: ModelRequest) -> str:
         if self.files is not None:
             has_weights = self.files.is_remote or any(map(self.files.find, _WEIGHTS))

@@ -33,7 +33,7 @@ from hookcli.models.task import COLOURS, Preprocessing, Task
 from hookcli.models.tasks import Features
 from hookcli.models.weights_file import UNREADABLE
 from hookcli.models.without_compiler import call_without_compiler
-from hookcli.outside.foreign import ask, first_line
+from hookcli.outside.foreign import ForeignCode, ask, first_line
 from hookcli.records.rows import CatalogEntry
 from hookcli.records.text import and_more
 
@@ -140,6 +140,10 @@ class Transformers(Source):
         processor = ModelProcessor(partial(_load_processor, files, outer, name))
         task = choose_task(kind, processor, config)
         return cls(name, partial(_build, kind, config), files, kind, config, task)
+
+    @property
+    def is_configured(self) -> bool:
+        return self.files is not None
 
     @property
     def task(self) -> Task:
@@ -326,9 +330,10 @@ def _read_config(transformers: Any, name: str, files: Files) -> Any:
             f"transformers {transformers.__version__} has no models of the type {kind!r}",
             "a later version may have them: pip install -U transformers",
         )
-    return transformers.AutoConfig.from_pretrained(
-        str(file.parent), local_files_only=True, trust_remote_code=False
-    )
+    with ForeignCode(f"reading the configuration of {name}", hint="it may be damaged"):
+        return transformers.AutoConfig.from_pretrained(
+            str(file.parent), local_files_only=True, trust_remote_code=False
+        )
 
 
 def _explain_no_config(name: str, files: Files) -> HookcliError:

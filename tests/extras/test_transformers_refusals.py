@@ -95,6 +95,26 @@ def test_a_damaged_configuration_is_refused(run, own, text, error):
     assert refused(run("inspect", "hf:own", CAT, *LOOK), 4)[0].startswith(error)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"hidden_size": "abc"},
+        {"hidden_size": -4},
+        {"patch_size": 0},
+        {"num_attention_heads": 0},
+        {"id2label": [1, 2]},
+        {"id2label": {"a": "b"}},
+        {"dtype": "float99"},
+    ],
+)
+@pytest.mark.parametrize("command", ["layers", "inspect"])
+def test_a_configuration_that_describes_no_model_is_refused(run, own, fields, command):
+    configure(own, **fields)
+    words = ("layers", "hf:own") if command == "layers" else ("inspect", "hf:own", CAT, *LOOK)
+    said, _ = refused(run(*words), 4)
+    assert "hf:own" in said
+
+
 def test_a_folder_of_another_library_gets_the_name_to_type(run, own):
     (own / "config.json").write_text('{"architecture": "resnet18", "num_classes": 3}')
     said, hint = refused(run("inspect", "hf:own", CAT, *LOOK), 2)
