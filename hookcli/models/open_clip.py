@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from PIL import Image
+
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.models.build import build_random
 from hookcli.models.hub import (
@@ -29,7 +31,7 @@ from hookcli.models.task import Preprocessing
 from hookcli.models.tasks import Features
 from hookcli.models.weights_file import UNREADABLE
 from hookcli.models.without_compiler import call_without_compiler
-from hookcli.outside.foreign import ask, first_line
+from hookcli.outside.foreign import ForeignCode, ask, first_line
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
@@ -179,8 +181,12 @@ class OpenClip(Source):
         for key in ("mean", "std", "interpolation"):
             if getattr(request, key) is not None:
                 config[key] = getattr(request, key)
-        config = PreprocessCfg(**config)
-        transform = image_transform_v2(config, is_train=False)
+        with ForeignCode(
+            f"the preprocessing of {self.name}", hint="its configuration may be damaged"
+        ):
+            config = PreprocessCfg(**config)
+            transform = image_transform_v2(config, is_train=False)
+            transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
         size = config.size if isinstance(config.size, (tuple, list)) else (config.size,) * 2
         return Preprocessing(self.task, transform, crop=(int(size[0]), int(size[1])))
 

@@ -137,7 +137,8 @@ class Timm(Source):
 
         subset = infer_imagenet_subset(module)
         if not subset:
-            return tuple((ask(module, "pretrained_cfg") or {}).get("label_names") or ())
+            names = (ask(module, "pretrained_cfg") or {}).get("label_names")
+            return tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
         names = ImageNetInfo(subset)
         return tuple(names.index_to_description(index) for index in range(names.num_classes()))
 

@@ -197,6 +197,25 @@ def test_a_folder_without_weights_is_random_and_said_so(run, models):
     assert "RANDOM" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("section", "content"),
+    [
+        ("model_cfg", {}),
+        ("model_cfg", {"embed_dim": 16, "vision_cfg": {"patch_size": 0}, "text_cfg": {}}),
+        ("preprocess_cfg", {"mean": "x"}),
+        ("preprocess_cfg", {"std": [0, 0, 0]}),
+        ("preprocess_cfg", {"interpolation": "q"}),
+    ],
+)
+def test_a_configuration_that_describes_no_model_is_refused(run, models, section, content):
+    shutil.copytree(models / "vit", "own")
+    file = Path("own/open_clip_config.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {section: content}))
+    said = refused(run("layers", "open_clip:own"), 4)
+    assert "open_clip:own" in said
+    assert "its configuration may be damaged" in said
+
+
 def test_damaged_weights_are_refused(run, models):
     shutil.copytree(models / "vit", "own")
     Path("own/open_clip_model.safetensors").write_bytes(b"\xff" * 64)

@@ -122,6 +122,13 @@ def test_a_configuration_that_timm_cannot_read_is_refused(own, text, error):
         load_model(ModelRequest("timm:own"))
 
 
+@pytest.mark.parametrize("names", [5, "cat", {"cat": 1}, [1, None, {}]])
+def test_class_names_of_a_wrong_type_are_no_names(own, names):
+    content = json.loads((own / "config.json").read_text()) | {"label_names": names}
+    (own / "config.json").write_text(json.dumps(content))
+    assert all(isinstance(each, str) for each in load_model(ModelRequest("timm:own")).categories)
+
+
 def test_a_folder_without_configuration_is_refused(own):
     (own / "config.json").unlink()
     with pytest.raises(ModelError, match=r"timm:own has no config\.json"):
