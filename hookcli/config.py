@@ -755,11 +755,16 @@ class VariantRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """The request of ``hookcli compare``, which writes no files; ``run`` is the reference."""
+    """The request of ``hookcli compare``, which writes no files; ``run`` is the reference.
+
+    Attributes:
+        blame: whether to find the calls that are to blame for the difference.
+    """
 
     run: RunRequest
     other: VariantRequest
     at: ObservedSide = "output"
+    blame: bool = False
 
 
 DEFAULTS = InspectConfig(RunRequest(ModelRequest(""), ImageRequest(())))

@@ -8,38 +8,36 @@ have run an image, only figures remain.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
+from hookcli.compare.arrays import to_array
+from hookcli.compare.blame import Blamer
 from hookcli.compare.diff import check_comparison, pair_ids
-from hookcli.compare.side import list_side_changes, list_uncalled, run_side
+from hookcli.compare.side import list_side_changes, list_uncalled, pixels_of, run_side
 from hookcli.distance.comparison import Comparison
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import measure_arrays
-from hookcli.hooks.dense import to_dense
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import SkippedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from hookcli.distance.comparison import DiffRow
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
     from hookcli.passes.runner import Side
-    from hookcli.records.calls import Call
-
-
-_NUMPY_FLOATS = (torch.float64, torch.float32, torch.float16)
+    from hookcli.records.calls import Call, LayerInfo
 
 
 def compare_sides(
@@ -49,6 +47,7 @@ def compare_sides(
     image_done: Callable[[int, int], None],
     *,
     keeps_images: bool = False,
+    blames: bool = False,
 ) -> Comparison:
     """Run the images through both sides, and compare each call of B with the same call of A.
 
@@ -59,6 +58,8 @@ def compare_sides(
         image_done: called after each image with the number of images done so far, which includes
             skipped images, and the number of skipped images.
         keeps_images: whether the comparison also has one row per call and image.
+        blames: whether to find the calls that are to blame. Both runners then observe all layers
+            and operations, and not only those that the comparison lists.
 
     Raises:
         RequestError: nothing could be compared, or an edit changed nothing.
@@ -67,6 +68,7 @@ def compare_sides(
     """
     dtypes = (a.info.dtype, b.info.dtype)
     judge = Judge(tolerance, dtypes, keeps_images)
+    blamer = Blamer(a, b) if blames else None
     keys: list[str] = []
     skipped_before = list_skipped(a, b)
     skipped: list[SkippedImage] = []
@@ -83,7 +85,7 @@ def compare_sides(
                 skipped.append(SkippedImage(unusable[0].file, unusable[0].reason))
                 pairs = None
             else:
-                pairs = _try_image(a, b, image_a, image_b, effects=effects, skipped=skipped)
+                pairs = _try_image(a, b, image_a, image_b, blamer, effects=effects, skipped=skipped)
             if pairs is not None:
                 keys.append(image_a.key)
                 if first_shape is None and image_a.pixels is not None:
@@ -96,17 +98,19 @@ def compare_sides(
         a.runner.edits.check_used(effects.effects_a.used)
         b.runner.edits.check_used(effects.effects_b.used)
     notes = [*a.info.notes, *b.info.notes]
+    own = {} if blamer is None else blamer.own
     comparison = Comparison(
         a.request.name,
         b.request.name,
         tolerance,
-        judge.rows(),
+        tuple(_add_own(judge.rows(), own)),
         changed=tuple(list_side_changes(a, b)),
         images=tuple(keys),
         skipped=all_skipped,
         uncalled=list_uncalled(a, effects.called),
         notes=tuple(dict.fromkeys(notes)),
-        image_rows=tuple(judge.image_rows()),
+        image_rows=tuple(_add_own(judge.image_rows(), own)),
+        blame=None if blamer is None else blamer.blame(tolerance.rtol),
     )
     check_comparison(comparison, judge)
     return comparison
@@ -149,32 +153,36 @@ class _SeenCalls:
     """The calls of one image on both sides: ``keep`` observes A, and ``measure`` observes B.
 
     Attributes:
-        a: the descriptions of A's tensors, by call id.
-        b: the descriptions of B's tensors, by call id.
-        values: copies of A's tensors on the host, by call id; a copy is deleted when B has run the
-            same call.
+        keeps_values: whether to keep the copies of A's tensors when B has run the same calls.
+        a: A's calls, by call id.
+        b: B's calls, by call id.
+        values: copies of A's tensors on the host, by call id.
         distances: the distance of each tensor of B from its counterpart in A, by call id.
     """
 
-    a: dict[str, CallTensor] = field(default_factory=dict)
-    b: dict[str, CallTensor] = field(default_factory=dict)
+    keeps_values: bool = False
+    a: dict[str, _SeenCall] = field(default_factory=dict)
+    b: dict[str, _SeenCall] = field(default_factory=dict)
     values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
         self.a[call.id] = _describe(call, tensor)
-        self.values[call.id] = np.array(_to_array(tensor))
+        self.values[call.id] = np.array(to_array(tensor))
 
     def measure(self, call: Call, tensor: Tensor) -> None:
         """Measure the distance of a tensor of B from its counterpart in A.
 
-        This deletes the copy of the counterpart. If the shapes differ, there is no distance.
+        Unless ``keeps_values``, this deletes the copy of the counterpart. If the shapes differ,
+        there is no distance.
         """
         self.b[call.id] = _describe(call, tensor)
-        plain = self.values.pop(call.id, None)
+        plain = self.values.get(call.id)
+        if not self.keeps_values:
+            self.values.pop(call.id, None)
         if plain is not None and plain.shape == tuple(tensor.shape):
-            self.distances[call.id] = measure_arrays(plain, _to_array(tensor))
+            self.distances[call.id] = measure_arrays(plain, to_array(tensor))
 
 
 def _try_image(
@@ -182,6 +190,7 @@ def _try_image(
     b: Side,
     image_a: PreparedImage,
     image_b: PreparedImage,
+    blamer: Blamer | None,
     effects: _RunEffects,
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
@@ -197,37 +206,69 @@ def _try_image(
     pairs: list[CallPair] | None = None
     on_error, several = a.request.run.on_error, len(a.sources) > 1
     with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
-        pairs = list(_compare_image(a, b, image_a, image_b, effects=now))
+        pairs = list(_compare_image(a, b, image_a, image_b, blamer, effects=now))
         effects.merge(now)
     return pairs
 
 
 def _compare_image(
-    a: Side, b: Side, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects
+    a: Side,
+    b: Side,
+    image_a: PreparedImage,
+    image_b: PreparedImage,
+    blamer: Blamer | None,
+    effects: _RunEffects,
 ) -> Iterator[CallPair]:
-    """Yield the pairs of calls of one image, in the order in which the calls complete in A."""
-    seen = _SeenCalls()
+    """Yield the pairs of listed calls of one image, in the order in which the calls complete in A.
+
+    With a ``blamer``, the own errors of all calls are measured, too.
+    """
+    seen = _SeenCalls(keeps_values=blamer is not None)
     run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
     run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
+    if blamer is not None:
+        blamer.add(
+            image_a.key,
+            (pixels_of(image_a), pixels_of(image_b)),
+            seen.values,
+            types={call_id: each.tensor.module_type for call_id, each in seen.a.items()},
+            partners={call_id: call_id for call_id in seen.b if call_id in seen.a},
+        )
+    listed_a, listed_b = _Listed(a.layers), _Listed(b.layers)
     for call_id, other in pair_ids(tuple(seen.a), tuple(seen.b)):
-        distance = seen.distances.get(call_id)
-        yield CallPair(image_a.key, seen.a.get(call_id), seen.b.get(other), distance)
+        one, two = seen.a.get(call_id), seen.b.get(other)
+        if listed_a.has(one) or listed_b.has(two):
+            pair = (one.tensor if one else None, two.tensor if two else None)
+            yield CallPair(image_a.key, *pair, seen.distances.get(call_id))
 
 
-def _describe(call: Call, tensor: Tensor) -> CallTensor:
+@dataclass(frozen=True, slots=True)
+class _SeenCall:
+    """A call that was observed, and the description of its tensor."""
+
+    call: Call
+    tensor: CallTensor
+
+
+class _Listed:
+    """The calls that a comparison lists, of those that a runner observed."""
+
+    def __init__(self, layers: Sequence[LayerInfo]) -> None:
+        self._layers = {layer.module_path: layer for layer in layers}
+
+    def has(self, seen: _SeenCall | None) -> bool:
+        """Return whether a call is listed; no call is not."""
+        layer = self._layers.get(seen.call.layer.module_path) if seen else None
+        return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
+
+
+def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], float]) -> Iterator[DiffRow]:
+    """Yield rows with their own errors; ``own`` has them by the keys of images and call ids."""
+    for row in rows:
+        yield replace(row, own_rel_l2=own.get((row.image, row.call_id))) if own else row
+
+
+def _describe(call: Call, tensor: Tensor) -> _SeenCall:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return CallTensor(call.id, call.layer.module_type, tuple(tensor.shape), dtype)
-
-
-def _to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Return the values of a tensor as a NumPy array, which may share memory with the tensor.
-
-    Values of a dtype that NumPy lacks are converted to float32 or complex64.
-    """
-    dense = to_dense(tensor)
-    dense = dense.dequantize() if dense.is_quantized else dense
-    if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:
-        dense = dense.float()
-    dense = dense.to(torch.complex64) if dense.dtype == torch.complex32 else dense
-    array: NDArray[np.generic] = dense.cpu().resolve_conj().resolve_neg().numpy()
-    return array
+    shape = tuple(tensor.shape)
+    return _SeenCall(call, CallTensor(call.id, call.layer.module_type, shape, dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,11 +46,22 @@ def run_side(
         RequestError: the side asks for channels last, which is impossible for clips and pairs.
         ForwardError: the model raised an exception.
     """
-    assert image.pixels is not None  # noqa: S101  the caller skips images without pixels
-    pixels = image.pixels.unsqueeze(0).contiguous()  # decoded photos are laid out channels last
-    try:
-        batch = Batch([image.key], side.runner.place(pixels))
+    batch = Batch([image.key], side.runner.place(pixels_of(image)))
+    with naming(side):
         effects.merge(side.runner.run(batch, observer, called).effects)
+
+
+def pixels_of(image: PreparedImage) -> Tensor:
+    """Return the pixels (1, …) of an image; decoded photos are laid out channels last before."""
+    assert image.pixels is not None  # noqa: S101  the caller skips images without pixels
+    return image.pixels.unsqueeze(0).contiguous()
+
+
+@contextmanager
+def naming(side: Side) -> Iterator[None]:
+    """Put the name of a side before the message of a ForwardError that the block raises."""
+    try:
+        yield
     except ForwardError as error:
         raise ForwardError(f"{side.request.name}: {error.message}", error.hint) from error
 
@@ -79,7 +91,7 @@ def list_uncalled(side: Side, called: set[str]) -> tuple[Uncalled, ...]:
     """
     return tuple(
         Uncalled(layer, side.runner.explain_uncalled(layer))
-        for layer in side.runner.layers
+        for layer in side.layers
         if layer.module_path not in called
     )
 

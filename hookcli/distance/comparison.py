@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
 from hookcli.outside.documents import AtLeastOne, Axes, Distance, Whole, keywords
 
 if TYPE_CHECKING:
+    from hookcli.distance.blame import Blame
     from hookcli.distance.tolerance import Tolerance
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import SkippedImage
@@ -48,6 +49,9 @@ class DiffRow:
         mean_abs: the mean magnitude of the difference between the tensors in runs A and B, in the
             unit of the activations.
         cosine: the cosine of the angle between the tensors in runs A and B, -1 to 1.
+        own_rel_l2: the own error of the call, as ``rel_l2``: the distance when B computes the call
+            from A's inputs; null unless the comparison looked for culprits, and for calls that only
+            one side has.
         shape: the shape of one image's tensor in run A, with the leading axis 1; empty if A does
             not have the call.
         other_shape: the shape of one image's tensor in run B, with the leading axis 1; empty if B
@@ -74,6 +78,7 @@ class DiffRow:
     max_abs: Distance | None
     mean_abs: Distance | None
     cosine: Cosine | None
+    own_rel_l2: Distance | None = field(default=None, kw_only=True)
     shape: Axes
     other_shape: Axes
     dtype: str
@@ -125,6 +130,7 @@ class Comparison:
         notes: automatic changes to either model that affect computed values.
         image_rows: one row per call and image: the calls in the order of ``rows``, and the rows of
             a call in the order of the images; empty unless these rows were requested.
+        blame: which calls are to blame; None unless the comparison looked for culprits.
     """
 
     a: str
@@ -139,6 +145,7 @@ class Comparison:
     uncalled: tuple[Uncalled, ...] = ()
     notes: tuple[str, ...] = ()
     image_rows: tuple[DiffRow, ...] = ()
+    blame: Blame | None = None
 
     @property
     def first(self) -> DiffRow | None:

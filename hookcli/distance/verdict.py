@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from hookcli.records.text import and_more, count, fact_text, figure_text, shape_text
@@ -9,6 +10,7 @@ from hookcli.records.text import and_more, count, fact_text, figure_text, shape_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hookcli.distance.blame import Blame, OwnError
     from hookcli.distance.comparison import ChangedFact, Comparison, DiffRow
 
 _METRICS = {
@@ -17,6 +19,7 @@ _METRICS = {
     "mean-abs": "mean difference",
     "cosine": "1 - cosine",
 }
+_NAMED = 4  # at most this many culprits are named in one line
 _CHANGED = 60  # at most this many characters of a changed value are shown
 
 
@@ -45,6 +48,34 @@ def verdict_text(comparison: Comparison) -> str:
     some = f" ({figures} of them in the figures alone)" if figures and not where else ""
     held = f"{calls} of {images} {_verb('hold', len(rows))}{some}"
     return f"no difference{where}: {held}{farthest}"
+
+
+def blame_text(blame: Blame) -> str:
+    """Return one line that names the culprits in order, or says that there is none."""
+    culprits = blame.culprits
+    if culprits:
+        named = "; ".join(map(_culprit_text, culprits[:_NAMED]))
+        more = and_more(len(culprits) - _NAMED, "; and {} more")
+        return f"{count(len(culprits), 'culprit')}: {named}{more}"
+    if blame.worst is None:
+        return "no culprit: no call differs by itself"
+    kinds = [f"{number} {kind}" for kind, number in blame.spread]
+    among = f"{', '.join(kinds[:_NAMED])}{and_more(len(kinds) - _NAMED, ', and {} more types')}"
+    largest = f"own errors are at most {figure_text(blame.worst.own)} ({blame.worst.call_id})"
+    if blame.is_rounding and blame.dtype == "float32":
+        return f"no culprit: {largest}, which is rounding in {blame.dtype}"
+    reach = f", within the rounding of {blame.dtype}" if blame.is_rounding else ""
+    return f"no culprit: the error is spread evenly over {among}; {largest}{reach}"
+
+
+def _culprit_text(culprit: OwnError) -> str:
+    name = f"{culprit.call_id} ({culprit.module_type})"
+    if culprit.reason:
+        return f"{name} is {culprit.reason} has the own error {figure_text(culprit.own)}"
+    if not math.isfinite(culprit.own):
+        return f"{name}, which differs in shape, or in NaN and Inf, given the same inputs"
+    usual = figure_text(culprit.rounding)
+    return f"{name}, own error {figure_text(culprit.own)}, of which rounding explains {usual}"
 
 
 def _verb(verb: str, number: int) -> str:

@@ -166,7 +166,7 @@ class _Watched:
         if layer is None:
             return self._begin_other(operation)
         call = self._begin(layer)
-        if layer.chosen_calls and call.call_index not in layer.chosen_calls:
+        if not layer.has_call(call.call_index):
             return None
         if self.started:
             self.started(call, _arguments(operation.args, operation.kwargs))

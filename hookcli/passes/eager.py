@@ -13,7 +13,7 @@ import torch
 from hookcli.edits.pruning import Pruning
 from hookcli.edits.resolve import Edits
 from hookcli.errors import RequestError
-from hookcli.hooks.change import change
+from hookcli.hooks.change import Change, change
 from hookcli.hooks.layers import explain_uncalled, list_watchable
 from hookcli.hooks.observe import observe
 from hookcli.hooks.operations import FoundOperation, depth_of, split_path, without_fast_path
@@ -35,15 +35,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from hookcli.hooks.change import Change
     from hookcli.hooks.observe import Observer
     from hookcli.models.inputs import ModelInputs
     from hookcli.models.load import LoadedModel
     from hookcli.models.scores import ScoreTensor
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Batch
+    from hookcli.records.calls import Call
     from hookcli.records.rows import LayerRow
 
 
@@ -112,6 +114,17 @@ class EagerRunner(Runner):
         """
         return replace(self, is_plain=True) if self.edits or self.pruning else None
 
+    def judging_all(self) -> EagerRunner:
+        """Return a runner that also observes all leaf layers, and all operations that compute.
+
+        The operations must be known.
+        """
+        leaves = (layer for layer in list_watchable(self.module) if layer.is_leaf)
+        operations = (each.layer for each in self.operations if each.computes)
+        whole = (replace(layer, chosen_calls=()) for layer in self.layers)
+        layers = {layer.module_path: layer for layer in (*whole, *leaves, *operations)}
+        return replace(self, layers=tuple(layers.values()))
+
     @property
     def uses_operations(self) -> bool:
         """Whether hookcli observes or changes any functional operation."""
@@ -150,6 +163,15 @@ class EagerRunner(Runner):
             output = self.call(batch.pixels, seen)
         attention = None if attending is None else attending.finish()
         return ForwardOutcome(output, effects, overwritten, attention)
+
+    def run_fed(
+        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
+    ) -> None:
+        size = self.size_of(batch.pixels)
+        edits = self.edits.changes(EditEffects(), size, len(batch.keys))
+        pass_on = Change("output", tuple(self.layers), (), partial(_pass_on, feed, observer))
+        with self.changed([*edits, pass_on]), torch.inference_mode():
+            self.call(batch.pixels)
 
     @contextmanager
     def changed(self, changes: Sequence[Change]) -> Iterator[None]:
@@ -281,6 +303,23 @@ class EagerRunner(Runner):
         layers = [*list_watchable(self.module), *operations]
         with torch.no_grad(), watch(self.module, layers, watcher.started, watcher.finished):
             yield
+
+
+def _pass_on(
+    feed: Callable[[str], NDArray[np.generic] | None],
+    observer: Observer,
+    call: Call | None,
+    tensor: Tensor,
+) -> Tensor:
+    """Return the values of ``feed`` for a call, in the dtype and memory format of ``tensor``."""
+    assert call is not None  # noqa: S101  only the change of a parameter has no call
+    observer(call, tensor)
+    values = feed(call.id)
+    if values is None:
+        return tensor
+    given = torch.from_numpy(values)
+    fed = torch.empty_like(tensor) if given.shape == tensor.shape else tensor.new_empty(given.shape)
+    return fed.copy_(given)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hookcli.edits.resolve import Edits
+from hookcli.errors import RequestError
 from hookcli.hooks.layers import NOT_CALLED
 from hookcli.models.inputs import last_two_axes
 from hookcli.models.task import COLOURS
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from hookcli.activations.image_attention import ImageAttention
@@ -131,6 +134,31 @@ class Runner:
         """
         raise NotImplementedError
 
+    def run_fed(
+        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
+    ) -> None:
+        """Run a batch in which calls pass on given tensors instead of their own outputs.
+
+        So every layer gets the inputs that it would get if all layers before it returned the given
+        tensors.
+
+        Args:
+            batch: the images.
+            feed: returns the values to pass on for the id of a call; None if the call passes on its
+                own output. A tensor of another dtype is converted.
+            observer: called as ``observer(call, tensor)`` with the own output of every call of the
+                layers, before the output is replaced. Tensors of integers are neither observed nor
+                replaced.
+
+        Raises:
+            RequestError: the runner cannot take the model apart.
+            ForwardError: the model raised an exception.
+        """
+        raise RequestError(
+            "this way of running a model cannot replace the outputs of layers",
+            "compare without `blame`",
+        )
+
     # The objects that the runner was made from
 
     @property
@@ -173,6 +201,13 @@ class Runner:
     def explain_uncalled(self, layer: LayerInfo) -> str:
         """Return the reason why an observed layer did not run."""
         return NOT_CALLED
+
+    def explain_missing(self, call_id: str) -> str:
+        """Return why this runner lacks a call that another runner of the same model has.
+
+        The text is empty if there is no reason, so that the models differ.
+        """
+        return ""
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
         """Return the layers that hookcli missed because the first image did not call them.
@@ -217,6 +252,8 @@ class Side:
         request: the request for this side.
         info: the facts about the model.
         runner: runs the model.
+        layers: the layers that the comparison lists; the runner may observe further layers, to
+            judge them.
         sources: the images in order.
         skipped: the images of the request that cannot be used, with the reasons.
         fitter: prepares images for the model.
@@ -225,6 +262,7 @@ class Side:
     request: VariantRequest
     info: ModelInfo
     runner: Runner
+    layers: Sequence[LayerInfo]
     sources: list[ImageSource]
     skipped: list[SkippedImage]
     fitter: Fitter

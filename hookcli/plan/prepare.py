@@ -103,6 +103,8 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     """
     one, two = config.run, config.other.run
     check_values(config)
+    if config.blame and config.at != "output":
+        raise RequestError("`blame` judges the outputs of layers", "leave out `at`")
     for request in (two, one):
         check_request(request)
     found_one = found_two = find_images(one)
@@ -116,10 +118,11 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
             )
     from hookcli.plan.prepared import prepare_side
 
-    a = prepare_side(VariantRequest(one.model.name, one), found_one, config.at)
+    judges = config.blame
+    a = prepare_side(VariantRequest(one.model.name, one), found_one, config.at, judges_all=judges)
     with ExitStack() as stack:
         stack.callback(a.runner.close)
-        b = prepare_side(config.other, found_two, config.at)
+        b = prepare_side(config.other, found_two, config.at, judges_all=judges)
         stack.callback(b.runner.close)
         _refuse_shared(a, b)
         stack.pop_all()

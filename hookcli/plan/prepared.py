@@ -186,12 +186,13 @@ def prepare_model(
     at: At = "output",
     *,
     has_weights: bool = True,
+    finds_operations: bool = False,
 ) -> PreparedModel:
     """Load the model, find the images that fit it, and make the runner of the model.
 
     The caller has checked the values of the request. ``edited_side`` is the side of edits that name
     no side. Without weights, the result serves only to plan a run, and the model is not
-    pruned.
+    pruned. With ``finds_operations``, the runner knows all operations, even if none is chosen.
 
     Raises:
         RequestError: no layer matched, or an edit names something that the model does not have.
@@ -204,19 +205,27 @@ def prepare_model(
     sources, unprepared = release_pictures(fitter, sources)
     loaded, first = _try_with(loaded, request, fitter, sources)
     images = (sources, [*found.skipped, *unfit, *unprepared], fitter, first)
-    runner = _make_eager(loaded, request, at, edited_side, has_weights=has_weights)
+    also = ("op:*",) if finds_operations else ()
+    runner = _make_eager(loaded, request, at, edited_side, also, has_weights=has_weights)
     return EagerModel(request, loaded, runner, *images)
 
 
 def _make_eager(
-    loaded: LoadedModel, request: RunRequest, at: At, edited_side: EditedSide, *, has_weights: bool
+    loaded: LoadedModel,
+    request: RunRequest,
+    at: At,
+    edited_side: EditedSide,
+    also: Sequence[str],
+    *,
+    has_weights: bool,
 ) -> EagerRunner:
     """Choose the layers, prune the model, and return the runner for them.
 
-    The arguments mean the same as in ``prepare_model``.
+    The arguments mean the same as in ``prepare_model``. If any form in ``also`` chooses operations,
+    the runner knows all operations.
     """
     module, edited = loaded.module, list_edited_forms(request.edits)
-    operations = find_named_operations(loaded, request.layers, request.exclude, edited)
+    operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
     choose = partial(select_layers, module, request.layers, request.exclude)
     chosen = choose(operations)
     check_prunes(module, request.prunes)
@@ -237,24 +246,28 @@ def _make_eager(
     )
 
 
-def prepare_side(request: VariantRequest, found: FoundImages, at: At) -> Side:
+def prepare_side(
+    request: VariantRequest, found: FoundImages, at: At, *, judges_all: bool = False
+) -> Side:
     """Load the model and find the images for one side of a comparison.
 
     Args:
         request: the variant of the model to run on this side.
         found: the images that the request names.
         at: whether to observe the outputs of layers, the inputs, or both.
+        judges_all: whether the runner also observes all leaf layers and all operations, to judge
+            them.
 
     Raises:
         RequestError: no layer matched, or the request needs something that the model does not have.
         NoImageError: no image fits the model.
         ModelError: the model could not be loaded.
     """
-    model = prepare_model(request.run, found, at=at)
-    runner = model.runner
+    model = prepare_model(request.run, found, at=at, finds_operations=judges_all)
+    runner, listed = model.runner, model.runner.layers
     if isinstance(model, EagerModel):
         runner = replace(
-            model.runner,
+            model.runner.judging_all() if judges_all else model.runner,
             channels_last=request.channels_last,
             threads=request.threads,
             seed=request.run.model.seed,
@@ -265,6 +278,7 @@ def prepare_side(request: VariantRequest, found: FoundImages, at: At) -> Side:
         request,
         model.loaded.info,
         runner,
+        listed,
         sources=model.sources,
         skipped=model.skipped,
         fitter=model.fitter,

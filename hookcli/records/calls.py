@@ -84,6 +84,10 @@ class LayerInfo:
         """The module path as hookcli shows it to users; ``(model)`` for the model itself."""
         return self.module_path or ROOT_LABEL
 
+    def has_call(self, call_index: int) -> bool:
+        """Return whether a call of the layer, counted from 0, is observed."""
+        return not self.chosen_calls or call_index in self.chosen_calls
+
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
         """Return the layout of a tensor that the layer takes or returns.
 

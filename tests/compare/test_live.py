@@ -1114,8 +1114,8 @@ def test_no_tensor_of_an_image_is_kept_after_its_forward_pass(nets, monkeypatch)
     kept = []
 
     class Watched(live._SeenCalls):
-        def __init__(self):
-            super().__init__()
+        def __init__(self, **options):
+            super().__init__(**options)
             kept.append(self)
 
     monkeypatch.setattr(live, "_SeenCalls", Watched)

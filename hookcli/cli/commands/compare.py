@@ -51,6 +51,14 @@ def compare(
         Flag("--against WHAT", f"What is different in B: {_FORMS}", many=True, panel="Against"),
     ],
     at: ObservedSide = DEFAULTS.at,
+    blame: Annotated[
+        bool,
+        Flag(
+            "--blame",
+            "Find the layers that differ by themselves, not only because their inputs differ.",
+            panel="Against",
+        ),
+    ] = False,
     top: options.TopCalls = options.MOST_ROWS,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
@@ -61,13 +69,14 @@ def compare(
 
     Examples:
         hookcli compare resnet34 cat.jpg --against dtype=bfloat16
-        hookcli compare resnet34 cat.jpg --against weights=new.pth --layers all
+        hookcli compare resnet34 cat.jpg --against weights=new.pth --layers all --blame
     """
     run = with_progress(run, quiet=quiet)
-    config = CompareConfig(run, read_against(against, run), at)
+    config = CompareConfig(run, read_against(against, run), at, blame=blame)
     comparison = _run(config, tolerance, quiet=quiet, keeps_images=has_every_image(output_format))
     words = (word for text in against for word in ("--against", text))
-    command = (*compare_command(run, at), *words)
+    blaming = ("--blame",) if blame else ()
+    command = (*compare_command(run, at), *words, *blaming)
     print_comparison(comparison, command, output_format, top)
     return comparison.exit_code
 
@@ -169,8 +178,15 @@ def _run(
     warn_before(early, a.info, b.info)
     bar = Progress(images, is_shown=images > _FEW_IMAGES and not quiet)
     with console.no_data(), bar as progress:
-        comparison = compare_sides(a, b, tolerance, progress.chunk_done, keeps_images=keeps_images)
+        comparison = compare_sides(
+            a,
+            b,
+            tolerance,
+            progress.chunk_done,
+            keeps_images=keeps_images,
+            blames=config.blame,
+        )
     warn_of_skipped(comparison.skipped[len(early) :])
-    chosen = {layer.label for layer in a.runner.layers}
+    chosen = {layer.label for layer in a.layers}
     print_uncalled(comparison.uncalled, chosen, quiet=quiet)
     return comparison

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
@@ -9,7 +10,7 @@ from hookcli.cli.output.documents import ComparisonDocument
 from hookcli.cli.output.table import Look, print_listing, print_wrapped
 from hookcli.cli.output.wording import to_words
 from hookcli.distance.comparison import DiffRow
-from hookcli.distance.verdict import changed_text, list_notes, verdict_text
+from hookcli.distance.verdict import blame_text, changed_text, list_notes, verdict_text
 from hookcli.outside import escape
 from hookcli.records.text import figure_text, shape_text
 
@@ -36,6 +37,7 @@ _LOOK = Look(
     fold=("call", "holds"),
     drop=("type", "shape", "cosine", "mean abs", "max abs", "tolerance"),
 )
+_OWN = "own L2"  # the column of the own errors
 
 
 def has_every_image(output_format: str) -> bool:
@@ -52,17 +54,30 @@ def print_comparison(
     the command, for the JSON document.
     """
     verdict = to_words(verdict_text(comparison))
+    blame = "" if comparison.blame is None else blame_text(comparison.blame)
+    lines = [line for line in (blame, verdict) if line]
     rows = comparison.image_rows if has_every_image(output_format) else comparison.rows[:top]
     if output_format == "md":
-        console.print_data(f"**{escape.for_markdown(verdict)}**\n\n")
+        console.print_data("".join(f"**{escape.for_markdown(line)}**\n\n" for line in lines))
     if output_format == "table":
-        print_wrapped([escape.for_terminal(verdict)])
+        print_wrapped(map(escape.for_terminal, lines))
     else:
-        console.say(verdict)
+        console.say("\n".join(lines))
     caption = map(to_words, _caption(comparison, len(rows)))
+    look = _LOOK if comparison.blame is None else _with_own(_LOOK)
     print_listing(
-        _LOOK, rows, _document(comparison, command), output_format=output_format, caption=caption
+        look, rows, _document(comparison, command), output_format=output_format, caption=caption
     )
+
+
+def _with_own(look: Look[DiffRow]) -> Look[DiffRow]:
+    """Return a look with the own errors of the calls, in a column behind the distances."""
+    columns = {}
+    for name, show in look.columns.items():
+        columns[name] = show
+        if name == "rel L2":
+            columns[_OWN] = lambda row: figure_text(row.own_rel_l2)
+    return replace(look, columns=columns)
 
 
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
@@ -80,12 +95,14 @@ def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
 
 
 def _document(comparison: Comparison, command: tuple[str, ...]) -> ComparisonDocument:
-    first = comparison.first
+    first, blame = comparison.first, comparison.blame
     return ComparisonDocument(
         command=command,
         equal=comparison.equal,
         first=None if first is None else first.call_id,
         verdict=verdict_text(comparison),
+        culprits=None if blame is None else tuple(each.call_id for each in blame.culprits),
+        blame="" if blame is None else blame_text(blame),
         a=comparison.a,
         b=comparison.b,
         tolerance=comparison.tolerance,

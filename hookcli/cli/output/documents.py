@@ -69,6 +69,9 @@ class ComparisonDocument(Document):
         first: the id of the first call that differs, in the order in which calls complete; null if
             no call differs.
         verdict: the result in words.
+        culprits: the ids of the calls that are to blame, in the order in which they complete; null
+            unless the comparison looked for culprits (``--blame``).
+        blame: which calls are to blame, in words; empty unless the comparison looked for culprits.
         a: the first run (A, the reference), as the user named it.
         b: the second run (B), as the user named it.
         tolerance: the tolerance that was requested.
@@ -89,6 +92,8 @@ class ComparisonDocument(Document):
     equal: bool
     first: str | None
     verdict: str
+    culprits: tuple[str, ...] | None
+    blame: str
     a: str
     b: str
     tolerance: Tolerance

@@ -565,7 +565,9 @@ def test_the_choices_are_those_of_the_code():
     said = {"schema_version", "command", "verdict", "remarks"}
     comparison = DEFS["compare"]["properties"].keys() - said
     fields = {field.name for field in dataclasses.fields(compared.Comparison)}
-    assert comparison == fields - {"rows", "image_rows"} | {"equal", "first", "layers", "calls"}
+    assert comparison == fields - {"rows", "image_rows"} | {
+        *("equal", "first", "layers", "calls", "culprits")
+    }
     said = {name: part["const"] for name, part in DEFS["SketchForm"]["properties"].items()}
     sketch = sketch_values(np.ones(5))
     assert said == {"version": 1, "buckets": len(sketch), "dtype": sketch.dtype.name}

@@ -1,0 +1,224 @@
+"""Blame: run B once more on A's tensors, and find the calls that differ by themselves.
+
+Every call of B gets A's inputs, because every call before it passes on A's output instead of its
+own. The distance of its output from A's is the own error of the call. To know how much of the error
+is rounding, A runs once more as well: all inputs move to neighbouring numbers of the coarser dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from hookcli.compare.arrays import to_array
+from hookcli.compare.side import naming
+from hookcli.distance.blame import EPSILON, OwnError, coarser, find_culprits
+from hookcli.distance.metrics import measure_arrays
+from hookcli.passes.runner import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from hookcli.distance.blame import Blame
+    from hookcli.passes.runner import Runner, Side
+    from hookcli.records.calls import Call
+
+    Values = NDArray[np.generic]
+
+
+@dataclass(slots=True)
+class Blamer:
+    """Measures the own errors of all calls, image by image.
+
+    Attributes:
+        a: the reference.
+        b: the side whose calls are judged.
+        own: the own error of each call for each image, by the key of the image and the call's id.
+        _worst: the own error of each call for its worst image, by call id.
+        _types: the type of the module of each call, by call id.
+        _lone: the calls that only one side has, as ``_find_lone`` returns them.
+    """
+
+    a: Side
+    b: Side
+    own: dict[tuple[str, str], float] = field(default_factory=dict)
+    _worst: dict[str, OwnError] = field(default_factory=dict)
+    _types: dict[str, str] = field(default_factory=dict)
+    _lone: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> str:
+        """The coarser dtype of the two models."""
+        return coarser(self.a.info.dtype, self.b.info.dtype)
+
+    def add(
+        self,
+        image: str,
+        pixels: tuple[Tensor, Tensor],
+        values: Mapping[str, Values],
+        types: Mapping[str, str],
+        partners: Mapping[str, str],
+    ) -> None:
+        """Measure the own errors for one image.
+
+        Args:
+            image: the key of the image.
+            pixels: the pixels (1, …) for A and for B, on the host.
+            values: the outputs of A's calls, by call id.
+            types: the types of the modules of A's calls, by call id.
+            partners: the id of the call of A, by the id of the call of B.
+        """
+        own = _Measured(values, partners)
+        with naming(self.b):
+            _run(self.b.runner, image, pixels[1], own.feed, own)
+        moved = _Measured(values, {call_id: call_id for call_id in values})
+        move = _Mover(EPSILON[self.dtype])
+        near = torch.from_numpy(move(to_array(pixels[0])))
+        _run(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
+        for each in own.list_errors(moved.errors, EPSILON[self.dtype] / 2):
+            self.own[image, each.call_id] = each.own
+            known = self._worst.get(each.call_id)
+            if known is None or each.score > known.score:
+                self._worst[each.call_id] = each
+        self._types |= {**types, **own.types}
+        self._lone |= self._find_lone(values, own)
+
+    def blame(self, rtol: float | None) -> Blame:
+        """Return which calls are to blame; ``rtol`` is the tolerated own error, None for rounding.
+
+        Calls that only A or only B has have no own error. If such calls come directly before a
+        culprit, its inputs are wrong because of them, so they are to blame instead.
+        """
+        found = find_culprits([*self._worst.values()], self.dtype, rtol)
+        culprits = (one for each in found.culprits for one in self._trace_back(each))
+        return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
+
+    def _trace_back(self, culprit: OwnError) -> Iterator[OwnError]:
+        of_a, of_b = self._lone.get(culprit.call_id, ([], []))
+        if not (of_a or of_b):
+            yield culprit
+            return
+        after = f"; {culprit.call_id} after it"
+        missing = f", which has no {' and no '.join(of_a)}" if of_a else ""
+        for call_id in of_b or of_a:
+            reason = f"only in B{missing}{after}" if of_b else f"only in A{after}"
+            yield replace(culprit, call_id=call_id, module_type=self._types[call_id], reason=reason)
+
+    def _find_lone(
+        self, values: Iterable[str], own: _Measured
+    ) -> dict[str, tuple[list[str], list[str]]]:
+        """Return the calls that only A has, and those that only B has.
+
+        They are grouped by the common call that follows them directly. Calls that B computes as a
+        part of other calls do not count.
+        """
+        found: dict[str, tuple[list[str], list[str]]] = {}
+        of_b: list[str] = []
+        for call_id, error in own.errors.items():
+            if error is None:
+                of_b.append(call_id)
+            else:
+                found[call_id] = ([], of_b)
+                of_b = []
+        of_a: list[str] = []
+        for call_id in values:
+            if call_id in found:
+                found[call_id][0].extend(of_a)
+                of_a = []
+            elif not self.b.runner.explain_missing(call_id):
+                of_a.append(call_id)
+        return found
+
+
+def _run(
+    runner: Runner,
+    image: str,
+    pixels: Tensor,
+    feed: Callable[[str], Values | None],
+    observer: Callable[[Call, Tensor], None],
+) -> None:
+    runner.run_fed(Batch([image], runner.place(pixels.contiguous())), feed, observer)
+
+
+@dataclass(slots=True)
+class _Measured:
+    """The distances of the calls of one fed run from the calls of A.
+
+    Attributes:
+        values: the outputs of A's calls, by call id.
+        partners: the id of the call of A, by the id of the call of the fed run.
+        errors: the distance of each call, by the id of the call of A, or by the own id if A has no
+            such call.
+        types: the type of the module of each call, by the same id.
+    """
+
+    values: Mapping[str, Values]
+    partners: Mapping[str, str]
+    errors: dict[str, float | None] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+
+    def feed(self, call_id: str) -> Values | None:
+        """Return the output of A that a call of the fed run passes on."""
+        return self.values.get(self.partners.get(call_id, ""))
+
+    def __call__(self, call: Call, tensor: Tensor) -> None:
+        """Measure the output of a call; None is the distance of a call that A lacks."""
+        partner = self.partners.get(call.id, call.id)
+        values = self.values.get(partner)
+        self.types[partner] = call.layer.module_type
+        self.errors[partner] = None if values is None else _error(values, to_array(tensor))
+
+    def list_errors(self, rounding: Mapping[str, float | None], least: float) -> list[OwnError]:
+        """Return the own errors of the calls that A and B have, in the order of B.
+
+        Args:
+            rounding: the error of rounding of each call of A, by call id.
+            least: the error of rounding of any call, at least.
+        """
+        return [
+            OwnError(call_id, self.types[call_id], error, max(rounding.get(call_id) or 0.0, least))
+            for call_id, error in self.errors.items()
+            if error is not None
+        ]
+
+
+class _Mover:
+    """Moves values to a neighbouring number, up or down at random."""
+
+    def __init__(self, epsilon: float) -> None:
+        self._epsilon = epsilon
+        self._random = np.random.default_rng(0)
+
+    def __call__(self, values: Values) -> Values:
+        """Return floating-point values, each moved by the last digit of a coarser dtype.
+
+        ``epsilon`` is the distance of 1 from the next larger number of that dtype. Other values are
+        returned unchanged.
+        """
+        if values.dtype.kind != "f":
+            return values
+        _, exponents = np.frexp(values)
+        steps = np.ldexp(values.dtype.type(self._epsilon), exponents - 1)
+        up = self._random.random(values.shape, dtype=np.float32) < 0.5
+        moved: Values = values + np.where(up, steps, -steps)
+        return moved
+
+
+def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
+    values = own.feed(call_id)
+    return None if values is None else move(values)
+
+
+def _error(a: Values, b: Values) -> float:
+    """Return the relative L2 distance of B from A, or Inf if they cannot be compared."""
+    if a.shape != b.shape:
+        return float("inf")
+    distance = measure_arrays(a, b)
+    return float("inf") if distance.misplaced else distance.rel_l2
