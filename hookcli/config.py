@@ -737,6 +737,21 @@ class AblationConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """A way of running a model other than PyTorch's own, in ``hookcli compare``.
+
+    Attributes:
+        way: the name of the way, such as ``onnx``.
+        file: an existing file of the exported model; None exports the model.
+        keep: the file for the exported model; None does not keep it.
+    """
+
+    way: str
+    file: Path | None = None
+    keep: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class VariantRequest:
     """The second variant of the model in ``hookcli compare``.
 
@@ -745,12 +760,14 @@ class VariantRequest:
         run: the request for the first variant, with the changes applied.
         channels_last: whether pixels and weights have the channels-last memory format.
         threads: how many threads torch uses; None uses as many as for the first variant.
+        export: the way in which the model runs; None runs it with PyTorch.
     """
 
     name: str
     run: RunRequest
     channels_last: bool = False
     threads: int | None = None
+    export: ExportRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from hookcli.compare.side import naming
 from hookcli.distance.blame import EPSILON, OwnError, coarser, find_culprits
 from hookcli.distance.metrics import measure_arrays
 from hookcli.passes.runner import Batch
+from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -132,7 +133,7 @@ class Blamer:
             if call_id in found:
                 found[call_id][0].extend(of_a)
                 of_a = []
-            elif not self.b.runner.explain_missing(call_id):
+            elif not self.b.runner.merges_calls or OPERATION in call_id:
                 of_a.append(call_id)
         return found
 

@@ -16,6 +16,7 @@ import numpy as np
 from hookcli.compare.arrays import to_array
 from hookcli.compare.blame import Blamer
 from hookcli.compare.diff import check_comparison, pair_ids
+from hookcli.compare.left_out import list_left_out
 from hookcli.compare.side import list_side_changes, list_uncalled, pixels_of, run_side
 from hookcli.distance.comparison import Comparison
 from hookcli.distance.judge import CallPair, CallTensor, Judge
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from hookcli.distance.comparison import DiffRow
+    from hookcli.distance.comparison import DiffRow, LeftOut
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
@@ -108,6 +109,7 @@ def compare_sides(
         images=tuple(keys),
         skipped=all_skipped,
         uncalled=list_uncalled(a, effects.called),
+        left_out=tuple(effects.left_out.values()),
         notes=tuple(dict.fromkeys(notes)),
         image_rows=tuple(_add_own(judge.image_rows(), own)),
         blame=None if blamer is None else blamer.blame(tolerance.rtol),
@@ -140,12 +142,14 @@ class _RunEffects:
     called: set[str] = field(default_factory=set)  # module paths that ran on either side
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
+    left_out: dict[str, LeftOut] = field(default_factory=dict)  # by the ids of A's calls
 
     def merge(self, later: _RunEffects) -> None:
         """Add the layers and effects of the next images."""
         self.called |= later.called
         self.effects_a.merge(later.effects_a)
         self.effects_b.merge(later.effects_b)
+        self.left_out |= later.left_out
 
 
 @dataclass(slots=True)
@@ -157,7 +161,8 @@ class _SeenCalls:
         a: A's calls, by call id.
         b: B's calls, by call id.
         values: copies of A's tensors on the host, by call id.
-        distances: the distance of each tensor of B from its counterpart in A, by call id.
+        distances: the distance of each tensor of B from its counterpart in A, by A's call id.
+        partners: the id of the counterpart in A, by the id of the call of B.
     """
 
     keeps_values: bool = False
@@ -165,10 +170,14 @@ class _SeenCalls:
     b: dict[str, _SeenCall] = field(default_factory=dict)
     values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
+    partners: dict[str, str] = field(default_factory=dict)
+    _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
         self.a[call.id] = _describe(call, tensor)
+        place = (call.layer.module_path, call.call_index, call.side)
+        self._outputs.setdefault(place, []).append(call.id)
         self.values[call.id] = np.array(to_array(tensor))
 
     def measure(self, call: Call, tensor: Tensor) -> None:
@@ -178,11 +187,25 @@ class _SeenCalls:
         there is no distance.
         """
         self.b[call.id] = _describe(call, tensor)
-        plain = self.values.get(call.id)
-        if not self.keeps_values:
-            self.values.pop(call.id, None)
-        if plain is not None and plain.shape == tuple(tensor.shape):
-            self.distances[call.id] = measure_arrays(plain, to_array(tensor))
+        partner = self._find_partner(call)
+        if partner is None:
+            return
+        self.partners[call.id] = partner
+        plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
+        if plain.shape == tuple(tensor.shape):
+            self.distances[partner] = measure_arrays(plain, to_array(tensor))
+
+    def _find_partner(self, call: Call) -> str | None:
+        """Return the id of the counterpart of a call of B; None if A has no such call.
+
+        Outputs of the same call that have different keys, as those of a dictionary and those of an
+        exported graph, match by their order.
+        """
+        if call.id in self.a:
+            return call.id
+        ids = self._outputs.get((call.layer.module_path, call.call_index, call.side), [])
+        left = [call_id for call_id in ids if call_id not in self.partners.values()]
+        return left[0] if left else None
 
 
 def _try_image(
@@ -232,11 +255,21 @@ def _compare_image(
             (pixels_of(image_a), pixels_of(image_b)),
             seen.values,
             types={call_id: each.tensor.module_type for call_id, each in seen.a.items()},
-            partners={call_id: call_id for call_id in seen.b if call_id in seen.a},
+            partners=seen.partners,
         )
     listed_a, listed_b = _Listed(a.layers), _Listed(b.layers)
-    for call_id, other in pair_ids(tuple(seen.a), tuple(seen.b)):
-        one, two = seen.a.get(call_id), seen.b.get(other)
+    if b.runner.merges_calls:
+        left_out = list_left_out(
+            {key: each.call for key, each in seen.a.items()}, seen.partners.values()
+        )
+        effects.left_out |= {
+            each.call_id: each for each in left_out if listed_a.has(seen.a[each.call_id])
+        }
+    of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
+    for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
+        if not other and b.runner.merges_calls:
+            continue
+        one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
         if listed_a.has(one) or listed_b.has(two):
             pair = (one.tensor if one else None, two.tensor if two else None)
             yield CallPair(image_a.key, *pair, seen.distances.get(call_id))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from hookcli.config import ExportRequest
     from hookcli.images.prepare import PreparedImage
     from hookcli.passes.runner import Side
     from hookcli.records.calls import Call
@@ -80,8 +81,15 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
     threads = [each.threads or torch.get_num_threads() for each in (one, two)]
     if threads[0] != threads[1]:
         yield ChangedFact("threads", *threads)
+    if two.export is not None:
+        yield ChangedFact("runner", "PyTorch", describe_export(two.export))
     if one.run.images != two.run.images:
         yield ChangedFact("image", a.sources[0].name, b.sources[0].name)
+
+
+def describe_export(export: ExportRequest) -> str:
+    """Return a way of running a model in words, with the file if the user gave one."""
+    return export.way if export.file is None else f"{export.way}, from {str(export.file)!r}"
 
 
 def list_uncalled(side: Side, called: set[str]) -> tuple[Uncalled, ...]:

@@ -112,6 +112,19 @@ class ChangedFact:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A call of A that B computes as a part of another call, and that was therefore not compared.
+
+    Attributes:
+        call_id: the id of the call.
+        reason: where B computes the call, in words, or why B leaves the call out.
+    """
+
+    call_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The comparison of two runs, A and B.
 
@@ -127,6 +140,7 @@ class Comparison:
         skipped: the images that could not be used.
         uncalled: the chosen layers that ran in neither A nor B; known only if hookcli has just run
             both models, and otherwise empty.
+        left_out: the calls of A that B computes as a part of other calls.
         notes: automatic changes to either model that affect computed values.
         image_rows: one row per call and image: the calls in the order of ``rows``, and the rows of
             a call in the order of the images; empty unless these rows were requested.
@@ -143,6 +157,7 @@ class Comparison:
     only_in_b: tuple[str, ...] = ()
     skipped: tuple[SkippedImage, ...] = ()
     uncalled: tuple[Uncalled, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     image_rows: tuple[DiffRow, ...] = ()
     blame: Blame | None = None

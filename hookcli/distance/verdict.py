@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hookcli.distance.blame import Blame, OwnError
-    from hookcli.distance.comparison import ChangedFact, Comparison, DiffRow
+    from hookcli.distance.comparison import ChangedFact, Comparison, DiffRow, LeftOut
 
 _METRICS = {
     "rel-l2": "relative L2",
@@ -112,6 +112,7 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         row = others[0]
         yield f"the dtype of {row.call_id} is {row.dtype}, now {row.other_dtype}{more}"
     sources = {row.source for row in comparison.rows} - {""}
+    yield from _left_out_texts(comparison.left_out)
     if "figures" in sources:
         yield _figures_text(comparison.rows)
     for source in sorted(sources - {"tensors", "sketches", "figures"}):
@@ -124,6 +125,16 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         )
     if not comparison.changed:
         yield "nothing else changed: model name, weights, device, threads and versions are the same"
+
+
+def _left_out_texts(left_out: Sequence[LeftOut]) -> Iterator[str]:
+    """Yield a sentence for the merged calls, for those that change nothing, and for all others."""
+    for start in ("merged", "left out", "computed"):
+        calls = [each for each in left_out if each.reason.startswith(start)]
+        if calls:
+            named = "; ".join(f"{each.call_id} is {each.reason}" for each in calls[:2])
+            number = count(len(calls), "call")
+            yield f"not compared, {number}: {named}{and_more(len(calls) - 2, '; and {} more')}"
 
 
 def _figures_text(rows: Sequence[DiffRow]) -> str:

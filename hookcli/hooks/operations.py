@@ -216,6 +216,13 @@ def name_operation(function: Callable[..., object]) -> str:
     return _SAME.get(name, name)
 
 
+def name_aten(target: str) -> str:
+    """Return the name of an operation from an overload of ATen: ``aten.add_.Tensor`` is ``add``."""
+    name = target.split(".")[1] if target.startswith("aten.") else target.rpartition(".")[2]
+    name = name.removesuffix("_")
+    return _SAME.get(name, name)
+
+
 class _Own(threading.local):
     """Whether hookcli's own code runs in this thread; listeners then receive no operations."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hookcli.edits.resolve import Edits
 from hookcli.errors import RequestError
@@ -85,8 +85,11 @@ class Runner:
         layers: the observed layers.
         device: the device of the pixels.
         edits: the edits, which change tensors inside the model.
+        merges_calls: whether the model may compute several calls of the original model in one, and
+            leave out calls that change nothing.
     """
 
+    merges_calls: ClassVar[bool] = False
     layers: Sequence[LayerInfo]
     device: torch.device | str = "cpu"
     edits: Edits = Edits()
@@ -201,13 +204,6 @@ class Runner:
     def explain_uncalled(self, layer: LayerInfo) -> str:
         """Return the reason why an observed layer did not run."""
         return NOT_CALLED
-
-    def explain_missing(self, call_id: str) -> str:
-        """Return why this runner lacks a call that another runner of the same model has.
-
-        The text is empty if there is no reason, so that the models differ.
-        """
-        return ""
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
         """Return the layers that hookcli missed because the first image did not call them.

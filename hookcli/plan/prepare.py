@@ -116,15 +116,18 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
                 f"two different images are compared one with one, not {count_one} with {count_two}",
                 "give one image on each side",
             )
-    from hookcli.plan.prepared import prepare_side
+    from hookcli.plan.prepared import prepare_export, prepare_side
 
     judges = config.blame
     a = prepare_side(VariantRequest(one.model.name, one), found_one, config.at, judges_all=judges)
     with ExitStack() as stack:
         stack.callback(a.runner.close)
-        b = prepare_side(config.other, found_two, config.at, judges_all=judges)
-        stack.callback(b.runner.close)
-        _refuse_shared(a, b)
+        if config.other.export is not None:
+            a, b = prepare_export(a, config.other, found_two, judges_all=judges)
+        else:
+            b = prepare_side(config.other, found_two, config.at, judges_all=judges)
+            stack.callback(b.runner.close)
+            _refuse_shared(a, b)
         stack.pop_all()
     return a, b
 

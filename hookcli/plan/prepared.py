@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
-from hookcli.errors import RequestError
+from hookcli.errors import NoImageError, RequestError
 from hookcli.hooks.filter import select_layers
+from hookcli.hooks.layers import list_layers
 from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.models.device import count_threads
@@ -18,6 +20,7 @@ from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.layouts import infer_layouts
 from hookcli.passes.runner import Side
+from hookcli.passes.runners import make_runner
 from hookcli.passes.unchanged import goes_through
 from hookcli.plan.attention import choose_attention
 from hookcli.plan.estimate import make_plan
@@ -283,6 +286,44 @@ def prepare_side(
         skipped=model.skipped,
         fitter=model.fitter,
     )
+
+
+def prepare_export(
+    a: Side, request: VariantRequest, found: FoundImages, *, judges_all: bool = False
+) -> tuple[Side, Side]:
+    """Return both sides of a comparison in which B does not run in PyTorch.
+
+    The outputs of the model itself always count, so A observes and lists the model, too.
+
+    Args:
+        a: the first side.
+        request: the variant of the model to run on the other side.
+        found: the images that the request names.
+        judges_all: whether B's runner observes everything that its graph shows, and not only the
+            layers that A lists.
+
+    Raises:
+        HookcliError: as ``prepare_side`` and ``passes.runners.make_runner``.
+    """
+    assert request.export is not None  # noqa: S101  the caller has checked this
+    b = a
+    if request.run != a.request.run:
+        b = prepare_side(replace(request, export=None), found, "output")
+    assert isinstance(a.runner, EagerRunner)  # noqa: S101  only B runs without modules
+    assert isinstance(b.runner, EagerRunner)  # noqa: S101
+    with closing(b.runner) if b is not a else nullcontext():
+        pixels = FirstImage(b.fitter, b.sources)()
+        if pixels is None:
+            raise NoImageError("no image can be prepared for the model")
+        runner = make_runner(request.export, b.runner, pixels)
+    root = list_layers(a.runner.module)[0]
+    shown = {layer.module_path for layer in a.layers}
+    listed = tuple(layer for layer in runner.layers if layer.module_path in shown)
+    if not judges_all:
+        runner = replace(runner, layers=(*listed, runner.root))
+    whole = replace(a.runner, layers=(*a.runner.layers, root))
+    a = replace(a, runner=whole, layers=(*a.layers, root))
+    return a, replace(b, request=request, runner=runner, layers=(*listed, runner.root))
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hookcli.cli import options
@@ -18,6 +20,7 @@ from hookcli.config import (
     DTYPES,
     MODES,
     CompareConfig,
+    ExportRequest,
     ModelRequest,
     ObservedSide,
     RunRequest,
@@ -35,9 +38,11 @@ if TYPE_CHECKING:
 
 _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
-    "image=FILE"
+    "image=FILE onnx[=FILE]"
 )
-_NAMES = [form.partition("=")[0] for form in _FORMS.split()]
+_NAMES = [re.split(r"[=\[]", form)[0] for form in _FORMS.split()]
+_BARE = ("channels-last",)  # settings without a value
+_EXPORTS = ("onnx",)  # ways of running a model, each with or without a file
 _FEW_IMAGES = 8  # this many images need no progress bar
 _MOST_THREADS = 1024
 
@@ -72,7 +77,11 @@ def compare(
         hookcli compare resnet34 cat.jpg --against weights=new.pth --layers all --blame
     """
     run = with_progress(run, quiet=quiet)
-    config = CompareConfig(run, read_against(against, run), at, blame=blame)
+    other = read_against(against, run)
+    if other.export is not None and run.layers == DEFAULTS.run.layers:
+        run = replace(run, layers=("leaf",))
+        other = replace(other, run=replace(other.run, layers=run.layers))
+    config = CompareConfig(run, other, at, blame=blame)
     comparison = _run(config, tolerance, quiet=quiet, keeps_images=has_every_image(output_format))
     words = (word for text in against for word in ("--against", text))
     blaming = ("--blame",) if blame else ()
@@ -98,7 +107,11 @@ def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
     other = VariantRequest(f"{request.model.name} with {', '.join(words)}", request)
     for word in words:
         name, _, value = word.partition("=")
-        if name not in _NAMES or (not value) != (name == "channels-last"):
+        if (
+            name not in _NAMES
+            or (not value and name not in (*_BARE, *_EXPORTS))
+            or ("=" in word and (not value or name in _BARE))
+        ):
             close = difflib.get_close_matches(name, _NAMES, n=1)
             near = _guess_form(word) or (close[0] if close and name not in _NAMES else "")
             meant = f"did you mean {near}? " if near else ""
@@ -130,6 +143,8 @@ def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
     run = other.run
     if name == "channels-last":
         return replace(other, channels_last=True)
+    if name in _EXPORTS:
+        return replace(other, export=ExportRequest(name, Path(value) if value else None))
     if name == "threads":
         if not value.isdecimal() or not 1 <= int(value) <= _MOST_THREADS:
             raise RequestError(

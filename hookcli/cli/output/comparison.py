@@ -112,6 +112,7 @@ def _document(comparison: Comparison, command: tuple[str, ...]) -> ComparisonDoc
         only_in_b=comparison.only_in_b,
         skipped=comparison.skipped,
         uncalled=tuple(layer.row() for layer in comparison.uncalled),
+        left_out=comparison.left_out,
         notes=comparison.notes,
         remarks=tuple(list_notes(comparison)),
         layers=comparison.rows,

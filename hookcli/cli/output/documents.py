@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from hookcli.distance.comparison import ChangedFact, DiffRow
+from hookcli.distance.comparison import ChangedFact, DiffRow, LeftOut
 from hookcli.distance.tolerance import Tolerance
 from hookcli.outside.documents import LEFT_OUT, Axes, Document, keywords
 from hookcli.records.attention import AttentionRow
@@ -80,6 +80,8 @@ class ComparisonDocument(Document):
         only_in_a: the keys of the images that only run A has.
         only_in_b: the keys of the images that only run B has.
         uncalled: the selected layers that ran in neither run.
+        left_out: the calls of A that B computes as a part of other calls, so that they were not
+            compared.
         notes: changes that hookcli made to a model on its own, and that affect the computed values.
         remarks: sentences on the images and on how exact the distances are: for example, that
             hookcli compared only statistics.
@@ -103,6 +105,7 @@ class ComparisonDocument(Document):
     only_in_b: tuple[str, ...]
     skipped: SkippedImages
     uncalled: UncalledLayers
+    left_out: tuple[LeftOut, ...]
     notes: tuple[str, ...]
     remarks: tuple[str, ...]
     layers: tuple[DiffRow, ...]

@@ -1,0 +1,41 @@
+"""The ways of running a model that ``hookcli compare`` compares with PyTorch itself."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hookcli.errors import RequestError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hookcli.config import ExportRequest
+    from hookcli.passes.eager import EagerRunner
+    from hookcli.passes.graph import GraphRunner
+
+
+def make_runner(export: ExportRequest, runner: EagerRunner, pixels: Tensor) -> GraphRunner:
+    """Return a runner that runs the model of ``runner`` in another way.
+
+    Args:
+        export: the way, and the file to read or write.
+        runner: runs the same model with PyTorch.
+        pixels: the pixels (1, …) of the first image.
+
+    Raises:
+        RequestError: a package is missing.
+        ModelError: the model cannot be exported, or the file cannot be read.
+        OutputError: the exported file cannot be written.
+    """
+    if export.way == "onnx":
+        from hookcli.passes.onnx_file import OnnxRunner, export_onnx
+
+        if export.file is not None:
+            return OnnxRunner.of(export.file, runner.inputs.arguments_of)
+        with tempfile.TemporaryDirectory() as folder:
+            file = export.keep or Path(folder, "model.onnx")
+            export_onnx(runner, pixels, file)
+            return OnnxRunner.of(file, runner.inputs.arguments_of)
+    raise RequestError(f"there is no way {export.way!r} to run a model")
