@@ -6,6 +6,9 @@ they come from. The output of the last node of a module's call is the output of 
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import warnings
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -248,3 +251,16 @@ class GraphRunner(Runner):
 
     def _flatten(self, pixels: Tensor) -> list[Tensor]:
         return [tensor for _, tensor in named_tensors(self.arguments_of(pixels))]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep an exporter from printing in the ``with`` block."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(None):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -8,10 +8,7 @@ has the path of the BatchNorm.
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
-import logging
-import warnings
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,7 +19,7 @@ from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.operations import name_aten
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
-from hookcli.passes.graph import GraphNode, GraphRunner, Scope, find_calls
+from hookcli.passes.graph import GraphNode, GraphRunner, Scope, find_calls, quiet
 from hookcli.records.calls import LayerInfo
 from hookcli.records.text import shape_text
 
@@ -65,7 +62,7 @@ def export_onnx(runner: EagerRunner, pixels: Tensor, file: Path) -> None:
     """
     require_onnx()
     arguments = runner.inputs.arguments_of(runner.place(pixels))
-    with _quiet():
+    with quiet():
         try:
             program = torch.onnx.export(runner.module, arguments, dynamo=True, verbose=False)
         except torch.onnx.errors.OnnxExporterError as error:
@@ -85,19 +82,6 @@ def _find_cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the exporter from printing in the ``with`` block."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(None):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 @dataclass(slots=True)

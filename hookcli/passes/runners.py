@@ -38,4 +38,18 @@ def make_runner(export: ExportRequest, runner: EagerRunner, pixels: Tensor) -> G
             file = export.keep or Path(folder, "model.onnx")
             export_onnx(runner, pixels, file)
             return OnnxRunner.of(file, runner.inputs.arguments_of)
+    if export.way == "torch-export":
+        from hookcli.passes.exported import (
+            ProgramRunner,
+            export_program,
+            load_program,
+            save_program,
+        )
+
+        program = (
+            export_program(runner, pixels) if export.file is None else load_program(export.file)
+        )
+        if export.keep is not None:
+            save_program(program, export.keep)
+        return ProgramRunner.of(program, runner.inputs.arguments_of)
     raise RequestError(f"there is no way {export.way!r} to run a model")

@@ -1,0 +1,99 @@
+"""Graphs of ``torch.fx``: which modules their nodes come from, and taking a graph apart.
+
+``torch.export`` and ``torch.compile`` both write into the metadata of a node the modules inside
+which the node was traced (``nn_module_stack``).
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, fx
+
+from hookcli.hooks.operations import name_aten, name_operation
+from hookcli.passes.graph import GraphNode, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+_SELF = "L['self']"  # the name of the model in the graphs of torch.compile
+_COMPUTING = ("call_function", "call_method")
+
+
+def list_nodes(graph: fx.Graph) -> Iterator[GraphNode]:
+    """Yield the nodes of a graph that return tensors, in running order."""
+    for node in graph.nodes:
+        if node.op not in _COMPUTING or node.target is operator.getitem:
+            continue
+        stack = node.meta.get("nn_module_stack") or {}
+        scopes = (_read_scope(str(key), path, kind) for key, (path, kind) in stack.items())
+        outputs = _list_outputs(node)
+        if outputs:
+            inside = tuple(scope for scope in scopes if scope.path)
+            yield GraphNode(inside, _name(node), node.name, outputs)
+
+
+def _read_scope(key: str, path: str, kind: object) -> Scope:
+    path = path.removeprefix(_SELF).removeprefix(".")
+    name = f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
+    return Scope(path, name, key)
+
+
+def _name(node: fx.Node) -> str:
+    """Return the name of the operation that a node computes."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return name_aten(str(node.target))
+    if isinstance(node.target, str):
+        return name_aten(node.target)
+    return name_operation(node.target)
+
+
+def _list_outputs(node: fx.Node) -> tuple[str, ...]:
+    """Return the names of the values of a node; empty if it returns no tensor.
+
+    If a node returns several values, its users are nodes that pick one of them.
+    """
+    picks = [user for user in node.users if user.target is operator.getitem]
+    if not picks:
+        return (node.name,) if isinstance(_example_of(node), Tensor) else ()
+    chosen = sorted((user.args[1], user.name) for user in picks if isinstance(user.args[1], int))
+    return tuple(dict(chosen).values())
+
+
+def _example_of(node: fx.Node) -> object:
+    """Return the value that torch recorded for a node while it traced the model."""
+    return node.meta.get("val", node.meta.get("example_value"))
+
+
+def take_apart(
+    module: fx.GraphModule, values: Sequence[str], fed: Collection[str]
+) -> fx.GraphModule:
+    """Return a module that also returns values, and that takes others as inputs.
+
+    The values follow the outputs of ``module``, as copies, because the model may overwrite a value
+    right after it was computed. The users of a ``fed`` value get the input instead. These inputs
+    follow those of ``module``, in the order of ``fed``.
+    """
+    graph = fx.Graph()
+    known: dict[fx.Node, fx.Node] = {}
+    outputs = graph.graph_copy(module.graph, known)
+    nodes = {old.name: new for old, new in known.items()}
+    last = [node for node in graph.nodes if node.op == "placeholder"][-1]
+    given: dict[str, fx.Node] = {}
+    for name in fed:
+        with graph.inserting_after(last):
+            given[name] = last = graph.placeholder(f"given_{name}")
+    copies: dict[str, fx.Node] = {}
+    for name in dict.fromkeys([*values, *fed]):
+        node = nodes[name]
+        with graph.inserting_after(node):
+            copies[name] = graph.call_function(torch.clone, (node,))
+        if name in given:
+            for user in [*node.users]:
+                if user is not copies[name]:
+                    user.replace_input_with(node, given[name])
+    flat = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    graph.output((*flat, *(copies[name] for name in values)))
+    return fx.GraphModule(module, graph)
