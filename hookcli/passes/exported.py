@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from hookcli.errors import ModelError
+from hookcli.hooks.nested import named_tensors
 from hookcli.models.file_kind import DAMAGED
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.fx_graph import list_nodes, take_apart
-from hookcli.passes.graph import GraphRunner, find_calls, quiet
+from hookcli.passes.graph import GraphRunner, find_calls, flatten, quiet
 from hookcli.records.calls import LayerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from torch import fx
+    from torch import Tensor, fx
     from torch.export import ExportedProgram
 
     from hookcli.passes.eager import EagerRunner
@@ -98,17 +98,17 @@ class ProgramRunner(GraphRunner):
         return cls(calls, (root, *layers.values()), root, arguments_of, module=module)
 
     def compute(
-        self, arguments: Sequence[Tensor], values: Sequence[str]
+        self, arguments: tuple[object, ...], values: Sequence[str]
     ) -> tuple[list[Tensor], list[Tensor]]:
         return self.compute_fed(arguments, values, {})
 
     def compute_fed(
-        self, arguments: Sequence[Tensor], values: Sequence[str], fed: Mapping[str, Tensor]
+        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         module = take_apart(self.module, values, [*fed])
         with torch.no_grad():
             given = (tensor.clone() for tensor in fed.values())
-            returned = call_model(module, (*arguments, *given))
-        outputs = [each for each in returned if isinstance(each, Tensor)]
+            returned = call_model(module, (*flatten(arguments), *given))
+        outputs = [each for _, each in named_tensors(returned)]
         split = len(outputs) - len(values)
         return outputs[:split], outputs[split:]

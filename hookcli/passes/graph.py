@@ -73,6 +73,11 @@ class GraphNode:
     step: str
     outputs: tuple[str, ...]
 
+    def within(self, prefix: str) -> GraphNode:
+        """Return the node with ``prefix`` before its step and the names of its values."""
+        outputs = tuple(f"{prefix}{name}" for name in self.outputs)
+        return GraphNode(self.scopes, self.operation, f"{prefix}{self.step}", outputs)
+
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
@@ -175,7 +180,7 @@ class GraphRunner(Runner):
     merges_calls: ClassVar[bool] = True
 
     def compute(
-        self, arguments: Sequence[Tensor], values: Sequence[str]
+        self, arguments: tuple[object, ...], values: Sequence[str]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Return the outputs of the model, and the values with the given names.
 
@@ -185,7 +190,7 @@ class GraphRunner(Runner):
         raise NotImplementedError
 
     def compute_fed(
-        self, arguments: Sequence[Tensor], values: Sequence[str], fed: Mapping[str, Tensor]
+        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Return the outputs and the values, when the users of ``fed`` values get other tensors.
 
@@ -204,7 +209,7 @@ class GraphRunner(Runner):
         seen: Callable[[], Sequence[str]] = tuple,
     ) -> ForwardOutcome:
         chosen = self._list_outputs()
-        arguments = self._flatten(batch.pixels)
+        arguments = self.arguments_of(batch.pixels)
         outputs, values = self.compute(arguments, [value for _, value in chosen])
         for (call, _), tensor in zip(chosen, values, strict=True):
             observer(call, tensor)
@@ -223,7 +228,7 @@ class GraphRunner(Runner):
             if given is not None and value not in fed:
                 fed[value] = torch.from_numpy(given)
         names = [value for _, value in chosen]
-        outputs, values = self.compute_fed(self._flatten(batch.pixels), names, fed)
+        outputs, values = self.compute_fed(self.arguments_of(batch.pixels), names, fed)
         for (call, _), tensor in zip(chosen, values, strict=True):
             observer(call, tensor)
         self._observe_root(outputs, observer)
@@ -249,8 +254,10 @@ class GraphRunner(Runner):
             key = str(number) if len(outputs) > 1 else ""
             observer(Call(self.root, 0, len(self.calls) + 1, output_key=key), tensor)
 
-    def _flatten(self, pixels: Tensor) -> list[Tensor]:
-        return [tensor for _, tensor in named_tensors(self.arguments_of(pixels))]
+
+def flatten(arguments: tuple[object, ...]) -> list[Tensor]:
+    """Return the tensors in the arguments of a model, in the order in which graphs take them."""
+    return [tensor for _, tensor in named_tensors(arguments)]
 
 
 @contextlib.contextmanager

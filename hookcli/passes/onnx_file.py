@@ -19,7 +19,7 @@ from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.operations import name_aten
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
-from hookcli.passes.graph import GraphNode, GraphRunner, Scope, find_calls, quiet
+from hookcli.passes.graph import GraphNode, GraphRunner, Scope, find_calls, flatten, quiet
 from hookcli.records.calls import LayerInfo
 from hookcli.records.text import shape_text
 
@@ -118,23 +118,23 @@ class OnnxRunner(GraphRunner):
         return cls(calls, observed, root, arguments_of, file=file, _model=model)
 
     def compute(
-        self, arguments: Sequence[Tensor], values: Sequence[str]
+        self, arguments: tuple[object, ...], values: Sequence[str]
     ) -> tuple[list[Tensor], list[Tensor]]:
         session = self._session(values, ())
-        results = self._run(session, self._feeds(session, arguments))
+        results = self._run(session, self._feeds(session, flatten(arguments)))
         found = [results[name] for name in values]
         self._types |= {name: str(each.numpy().dtype) for name, each in results.items()}
         return [results[each.name] for each in self._model.graph.output], found
 
     def compute_fed(
-        self, arguments: Sequence[Tensor], values: Sequence[str], fed: Mapping[str, Tensor]
+        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         fed = {name: each for name, each in fed.items() if self._types[name].startswith("float")}
         session = self._session(values, tuple(fed))
         given = {_given(name): each.numpy() for name, each in fed.items()}
         for name, value in zip(fed, given, strict=True):
             given[value] = given[value].astype(self._types[name])
-        results = self._run(session, self._feeds(session, arguments) | given)
+        results = self._run(session, self._feeds(session, flatten(arguments)) | given)
         outputs = [results[each.name] for each in self._model.graph.output]
         return outputs, [results[name] for name in values]
 

@@ -52,4 +52,8 @@ def make_runner(export: ExportRequest, runner: EagerRunner, pixels: Tensor) -> G
         if export.keep is not None:
             save_program(program, export.keep)
         return ProgramRunner.of(program, runner.inputs.arguments_of)
+    if export.way == "compile":
+        from hookcli.passes.compiled import CompiledRunner
+
+        return CompiledRunner.of(runner, pixels)
     raise RequestError(f"there is no way {export.way!r} to run a model")

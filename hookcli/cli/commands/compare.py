@@ -38,11 +38,15 @@ if TYPE_CHECKING:
 
 _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
-    "image=FILE onnx[=FILE] torch-export[=FILE]"
+    "image=FILE onnx[=FILE] torch-export[=FILE] compile"
 )
 _NAMES = [re.split(r"[=\[]", form)[0] for form in _FORMS.split()]
-_BARE = ("channels-last",)  # settings without a value
-_EXPORTS = ("onnx", "torch-export")  # ways of running a model, each with or without a file
+_BARE = ("channels-last", "compile")  # settings without a value
+_EXPORTS = (
+    "onnx",
+    "torch-export",
+    "compile",
+)  # ways of running a model, each with or without a file
 _FEW_IMAGES = 8  # this many images need no progress bar
 _MOST_THREADS = 1024
 

@@ -1,0 +1,133 @@
+"""Run a model compiled by ``torch.compile``, with the tensors of its layers as extra outputs.
+
+The extra outputs can change what the compiler fuses. torch.compile splits the model into graphs,
+one unless the model has code that cannot be traced. Each graph is compiled by Inductor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.errors import ForwardError, ModelError
+from hookcli.hooks.nested import named_tensors
+from hookcli.outside.foreign import first_line
+from hookcli.passes.call import call_model
+from hookcli.passes.fx_graph import list_nodes, take_apart
+from hookcli.passes.graph import GraphNode, GraphRunner, find_calls, quiet
+from hookcli.records.calls import LayerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import fx
+
+    from hookcli.passes.eager import EagerRunner
+
+
+@dataclass(slots=True)
+class CompiledRunner(GraphRunner):
+    """Runs a compiled model.
+
+    Attributes:
+        module: the model before it is compiled.
+    """
+
+    module: nn.Module
+
+    @classmethod
+    def of(cls, runner: EagerRunner, pixels: Tensor) -> CompiledRunner:
+        """Return a runner of a model that observes all calls and the model itself.
+
+        torch.compile traces the model for pixels (1, …) of one image.
+
+        Raises:
+            ModelError: the model cannot be traced.
+        """
+        graphs: list[list[GraphNode]] = []
+
+        def collect(module: fx.GraphModule, _examples: Sequence[Tensor]) -> Callable[..., object]:
+            nodes = list_nodes(module.graph)
+            graphs.append([each.within(f"{len(graphs)}/") for each in nodes])
+            return module.forward
+
+        arguments = runner.inputs.arguments_of(runner.place(pixels))
+        _run_with(runner.module, arguments, collect)
+        calls = find_calls([node for nodes in graphs for node in nodes])
+        root = LayerInfo("", "Model", depth=0, is_leaf=False)
+        layers = {call.layer.module_path: call.layer for call in calls}
+        observed = (root, *layers.values())
+        return cls(calls, observed, root, runner.inputs.arguments_of, module=runner.module)
+
+    def compute(
+        self, arguments: tuple[object, ...], values: Sequence[str]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        return self.compute_fed(arguments, values, {})
+
+    def compute_fed(
+        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        found: dict[str, Tensor] = {}
+        graphs = 0
+
+        def compile_graph(module: fx.GraphModule, examples: list[Tensor]) -> Callable[..., object]:
+            nonlocal graphs
+            prefix = f"{graphs}/"
+            graphs += 1
+            wanted = [name for name in dict.fromkeys(values) if name.startswith(prefix)]
+            given = {name: each for name, each in fed.items() if name.startswith(prefix)}
+            bare = [[name.removeprefix(prefix) for name in names] for names in (wanted, given)]
+            whole = take_apart(module, *bare)
+            fakes = _make_fake(examples, [*given.values()])
+            compiled = torch._inductor.compile(whole, [*examples, *fakes])
+
+            def run(*inputs: Tensor) -> object:
+                returned = compiled(*inputs, *(tensor.clone() for tensor in given.values()))
+                split = len(returned) - len(wanted)
+                found.update(zip(wanted, returned[split:], strict=True))
+                return returned[:split]
+
+            return run
+
+        output = _run_with(self.module, arguments, compile_graph)
+        return [each for _, each in named_tensors(output)], [found[name] for name in values]
+
+
+def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors without values, of the kind with which torch.compile traced the model.
+
+    Their shapes are fixed. If torch could make them symbols, it would check them at every call, and
+    miss the names of the tensors.
+    """
+    mode = torch._guards.detect_fake_mode(examples)
+    if mode is None:
+        return list(tensors)
+    return [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
+
+
+def _run_with(
+    module: nn.Module, arguments: tuple[object, ...], backend: Callable[..., Any]
+) -> object:
+    """Compile a model with a backend, and return its output for the arguments.
+
+    Raises:
+        ModelError: the compiler fails.
+        ForwardError: the model raised an exception.
+    """
+    torch._dynamo.reset()
+    compiled = cast("nn.Module", torch.compile(module, backend=backend))
+    with quiet(), torch.no_grad():
+        try:
+            return call_model(compiled, arguments)
+        except ForwardError as error:
+            if not isinstance(error.__cause__, torch._dynamo.exc.TorchDynamoException):
+                raise
+            raise ModelError(
+                f"torch.compile cannot compile the model: {first_line(error.__cause__)}",
+                "let torch.compile alone compile the model, to see the whole error",
+            ) from error
+        finally:
+            torch._dynamo.reset()
