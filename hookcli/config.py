@@ -29,6 +29,7 @@ Scale: TypeAlias = Literal["channel", "layer"]
 Theme: TypeAlias = Literal["dark", "light"]
 PictureFormat: TypeAlias = Literal["png", "svg", "pdf"]
 At: TypeAlias = Literal["output", "input", "both"]
+Match: TypeAlias = Literal["id", "order"]
 
 MOST_SKETCHED = 32  # a run of at most this many images keeps sketches by default
 SCORES = ("logit", "probability", "cross-entropy", "sum")
@@ -776,12 +777,19 @@ class CompareConfig:
 
     Attributes:
         blame: whether to find the calls that are to blame for the difference.
+        match: how to pair the calls of both variants.
     """
 
     run: RunRequest
     other: VariantRequest
     at: ObservedSide = "output"
     blame: bool = False
+    match: Match = "id"
+
+    @property
+    def judges_all(self) -> bool:
+        """Whether hookcli observes all layers and operations, and not only those to list."""
+        return self.blame or self.match == "order"
 
 
 DEFAULTS = InspectConfig(RunRequest(ModelRequest(""), ImageRequest(())))

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.compare.compared_run import ComparedRun, RunCall
+    from hookcli.config import Match
     from hookcli.distance.metrics import Distance
-    from hookcli.distance.tolerance import Match, Tolerance
+    from hookcli.distance.tolerance import Tolerance
 
 _SAID_BY_OTHERS = ("task", "trained", "warning")  # facts that follow from a model's other facts
 _FACTS: Mapping[str, Sequence[str]] = {

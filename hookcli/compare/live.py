@@ -17,6 +17,7 @@ from hookcli.compare.arrays import to_array
 from hookcli.compare.blame import Blamer
 from hookcli.compare.diff import check_comparison, pair_ids
 from hookcli.compare.left_out import list_left_out
+from hookcli.compare.order import pair_by_order
 from hookcli.compare.side import list_side_changes, list_uncalled, pixels_of, run_side
 from hookcli.distance.comparison import Comparison
 from hookcli.distance.judge import CallPair, CallTensor, Judge
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from hookcli.config import Match
     from hookcli.distance.comparison import DiffRow, LeftOut
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
@@ -49,6 +51,7 @@ def compare_sides(
     *,
     keeps_images: bool = False,
     blames: bool = False,
+    match: Match = "id",
 ) -> Comparison:
     """Run the images through both sides, and compare each call of B with the same call of A.
 
@@ -59,6 +62,7 @@ def compare_sides(
         image_done: called after each image with the number of images done so far, which includes
             skipped images, and the number of skipped images.
         keeps_images: whether the comparison also has one row per call and image.
+        match: how to pair the calls of A and B: by ``id``, or by ``order``.
         blames: whether to find the calls that are to blame. Both runners then observe all layers
             and operations, and not only those that the comparison lists.
 
@@ -70,6 +74,7 @@ def compare_sides(
     dtypes = (a.info.dtype, b.info.dtype)
     judge = Judge(tolerance, dtypes, keeps_images)
     blamer = Blamer(a, b) if blames else None
+    pairing = _Pairing(match, blamer)
     keys: list[str] = []
     skipped_before = list_skipped(a, b)
     skipped: list[SkippedImage] = []
@@ -86,7 +91,9 @@ def compare_sides(
                 skipped.append(SkippedImage(unusable[0].file, unusable[0].reason))
                 pairs = None
             else:
-                pairs = _try_image(a, b, image_a, image_b, blamer, effects=effects, skipped=skipped)
+                pairs = _try_image(
+                    a, b, image_a, image_b, pairing, effects=effects, skipped=skipped
+                )
             if pairs is not None:
                 keys.append(image_a.key)
                 if first_shape is None and image_a.pixels is not None:
@@ -98,7 +105,7 @@ def compare_sides(
         require_image(keys, all_skipped)
         a.runner.edits.check_used(effects.effects_a.used)
         b.runner.edits.check_used(effects.effects_b.used)
-    notes = [*a.info.notes, *b.info.notes]
+    notes = filter(None, [*a.info.notes, *b.info.notes, b.runner.note])
     own = {} if blamer is None else blamer.own
     comparison = Comparison(
         a.request.name,
@@ -133,6 +140,28 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
         return list(zip(a.sources, b.sources, strict=True))
     others = {source.key: source for source in b.sources}
     return [(source, others[source.key]) for source in a.sources if source.key in others]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairing:
+    """How to pair the calls of both sides, and what judges the pairs of all calls.
+
+    Attributes:
+        match: ``id`` or ``order``.
+        blamer: measures the own errors; None if nobody asked for them.
+    """
+
+    match: Match
+    blamer: Blamer | None
+
+    def leaves_out(self, call_id: str, other: str, b: Side) -> bool:
+        """Return whether a pair is not judged, because B computes its calls in another way.
+
+        ``call_id`` and ``other`` are the ids in A and in B; one of them may be empty.
+        """
+        if not other:
+            return b.runner.merges_calls
+        return not call_id and self.match == "order"
 
 
 @dataclass(slots=True)
@@ -195,6 +224,20 @@ class _SeenCalls:
         if plain.shape == tuple(tensor.shape):
             self.distances[partner] = measure_arrays(plain, to_array(tensor))
 
+    def measure_by_order(self, others: _SeenCalls) -> None:
+        """Measure the distances of all tensors of B, paired by their order and kind.
+
+        ``others`` has the calls of B as its own calls of A.
+        """
+        self.b = others.a
+        roots, layers = [], []
+        for calls in (self.a, self.b):
+            roots.append([key for key, each in calls.items() if not each.call.layer.module_path])
+            layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
+        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(*layers)
+        for call_id, partner in self.partners.items():
+            self.distances[partner] = measure_arrays(self.values[partner], others.values[call_id])
+
     def _find_partner(self, call: Call) -> str | None:
         """Return the id of the counterpart of a call of B; None if A has no such call.
 
@@ -213,7 +256,7 @@ def _try_image(
     b: Side,
     image_a: PreparedImage,
     image_b: PreparedImage,
-    blamer: Blamer | None,
+    pairing: _Pairing,
     effects: _RunEffects,
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
@@ -229,7 +272,7 @@ def _try_image(
     pairs: list[CallPair] | None = None
     on_error, several = a.request.run.on_error, len(a.sources) > 1
     with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
-        pairs = list(_compare_image(a, b, image_a, image_b, blamer, effects=now))
+        pairs = list(_compare_image(a, b, image_a, image_b, pairing, effects=now))
         effects.merge(now)
     return pairs
 
@@ -239,16 +282,22 @@ def _compare_image(
     b: Side,
     image_a: PreparedImage,
     image_b: PreparedImage,
-    blamer: Blamer | None,
+    pairing: _Pairing,
     effects: _RunEffects,
 ) -> Iterator[CallPair]:
     """Yield the pairs of listed calls of one image, in the order in which the calls complete in A.
 
-    With a ``blamer``, the own errors of all calls are measured, too.
+    With a blamer, the own errors of all calls are measured, too.
     """
+    blamer = pairing.blamer
     seen = _SeenCalls(keeps_values=blamer is not None)
     run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
-    run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
+    if pairing.match == "id":
+        run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
+    else:
+        others = _SeenCalls()
+        run_side(b, image_b, others.keep, called=effects.called, effects=effects.effects_b)
+        seen.measure_by_order(others)
     if blamer is not None:
         blamer.add(
             image_a.key,
@@ -267,7 +316,7 @@ def _compare_image(
         }
     of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
     for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
-        if not other and b.runner.merges_calls:
+        if pairing.leaves_out(call_id, other, b):
             continue
         one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
         if listed_a.has(one) or listed_b.has(two):

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Metric: TypeAlias = Literal["rel-l2", "max-abs", "mean-abs", "cosine"]
-Match: TypeAlias = Literal["id", "order"]
 
 RTOL = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 5e-2}
 RTOL |= {"complex128": RTOL["float64"], "complex64": RTOL["float32"], "complex32": RTOL["float16"]}

@@ -77,6 +77,21 @@ _SAME = {
 }
 
 
+# The torch functions of operators of ATen that have other names.
+_ATEN = {
+    "_native_batch_norm_legit_no_training": "batch_norm",
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "addmm": "linear",
+    "convolution": "conv2d",
+    "native_group_norm": "group_norm",
+    "native_layer_norm": "layer_norm",
+    "upsample_bicubic2d": "interpolate",
+    "upsample_bilinear2d": "interpolate",
+    "upsample_nearest2d": "interpolate",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class FoundOperation:
     """An operation that a forward pass called.
@@ -220,7 +235,7 @@ def name_aten(target: str) -> str:
     """Return the name of an operation from an overload of ATen: ``aten.add_.Tensor`` is ``add``."""
     name = target.split(".")[1] if target.startswith("aten.") else target.rpartition(".")[2]
     name = name.removesuffix("_")
-    return _SAME.get(name, name)
+    return _ATEN.get(name) or _SAME.get(name, name)
 
 
 class _Own(threading.local):

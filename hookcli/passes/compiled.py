@@ -7,7 +7,7 @@ one unless the model has code that cannot be traced. Each graph is compiled by I
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ class CompiledRunner(GraphRunner):
     """
 
     module: nn.Module
+    note: ClassVar[str] = (
+        "the compiled model returns the tensors of its layers, which can change what is fused"
+    )
 
     @classmethod
     def of(cls, runner: EagerRunner, pixels: Tensor) -> CompiledRunner:

@@ -95,5 +95,7 @@ def take_apart(
                 if user is not copies[name]:
                     user.replace_input_with(node, given[name])
     flat = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    passed_on = {nodes[name]: node for name, node in given.items()}
+    flat = tuple(passed_on.get(each, each) for each in flat)
     graph.output((*flat, *(copies[name] for name in values)))
     return fx.GraphModule(module, graph)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import warnings
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -104,12 +104,15 @@ def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCa
     """Return the calls of modules and operations that nodes belong to, as the calls end.
 
     The model itself is not among them. Operations that only return views or copies, and operations
-    that are part of a module of torch, are left out.
+    that are part of a module of torch, are left out. If no node says from which module it comes,
+    every node is a call of a layer of its own.
 
     Args:
         nodes: the nodes of the graph in running order.
         kind: the name of the model's class.
     """
+    if not any(node.scopes for node in nodes):
+        return _find_bare(nodes)
     scopes = {scope.path: scope for node in nodes for scope in node.scopes}
     parents = {path.rpartition(".")[0] for path in scopes}
     leaves = {path for path in scopes if path not in parents}
@@ -134,6 +137,14 @@ def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCa
         for path, name, values in ended[place]:
             add(_module_layer(path, name, is_leaf=path in leaves), values)
     return tuple(calls)
+
+
+def _find_bare(nodes: Sequence[GraphNode]) -> tuple[GraphCall, ...]:
+    """Return each node as the only call of a layer with the name and the type of the node."""
+    layers = [LayerInfo(node.step, node.operation) for node in nodes]
+    return tuple(
+        GraphCall(layer, 0, node.outputs) for layer, node in zip(layers, nodes, strict=True)
+    )
 
 
 def _list_ends(nodes: Sequence[GraphNode]) -> Iterator[tuple[Scope, int]]:
@@ -171,12 +182,15 @@ class GraphRunner(Runner):
         layers: the observed layers.
         root: the model itself, as a layer.
         arguments_of: returns the arguments of the model for given pixels.
+        shapes: the shape of each value in the last run, by name. Only a tensor of the same shape
+            can replace a value.
     """
 
     calls: Sequence[GraphCall]
     layers: Sequence[LayerInfo]
     root: LayerInfo
     arguments_of: Callable[[Tensor], tuple[object, ...]]
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
     merges_calls: ClassVar[bool] = True
 
     def compute(
@@ -194,12 +208,18 @@ class GraphRunner(Runner):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Return the outputs and the values, when the users of ``fed`` values get other tensors.
 
-        The returned values are those that the nodes themselves compute.
+        The returned values are those that the nodes themselves compute. If the model returns a
+        ``fed`` value, the output is the other tensor.
 
         Raises:
             ForwardError: the model raised an exception.
         """
         raise NotImplementedError
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the graph does not say from which modules its nodes come."""
+        return not any(call.layer.depth > 1 or call.layer.is_operation for call in self.calls)
 
     def run(
         self,
@@ -211,7 +231,8 @@ class GraphRunner(Runner):
         chosen = self._list_outputs()
         arguments = self.arguments_of(batch.pixels)
         outputs, values = self.compute(arguments, [value for _, value in chosen])
-        for (call, _), tensor in zip(chosen, values, strict=True):
+        for (call, value), tensor in zip(chosen, values, strict=True):
+            self.shapes[value] = tuple(tensor.shape)
             observer(call, tensor)
         if called is not None:
             called.update(call.layer.module_path for call, _ in chosen)
@@ -225,7 +246,8 @@ class GraphRunner(Runner):
         fed: dict[str, Tensor] = {}
         for call, value in chosen:
             given = feed(call.id)
-            if given is not None and value not in fed:
+            fits = given is not None and given.shape == self.shapes.get(value)
+            if given is not None and fits and value not in fed:
                 fed[value] = torch.from_numpy(given)
         names = [value for _, value in chosen]
         outputs, values = self.compute_fed(self.arguments_of(batch.pixels), names, fed)

@@ -36,6 +36,7 @@ PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 _GIVEN = "//given"  # the end of the name of an input that replaces a value
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
+_QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
 _MOST_AT_ONCE = 512 << 20  # bytes of the values that one pass returns
 
 
@@ -100,6 +101,7 @@ class OnnxRunner(GraphRunner):
     _model: Any = None
     _sessions: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
+    _uses_all_kernels: bool = True
 
     @classmethod
     def of(cls, file: Path, arguments_of: Callable[[Tensor], tuple[object, ...]]) -> OnnxRunner:
@@ -120,34 +122,51 @@ class OnnxRunner(GraphRunner):
     def compute(
         self, arguments: tuple[object, ...], values: Sequence[str]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        session = self._session(values, ())
-        results = self._run(session, self._feeds(session, flatten(arguments)))
-        found = [results[name] for name in values]
+        results = self._run(arguments, values, {})
         self._types |= {name: str(each.numpy().dtype) for name, each in results.items()}
-        return [results[each.name] for each in self._model.graph.output], found
+        return [results[name] for name in self._outputs], [results[name] for name in values]
 
     def compute_fed(
         self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         fed = {name: each for name, each in fed.items() if self._types[name].startswith("float")}
-        session = self._session(values, tuple(fed))
-        given = {_given(name): each.numpy() for name, each in fed.items()}
-        for name, value in zip(fed, given, strict=True):
-            given[value] = given[value].astype(self._types[name])
-        results = self._run(session, self._feeds(session, flatten(arguments)) | given)
-        outputs = [results[each.name] for each in self._model.graph.output]
+        results = self._run(arguments, values, fed)
+        outputs = [fed.get(name, results[name]) for name in self._outputs]
         return outputs, [results[name] for name in values]
 
-    def _run(self, session: Any, feeds: Mapping[str, object]) -> dict[str, Tensor]:
-        names = [each.name for each in session.get_outputs()]
-        try:
-            arrays = session.run(names, feeds)
-        except _errors() as error:
-            raise ForwardError(
-                f"ONNX Runtime cannot run {str(self.file)!r}: {first_line(error)}",
-                "the model may be exported for images of another size",
-            ) from error
-        return {name: torch.from_numpy(each) for name, each in zip(names, arrays, strict=True)}
+    @property
+    def _outputs(self) -> list[str]:
+        """The names of the model's outputs."""
+        return [each.name for each in self._model.graph.output]
+
+    def _run(
+        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the model's outputs and the values, by name.
+
+        Some kernels of ONNX Runtime fail when a value between them is an output, because they use
+        a memory layout of their own. If the file fails, it runs again without these kernels.
+
+        Raises:
+            ForwardError: the file cannot be run.
+        """
+        given = {_given(name): each.numpy().astype(self._types[name]) for name, each in fed.items()}
+        while True:
+            session = self._session(values, tuple(fed))
+            feeds = self._feeds(session, flatten(arguments)) | given
+            names = [each.name for each in session.get_outputs()]
+            try:
+                arrays = session.run(names, feeds)
+            except _errors() as error:
+                if self._uses_all_kernels:
+                    self._uses_all_kernels = False
+                    self._sessions.clear()
+                    continue
+                raise ForwardError(
+                    f"ONNX Runtime cannot run {str(self.file)!r}: {first_line(error)}",
+                    "the model may be exported for images of another size",
+                ) from error
+            return {name: torch.from_numpy(each) for name, each in zip(names, arrays, strict=True)}
 
     def _feeds(self, session: Any, arguments: Sequence[Tensor]) -> dict[str, Any]:
         """Return the inputs of the file by name.
@@ -202,6 +221,10 @@ class OnnxRunner(GraphRunner):
                 graph.input.append(onnx.helper.make_tensor_value_info(_given(name), kind, None))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
+        levels = onnxruntime.GraphOptimizationLevel
+        options.graph_optimization_level = (
+            levels.ORT_ENABLE_ALL if self._uses_all_kernels else levels.ORT_ENABLE_EXTENDED
+        )
         if self.threads is not None:
             options.intra_op_num_threads = self.threads
         try:
@@ -297,18 +320,38 @@ def _check_external(file: Path, model: Any) -> None:
 
 
 def _list_nodes(graph: Any) -> Iterator[GraphNode]:
-    """Yield the nodes of an ONNX graph in running order."""
+    """Yield the nodes of an ONNX graph in running order.
+
+    If no node says from which module it comes, nodes that do not depend on the inputs are left out.
+    """
     dequantized = _find_dequantized(graph)
-    for number, node in enumerate(graph.node):
-        metadata = {each.key: each.value for each in node.metadata_props}
+    known = [{each.key: each.value for each in node.metadata_props} for node in graph.node]
+    if not any(_SCOPES in each for each in known):
+        yield from _list_bare_nodes(graph, dequantized)
+        return
+    for number, (node, metadata) in enumerate(zip(graph.node, known, strict=True)):
         paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
         if not paths or len(paths) != len(kinds):
             continue
-        scopes = tuple(
-            Scope(path, kind) for path, kind in zip(paths[:-1], kinds[:-1], strict=True) if path
-        )
+        pairs = zip(paths[:-1], kinds[:-1], strict=True)
+        scopes = tuple(Scope(path, kind) for path, kind in pairs if path)
         outputs = tuple(dequantized.get(name, name) for name in node.output if name)
         yield GraphNode(scopes, name_aten(kinds[-1]), paths[-1] or str(number), outputs)
+
+
+def _list_bare_nodes(graph: Any, dequantized: Mapping[str, str]) -> Iterator[GraphNode]:
+    weights = {each.name for each in graph.initializer}
+    alive = {each.name for each in graph.input} - weights
+    names: set[str] = set()
+    for node in graph.node:
+        if node.op_type in _QUANTIZING or not alive.intersection(node.input):
+            alive.update(node.output if node.op_type in _QUANTIZING else ())
+            continue
+        alive.update(node.output)
+        name = node.name if node.name and node.name not in names else node.output[0]
+        names.add(name)
+        outputs = tuple(dequantized.get(each, each) for each in node.output if each)
+        yield GraphNode((), node.op_type, name, outputs)
 
 
 def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:

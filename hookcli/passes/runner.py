@@ -87,9 +87,11 @@ class Runner:
         edits: the edits, which change tensors inside the model.
         merges_calls: whether the model may compute several calls of the original model in one, and
             leave out calls that change nothing.
+        note: how observing the layers may change what the model computes; empty if it does not.
     """
 
     merges_calls: ClassVar[bool] = False
+    note: ClassVar[str] = ""
     layers: Sequence[LayerInfo]
     device: torch.device | str = "cpu"
     edits: Edits = Edits()

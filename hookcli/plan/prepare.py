@@ -118,7 +118,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
             )
     from hookcli.plan.prepared import prepare_export, prepare_side
 
-    judges = config.blame
+    judges = config.judges_all
     a = prepare_side(VariantRequest(one.model.name, one), found_one, config.at, judges_all=judges)
     with ExitStack() as stack:
         stack.callback(a.runner.close)

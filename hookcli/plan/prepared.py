@@ -299,8 +299,7 @@ def prepare_export(
         a: the first side.
         request: the variant of the model to run on the other side.
         found: the images that the request names.
-        judges_all: whether B's runner observes everything that its graph shows, and not only the
-            layers that A lists.
+        judges_all: whether B's runner also observes all leaf layers and all operations.
 
     Raises:
         HookcliError: as ``prepare_side`` and ``passes.runners.make_runner``.
@@ -318,9 +317,13 @@ def prepare_export(
         runner = make_runner(request.export, b.runner, pixels)
     root = list_layers(a.runner.module)[0]
     shown = {layer.module_path for layer in a.layers}
-    listed = tuple(layer for layer in runner.layers if layer.module_path in shown)
-    if not judges_all:
-        runner = replace(runner, layers=(*listed, runner.root))
+    listed = tuple(
+        layer
+        for layer in runner.layers
+        if layer.module_path in shown or (runner.is_bare and layer != runner.root)
+    )
+    judged = [layer for layer in runner.layers if layer.is_leaf and layer not in listed]
+    runner = replace(runner, layers=(*listed, *(judged if judges_all else ()), runner.root))
     whole = replace(a.runner, layers=(*a.runner.layers, root))
     a = replace(a, runner=whole, layers=(*a.layers, root))
     return a, replace(b, request=request, runner=runner, layers=(*listed, runner.root))

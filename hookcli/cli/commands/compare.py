@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections import Counter
 from dataclasses import replace
@@ -21,6 +22,7 @@ from hookcli.config import (
     MODES,
     CompareConfig,
     ExportRequest,
+    Match,
     ModelRequest,
     ObservedSide,
     RunRequest,
@@ -68,6 +70,22 @@ def compare(
             panel="Against",
         ),
     ] = False,
+    match: Annotated[
+        Match,
+        Flag(
+            "--match BY",
+            "How to pair layers with the nodes of a file: by id (module path) or by order.",
+            panel="Against",
+        ),
+    ] = "id",
+    keep_export: Annotated[
+        Path | None,
+        Flag(
+            "--keep-export FILE",
+            "Keep the model that --against onnx or torch-export exported.",
+            panel="Against",
+        ),
+    ] = None,
     top: options.TopCalls = options.MOST_ROWS,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
@@ -85,11 +103,17 @@ def compare(
     if other.export is not None and run.layers == DEFAULTS.run.layers:
         run = replace(run, layers=("leaf",))
         other = replace(other, run=replace(other.run, layers=run.layers))
-    config = CompareConfig(run, other, at, blame=blame)
-    comparison = _run(config, tolerance, quiet=quiet, keeps_images=has_every_image(output_format))
+    if keep_export is not None:
+        other = replace(other, export=_keep(other.export, keep_export))
+    comparison = _run(
+        CompareConfig(run, other, at, blame=blame, match=match),
+        tolerance,
+        quiet=quiet,
+        keeps_images=has_every_image(output_format),
+    )
     words = (word for text in against for word in ("--against", text))
-    blaming = ("--blame",) if blame else ()
-    command = (*compare_command(run, at), *words, *blaming)
+    more = (("--blame",) if blame else (), ("--match", match) if match != "id" else ())
+    command = (*compare_command(run, at), *words, *itertools.chain(*more))
     print_comparison(comparison, command, output_format, top)
     return comparison.exit_code
 
@@ -182,8 +206,25 @@ def _change_model(model: ModelRequest, name: str, value: str) -> ModelRequest:
     return replace(model, **changed)
 
 
+def _keep(export: ExportRequest | None, file: Path) -> ExportRequest:
+    """Return the request for an export that is kept in a file.
+
+    Raises:
+        RequestError: nothing is exported.
+    """
+    if export is None or export.file is not None or export.way in _BARE:
+        raise RequestError(
+            "--keep-export needs a model to export", "--against onnx, or --against torch-export"
+        )
+    return replace(export, keep=file)
+
+
 def _run(
-    config: CompareConfig, tolerance: Tolerance, *, quiet: bool, keeps_images: bool
+    config: CompareConfig,
+    tolerance: Tolerance,
+    *,
+    quiet: bool,
+    keeps_images: bool,
 ) -> Comparison:
     from hookcli.plan.prepare import prepare_comparison
 
@@ -203,6 +244,7 @@ def _run(
             tolerance,
             progress.chunk_done,
             keeps_images=keeps_images,
+            match=config.match,
             blames=config.blame,
         )
     warn_of_skipped(comparison.skipped[len(early) :])

@@ -10,8 +10,8 @@ from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.comparison import has_every_image, print_comparison
 from hookcli.cli.output.run import warn_of_damage
-from hookcli.config import DEFAULTS, StorageOptions, Theme
-from hookcli.distance.tolerance import Match, Tolerance
+from hookcli.config import DEFAULTS, Match, StorageOptions, Theme
+from hookcli.distance.tolerance import Tolerance
 from hookcli.distance.verdict import list_notes, verdict_text
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag

@@ -1,0 +1,167 @@
+"""Plant faults in models, and see whether ``hookcli compare --blame`` names them (an hour).
+
+For each fault it prints the culprits, and the first call above the tolerance, which is what a
+comparison without ``--blame`` names. Healthy pairs must have no culprit.
+
+    python tools/blame.py faults [--ways eager,onnx] [--models resnet18] [--each 3]
+    python tools/blame.py healthy [--ways bfloat16,float16] [--models resnet18]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hookcli.compare.live import compare_sides
+from hookcli.config import (
+    CompareConfig,
+    ExportRequest,
+    ImageRequest,
+    ModelRequest,
+    RunRequest,
+    VariantRequest,
+)
+from hookcli.distance.tolerance import Tolerance
+from hookcli.distance.verdict import blame_text
+from hookcli.errors import HookcliError
+from hookcli.plan.prepare import prepare_comparison
+
+sys.path.insert(0, str(Path(__file__).parent))
+import faulty_models
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.distance.comparison import Comparison
+
+FILE = Path(__file__).parent / "faulty_models.py"
+PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
+SIDES = {"vit_b_16": None}  # the others take pictures of 128 pixels
+WAYS = ("eager", "torch-export", "onnx", "compile")
+HEALTHY = ("threads", "channels-last", "torch-export", "onnx")
+DTYPES = ("bfloat16", "float16")
+EACH = 12  # faults in each model
+
+
+def compare_with(name: str, way: str, **fault: str) -> Comparison:
+    """Return the comparison of a healthy model with the same model, run in another way.
+
+    With a ``fault``, the other model has it.
+    """
+
+    def request(function: str, **arguments: str) -> RunRequest:
+        model = ModelRequest(
+            f"{FILE}:{function}",
+            device="cpu",
+            size=SIDES.get(name, 128),
+            arguments=tuple(arguments.items()),
+        )
+        return RunRequest(model, ImageRequest((str(PHOTO),)), layers=("leaf", "op:*"))
+
+    one = request("healthy", name=name)
+    two = request("faulty", name=name, **fault) if fault else one
+    if way in DTYPES:
+        two = replace(two, model=replace(two.model, dtype=way))
+    other = VariantRequest(way, two)
+    if way in ("torch-export", "onnx", "compile"):
+        other = replace(other, export=ExportRequest(way))
+    elif way == "threads":
+        other = replace(other, threads=1)
+    elif way == "channels-last":
+        other = replace(other, channels_last=True)
+    a, b = prepare_comparison(CompareConfig(one, other, blame=True))
+    return compare_sides(a, b, Tolerance(), lambda *_: None, blames=True)
+
+
+def choose_faults(name: str, number: int) -> list[tuple[str, str]]:
+    """Return faults that are possible in a model, each with the number of its place."""
+    model = faulty_models.healthy(name)
+    draw = random.Random(name)  # noqa: S311
+    possible = [each for each in faulty_models.FAULTS if faulty_models.list_sites(model, each)]
+    chosen = [(fault, str(draw.randrange(1000))) for fault in possible * number]
+    return chosen[:number]
+
+
+def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
+    """Print, for each planted fault, the culprits and the first call above the tolerance."""
+    right: Counter[str] = Counter()
+    first: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
+    for name in names:
+        for fault, place in choose_faults(name, number):
+            planted = faulty_models.faulty(name, fault, place).planted
+            for way in ways:
+                start = time.perf_counter()
+                row = {"model": name, "way": way, "fault": fault, "planted": planted}
+                try:
+                    comparison = compare_with(name, way, fault=fault, place=place)
+                except HookcliError as error:
+                    print(
+                        json.dumps(row | {"error": f"{error.message} ({error.hint})"}), flush=True
+                    )
+                    continue
+                culprits = [each.call_id for each in comparison.blame.culprits]
+                named = comparison.first.call_id if comparison.first else ""
+                # modules that are never called, such as out_proj, are part of the module around them
+                uncalled = {each.layer.module_path for each in comparison.uncalled}
+                planted = [
+                    path.rpartition(".")[0] if path in uncalled else path for path in planted
+                ]
+                merged = [
+                    each.reason.removeprefix("merged into ")
+                    for each in comparison.left_out
+                    if each.call_id in planted and each.reason.startswith("merged")
+                ]
+                planted = [*planted, *merged]
+                found = bool(culprits) and _is_planted(culprits[0], planted)
+                tried[way] += 1
+                right[way] += found
+                first[way] += _is_planted(named, planted)
+                row |= {"found": found, "culprits": culprits[:6], "first": named}
+                row |= {"seconds": round(time.perf_counter() - start, 1)}
+                print(json.dumps(row), flush=True)
+    for way in ways:
+        print(f"{way}: {right[way]} of {tried[way]} by blame, {first[way]} by the first call")
+
+
+def _is_planted(call_id: str, planted: Sequence[str]) -> bool:
+    path = call_id.partition("#")[0].partition("[")[0]
+    return any(path == each.partition("#")[0] for each in planted)
+
+
+def try_healthy(names: Sequence[str], ways: Sequence[str]) -> None:
+    """Print the verdict on models without a fault, run in other ways."""
+    for name in names:
+        for way in ways:
+            try:
+                comparison = compare_with(name, way)
+            except HookcliError as error:
+                print(f"{name}, {way}: {error.message}", flush=True)
+                continue
+            print(f"{name}, {way}: {blame_text(comparison.blame)}", flush=True)
+
+
+def main() -> None:
+    """Run the faults or the healthy pairs that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("faults", "healthy"))
+    parser.add_argument("--models", default=",".join(faulty_models.MODELS))
+    parser.add_argument("--ways", default="")
+    parser.add_argument("--each", type=int, default=EACH)
+    arguments = parser.parse_args()
+    names = arguments.models.split(",")
+    if arguments.what == "faults":
+        try_faults(names, arguments.ways.split(",") if arguments.ways else WAYS, arguments.each)
+    else:
+        try_healthy(names, arguments.ways.split(",") if arguments.ways else HEALTHY)
+
+
+if __name__ == "__main__":
+    main()
