@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hookcli.compare.live import compare_sides
 from hookcli.config import (
@@ -39,6 +39,8 @@ import faulty_models
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookcli.config import Dtype
+    from hookcli.distance.blame import Blame
     from hookcli.distance.comparison import Comparison
 
 FILE = Path(__file__).parent / "faulty_models.py"
@@ -68,7 +70,7 @@ def compare_with(name: str, way: str, **fault: str) -> Comparison:
     one = request("healthy", name=name)
     two = request("faulty", name=name, **fault) if fault else one
     if way in DTYPES:
-        two = replace(two, model=replace(two.model, dtype=way))
+        two = replace(two, model=replace(two.model, dtype=cast("Dtype", way)))
     other = VariantRequest(way, two)
     if way in ("torch-export", "onnx", "compile"):
         other = replace(other, export=ExportRequest(way))
@@ -78,6 +80,13 @@ def compare_with(name: str, way: str, **fault: str) -> Comparison:
         other = replace(other, channels_last=True)
     a, b = prepare_comparison(CompareConfig(one, other, blame=True))
     return compare_sides(a, b, Tolerance(), lambda *_: None, blames=True)
+
+
+def blame_of(comparison: Comparison) -> Blame:
+    """Return which calls are to blame, in a comparison that looked for them."""
+    if comparison.blame is None:
+        raise ValueError("the comparison did not look for culprits")
+    return comparison.blame
 
 
 def choose_faults(name: str, number: int) -> list[tuple[str, str]]:
@@ -99,7 +108,12 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
             planted = faulty_models.faulty(name, fault, place).planted
             for way in ways:
                 start = time.perf_counter()
-                row = {"model": name, "way": way, "fault": fault, "planted": planted}
+                row: dict[str, object] = {
+                    "model": name,
+                    "way": way,
+                    "fault": fault,
+                    "planted": planted,
+                }
                 try:
                     comparison = compare_with(name, way, fault=fault, place=place)
                 except HookcliError as error:
@@ -107,7 +121,7 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
                         json.dumps(row | {"error": f"{error.message} ({error.hint})"}), flush=True
                     )
                     continue
-                culprits = [each.call_id for each in comparison.blame.culprits]
+                culprits = [each.call_id for each in blame_of(comparison).culprits]
                 named = comparison.first.call_id if comparison.first else ""
                 # modules that are never called, such as out_proj, are part of the module around them
                 uncalled = {each.layer.module_path for each in comparison.uncalled}
@@ -145,7 +159,7 @@ def try_healthy(names: Sequence[str], ways: Sequence[str]) -> None:
             except HookcliError as error:
                 print(f"{name}, {way}: {error.message}", flush=True)
                 continue
-            print(f"{name}, {way}: {blame_text(comparison.blame)}", flush=True)
+            print(f"{name}, {way}: {blame_text(blame_of(comparison))}", flush=True)
 
 
 def main() -> None:

@@ -42,6 +42,7 @@ class Blamer:
         a: the reference.
         b: the side whose calls are judged.
         own: the own error of each call for each image, by the key of the image and the call's id.
+        _dtypes: the dtypes of the outputs of B's calls.
         _worst: the own error of each call for its worst image, by call id.
         _types: the type of the module of each call, by call id.
         _lone: the calls that only one side has, as ``_find_lone`` returns them.
@@ -50,14 +51,15 @@ class Blamer:
     a: Side
     b: Side
     own: dict[tuple[str, str], float] = field(default_factory=dict)
+    _dtypes: set[str] = field(default_factory=set)
     _worst: dict[str, OwnError] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
     _lone: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
 
     @property
     def dtype(self) -> str:
-        """The coarser dtype of the two models."""
-        return coarser(self.a.info.dtype, self.b.info.dtype)
+        """The coarsest dtype of the two models and of B's tensors."""
+        return coarser(self.a.info.dtype, self.b.info.dtype, *self._dtypes)
 
     def add(
         self,
@@ -65,6 +67,7 @@ class Blamer:
         pixels: tuple[Tensor, Tensor],
         values: Mapping[str, Values],
         types: Mapping[str, str],
+        dtypes: Iterable[str],
         partners: Mapping[str, str],
     ) -> None:
         """Measure the own errors for one image.
@@ -74,8 +77,10 @@ class Blamer:
             pixels: the pixels (1, …) for A and for B, on the host.
             values: the outputs of A's calls, by call id.
             types: the types of the modules of A's calls, by call id.
+            dtypes: the dtypes of the outputs of B's calls.
             partners: the id of the call of A, by the id of the call of B.
         """
+        self._dtypes.update(dtypes)
         own = _Measured(values, partners)
         with naming(self.b):
             _run(self.b.runner, image, pixels[1], own.feed, own)
@@ -83,12 +88,13 @@ class Blamer:
         move = _Mover(EPSILON[self.dtype])
         near = torch.from_numpy(move(to_array(pixels[0])))
         _run(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
+        own.types.update(types)
         for each in own.list_errors(moved.errors, EPSILON[self.dtype] / 2):
             self.own[image, each.call_id] = each.own
             known = self._worst.get(each.call_id)
             if known is None or each.score > known.score:
                 self._worst[each.call_id] = each
-        self._types |= {**types, **own.types}
+        self._types |= own.types
         self._lone |= self._find_lone(values, own)
 
     def blame(self, rtol: float | None) -> Blame:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call
 
 _IDLE = ("Dropout", "Identity", "StochasticDepth", "DropPath", "DropBlock")
-_MERGED = ("Conv", "Linear")
+_MERGED, _INTO = ("Conv", "Linear", "BatchNorm"), ("BatchNorm", "ReLU", "relu")
 
 
 def list_left_out(calls: Mapping[str, Call], common: Collection[str]) -> Iterator[LeftOut]:
@@ -38,6 +38,6 @@ def _explain(call: Call, after: Call | None) -> str:
         return "left out, since it changes nothing"
     if after is None:
         return "computed as a part of the model's output"
-    if kind.startswith(_MERGED) and "BatchNorm" in after.layer.module_type:
+    if kind.startswith(_MERGED) and after.layer.module_type.startswith(_INTO):
         return f"merged into {after.id}"
     return f"computed as a part of {after.id}"

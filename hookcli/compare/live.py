@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call, LayerInfo
 
 
+_RELUS = ("relu", "relu6")
+
+
 def compare_sides(
     a: Side,
     b: Side,
@@ -187,6 +190,7 @@ class _SeenCalls:
 
     Attributes:
         keeps_values: whether to keep the copies of A's tensors when B has run the same calls.
+        merges_calls: whether B may compute several calls of A in one.
         a: A's calls, by call id.
         b: B's calls, by call id.
         values: copies of A's tensors on the host, by call id.
@@ -195,6 +199,7 @@ class _SeenCalls:
     """
 
     keeps_values: bool = False
+    merges_calls: bool = False
     a: dict[str, _SeenCall] = field(default_factory=dict)
     b: dict[str, _SeenCall] = field(default_factory=dict)
     values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
@@ -219,6 +224,8 @@ class _SeenCalls:
         partner = self._find_partner(call)
         if partner is None:
             return
+        if self.merges_calls:
+            partner = self._find_merged(partner, tensor)
         self.partners[call.id] = partner
         plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
         if plain.shape == tuple(tensor.shape):
@@ -237,6 +244,27 @@ class _SeenCalls:
         self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(*layers)
         for call_id, partner in self.partners.items():
             self.distances[partner] = measure_arrays(self.values[partner], others.values[call_id])
+
+    def _find_merged(self, partner: str, tensor: Tensor) -> str:
+        """Return the id of the ReLU after ``partner`` in A, if B merged it into its counterpart.
+
+        Quantized files do so. B's tensor then has no negative values, and A's has some.
+        """
+        ids = [*self.a]
+        place = ids.index(partner) + 1
+        follower = ids[place] if place < len(ids) else ""
+        values = self.values.get(partner)
+        if not follower or values is None or values.shape != tuple(tensor.shape):
+            return partner
+        is_relu = self.a[follower].tensor.module_type.lower() in _RELUS
+        if (
+            is_relu
+            and follower in self.values
+            and np.any(np.less(values, 0))
+            and not (tensor < 0).any()
+        ):
+            return follower
+        return partner
 
     def _find_partner(self, call: Call) -> str | None:
         """Return the id of the counterpart of a call of B; None if A has no such call.
@@ -290,7 +318,7 @@ def _compare_image(
     With a blamer, the own errors of all calls are measured, too.
     """
     blamer = pairing.blamer
-    seen = _SeenCalls(keeps_values=blamer is not None)
+    seen = _SeenCalls(keeps_values=blamer is not None, merges_calls=b.runner.merges_calls)
     run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
     if pairing.match == "id":
         run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
@@ -304,6 +332,7 @@ def _compare_image(
             (pixels_of(image_a), pixels_of(image_b)),
             seen.values,
             types={call_id: each.tensor.module_type for call_id, each in seen.a.items()},
+            dtypes={each.tensor.dtype for each in seen.b.values()},
             partners=seen.partners,
         )
     listed_a, listed_b = _Listed(a.layers), _Listed(b.layers)

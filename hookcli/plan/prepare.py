@@ -123,7 +123,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     with ExitStack() as stack:
         stack.callback(a.runner.close)
         if config.other.export is not None:
-            a, b = prepare_export(a, config.other, found_two, judges_all=judges)
+            a, b = prepare_export(a, config, found_two)
         else:
             b = prepare_side(config.other, found_two, config.at, judges_all=judges)
             stack.callback(b.runner.close)

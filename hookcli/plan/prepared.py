@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         AblationConfig,
         At,
         BackwardStyle,
+        CompareConfig,
         EditedSide,
         RunConfig,
         RunRequest,
@@ -288,22 +289,20 @@ def prepare_side(
     )
 
 
-def prepare_export(
-    a: Side, request: VariantRequest, found: FoundImages, *, judges_all: bool = False
-) -> tuple[Side, Side]:
+def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[Side, Side]:
     """Return both sides of a comparison in which B does not run in PyTorch.
 
     The outputs of the model itself always count, so A observes and lists the model, too.
 
     Args:
         a: the first side.
-        request: the variant of the model to run on the other side.
+        config: the comparison, whose second variant names the way to run the model.
         found: the images that the request names.
-        judges_all: whether B's runner also observes all leaf layers and all operations.
 
     Raises:
         HookcliError: as ``prepare_side`` and ``passes.runners.make_runner``.
     """
+    request = config.other
     assert request.export is not None  # noqa: S101  the caller has checked this
     b = a
     if request.run != a.request.run:
@@ -317,13 +316,14 @@ def prepare_export(
         runner = make_runner(request.export, b.runner, pixels)
     root = list_layers(a.runner.module)[0]
     shown = {layer.module_path for layer in a.layers}
+    pairs_all = config.match == "order"
     listed = tuple(
         layer
         for layer in runner.layers
-        if layer.module_path in shown or (runner.is_bare and layer != runner.root)
+        if layer.module_path in shown or (pairs_all and layer.is_leaf)
     )
     judged = [layer for layer in runner.layers if layer.is_leaf and layer not in listed]
-    runner = replace(runner, layers=(*listed, *(judged if judges_all else ()), runner.root))
+    runner = replace(runner, layers=(*listed, *(judged if config.judges_all else ()), runner.root))
     whole = replace(a.runner, layers=(*a.runner.layers, root))
     a = replace(a, runner=whole, layers=(*a.layers, root))
     return a, replace(b, request=request, runner=runner, layers=(*listed, runner.root))

@@ -96,7 +96,7 @@ def compare(
 
     Examples:
         hookcli compare resnet34 cat.jpg --against dtype=bfloat16
-        hookcli compare resnet34 cat.jpg --against weights=new.pth --layers all --blame
+        hookcli compare resnet34 cat.jpg --against weights=new.pth --blame
     """
     run = with_progress(run, quiet=quiet)
     other = read_against(against, run)

@@ -38,7 +38,7 @@ NAMES = [each["$ref"].removeprefix("#/$defs/") for each in SCHEMA["anyOf"]]
 # Every dataclass that comes out as JSON
 KINDS = [
     *(rows.LayerRow, rows.ChannelRow, rows.FileRow, rows.SurveyRow, rows.CatalogEntry),
-    *(rows.ModelTotal, compared.DiffRow),
+    *(rows.ModelTotal, compared.DiffRow, compared.LeftOut),
     *(
         run_records.ModelInfo,
         images.ImageResult,

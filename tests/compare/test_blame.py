@@ -1,0 +1,227 @@
+"""``hookcli compare --blame``: own errors by hand, in toy models with one planted fault each."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+# The pixels 1, -1 and 2 become 2, -2 and 4 in ``a``, 6, -6 and 12 in ``b``; relu, c and the sum
+# of both follow with half and with three halves of it; ``d`` gives four times the sum.
+NETS = """
+import torch
+from torch import nn
+
+
+def point(weight):
+    conv = nn.Conv2d(3, 3, 1, bias=False)
+    with torch.no_grad():
+        conv.weight.copy_(weight * torch.eye(3).view(3, 3, 1, 1))
+    return conv
+
+
+class Net(nn.Module):
+    def __init__(self, a=2.0, b=3.0, c=0.5, d=4.0):
+        super().__init__()
+        self.a, self.b, self.c, self.d = map(point, map(float, (a, b, c, d)))
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        x = self.relu(self.b(self.a(x)))
+        out = self.c(x)
+        out += x
+        return self.d(out)
+
+
+class Less(Net):
+    def forward(self, x):
+        x = self.relu(self.b(self.a(x)))
+        return self.d(self.c(x) - x)
+
+
+class Linear(Net):
+    def forward(self, x):
+        x = self.b(self.a(x))
+        return self.d(self.c(x) + x)
+
+
+class Swapped(nn.Module):
+    def forward(self, x):
+        return x.permute(0, 1, 3, 2)
+
+
+class Turns(Net):
+    '''Its pixels must not be square, or turning them would change no shape.'''
+
+    def __init__(self, right=True):
+        super().__init__()
+        self.turn = nn.Identity() if right else Swapped()
+
+    def forward(self, x):
+        return self.turn(super().forward(x)).mean((2, 3))
+
+
+def turned():
+    return Turns(right=False)
+
+
+class Broken(Net):
+    def forward(self, x):
+        x = self.relu(self.b(self.a(x)))
+        return self.d(x / 0)
+
+
+class Tenth(nn.Module):
+    '''Weights that bfloat16 rounds.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.parts = nn.Sequential(*(nn.Conv2d(3, 3, 1) for _ in range(6)))
+
+    def forward(self, x):
+        return self.parts(x)
+
+
+def point_less():
+    return Net(b=4.5)
+
+
+def everywhere():
+    return Net(3, 4.5, 0.75, 6)
+"""
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.py").write_text(NETS)
+    pixels = np.array([[[1, -1, 2]], [[2, 3, -1]], [[-2, 1, 1]]], "f4")
+    np.save("a.npy", pixels)
+    np.save("b.npy", 2 * pixels)
+
+
+@pytest.fixture
+def blame(run):
+    """Run ``compare --blame``, and return its document."""
+
+    def command(model, *words, images=("a.npy",), code=7):
+        words = (model, *images, *words, "--layers", "leaf", "--device", "cpu", "--format", "json")
+        ended = run("compare", *words, "--blame")
+        assert ended.code == code, ended.err
+        return json.loads(ended.out)
+
+    return command
+
+
+def own_of(document):
+    return {row["call_id"]: round(row["own_rel_l2"], 6) for row in document["layers"]}
+
+
+def test_one_wrong_layer_is_the_only_one_with_an_own_error(blame):
+    """b gives 1.5 times as much, and so do all layers after it."""
+    document = blame("nets.py:Net", "--against", "model=nets.py:point_less")
+    assert document["culprits"] == ["b"]
+    assert own_of(document) == {"a": 0, "b": 0.5, "relu": 0, "c": 0, "d": 0}
+    inherited = {row["call_id"]: round(row["rel_l2"], 6) for row in document["layers"]}
+    assert inherited == {"a": 0, "b": 0.5, "relu": 0.5, "c": 0.5, "d": 0.5}
+    assert document["blame"].startswith("1 culprit: b (Conv2d), own error 0.5, ")
+
+
+def test_an_edit_is_to_blame(blame):
+    document = blame("nets.py:Net", "--against", "edit=c:scale=1.01")
+    assert document["culprits"] == ["c"]
+    assert own_of(document)["c"] == 0.01
+
+
+def test_the_same_error_in_all_layers_of_a_type_is_spread(blame):
+    document = blame("nets.py:Net", "--against", "model=nets.py:everywhere")
+    assert document["culprits"] == []
+    assert document["blame"].startswith("no culprit: the error is spread evenly over 4 Conv2d; ")
+    assert own_of(document) == {"a": 0.5, "b": 0.5, "relu": 0, "c": 0.5, "d": 0.5}
+
+
+def test_an_operation_that_only_one_model_has_is_to_blame(blame):
+    document = blame("nets.py:Net", "--against", "model=nets.py:Less")
+    assert document["culprits"] == ["op:sub"]
+    assert "op:sub (sub) is only in B, which has no op:add; d after it" in document["blame"]
+
+
+def test_a_layer_that_b_does_not_call_is_to_blame(blame):
+    """The sum also gets what the ReLU should have changed."""
+    document = blame("nets.py:Net", "--against", "model=nets.py:Linear")
+    assert document["culprits"] == ["relu", "op:add"]
+    assert "relu (ReLU) is only in A; c after it" in document["blame"]
+
+
+def test_an_output_of_another_shape_is_a_culprit(blame):
+    document = blame("nets.py:Turns", "--against", "model=nets.py:turned")
+    assert document["culprits"] == ["turn"]
+    assert "turn (Identity), which differs in shape" in document["blame"]
+
+
+def test_values_that_become_infinite_are_a_culprit(blame):
+    document = blame("nets.py:Net", "--against", "model=nets.py:Broken")
+    assert document["culprits"] == ["op:div"]
+
+
+def test_a_model_in_bfloat16_has_no_culprit(blame):
+    document = blame("nets.py:Tenth", "--against", "dtype=bfloat16", code=0)
+    assert document["culprits"] == []
+    assert "spread evenly over 6 Conv2d" in document["blame"]
+    assert document["blame"].endswith(", within the rounding of bfloat16")
+
+
+def test_the_same_model_has_no_own_errors(blame):
+    document = blame("nets.py:Net", "--against", "threads=1", code=0)
+    assert document["culprits"] == []
+    assert document["blame"] == "no culprit: no call differs by itself"
+
+
+def test_calls_that_are_not_listed_are_judged(run):
+    words = ("nets.py:Net", "a.npy", "--against", "model=nets.py:point_less", "--device", "cpu")
+    document = json.loads(run("compare", *words, "--layers", "d", "--blame", *JSON).out)
+    assert document["culprits"] == ["b"]
+    assert list(own_of(document)) == ["d"]
+
+
+def test_own_errors_are_those_of_the_worst_image(blame):
+    document = blame(
+        "nets.py:Net", "--against", "model=nets.py:point_less", images=("a.npy", "b.npy")
+    )
+    assert document["images"] == ["a", "b"]
+    assert document["culprits"] == ["b"]
+    assert {row["own_rel_l2"] for row in document["calls"] if row["call_id"] == "b"} == {0.5}
+
+
+def test_the_requested_tolerance_decides_about_own_errors(blame):
+    words = ("--against", "model=nets.py:point_less", "--rtol", "0.6")
+    assert blame("nets.py:Net", *words, code=0)["culprits"] == []
+
+
+JSON = ("--format", "json")
+
+
+def test_without_blame_nobody_is_named(run):
+    words = ("nets.py:Net", "a.npy", "--against", "model=nets.py:point_less", "--device", "cpu")
+    document = json.loads(run("compare", *words, *JSON).out)
+    assert (document["culprits"], document["blame"]) == (None, "")
+    assert {row["own_rel_l2"] for row in document["layers"]} == {None}
+
+
+def test_the_table_begins_with_the_culprit_and_has_a_column_of_own_errors(run):
+    words = ("nets.py:Net", "a.npy", "--against", "model=nets.py:point_less", "--device", "cpu")
+    lines = run("compare", *words, "--blame").out.splitlines()
+    assert lines[0].startswith("1 culprit: b (Conv2d), own error 0.5")
+    assert lines[1].startswith("b differs first")
+    assert lines[2].split()[:7] == ["#", "call", "type", "shape", "rel", "L2", "own"]
+
+
+def test_inputs_are_not_judged(run):
+    words = ("nets.py:Net", "a.npy", "--against", "threads=1", "--at", "input", "--blame")
+    ended = run("compare", *words)
+    assert (ended.code, ended.err.splitlines()) == (
+        2,
+        ["error: --blame judges the outputs of layers", "hint: leave out --at"],
+    )

@@ -1,0 +1,91 @@
+"""Which calls are to blame, given the own errors of all calls."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hookcli.distance.blame import OwnError, coarser, find_culprits
+
+ROUNDED = 1e-7
+
+
+def errors(*own, kind="Conv2d", rounding=ROUNDED):
+    return [OwnError(f"{kind}{n}", kind, each, rounding) for n, each in enumerate(own)]
+
+
+def culprits(found):
+    return [each.call_id for each in found.culprits]
+
+
+def test_a_call_that_exceeds_rounding_and_its_like_is_a_culprit():
+    found = find_culprits(errors(0, 1e-3, 2e-7, 0, 0), "float32")
+    assert culprits(found) == ["Conv2d1"]
+    assert found.worst.own == 1e-3
+    assert not found.is_rounding
+
+
+def test_eight_times_the_error_of_rounding_is_rounding():
+    assert culprits(find_culprits(errors(0, 8e-7, 0, 0, 0), "float32")) == []
+    assert culprits(find_culprits(errors(0, 8.1e-7, 0, 0, 0), "float32")) == ["Conv2d1"]
+
+
+def test_the_tolerance_of_the_user_replaces_rounding():
+    assert culprits(find_culprits(errors(0, 1e-3, 0, 0, 0), "float32", rtol=1e-3)) == []
+    assert culprits(find_culprits(errors(0, 1e-8, 0, 0, 0), "float32", rtol=0)) == ["Conv2d1"]
+
+
+def test_an_error_that_all_calls_of_a_type_share_has_no_culprit():
+    found = find_culprits(errors(1e-3, 2e-3, 1e-3, 3e-3), "float32")
+    assert culprits(found) == []
+    assert found.spread == (("Conv2d", 4),)
+
+
+def test_culprits_stand_out_by_more_than_ten_times_the_median_of_the_others():
+    shared = errors(1e-3, 1e-3, 1e-3, 1e-2, kind="Linear")
+    assert culprits(find_culprits(shared, "float32")) == []
+    shared = errors(1e-3, 1e-3, 1e-3, 1.1e-2, kind="Linear")
+    assert culprits(find_culprits(shared, "float32")) == ["Linear3"]
+
+
+def test_few_calls_of_a_type_are_compared_with_all_calls():
+    found = find_culprits([*errors(0, 0, 0, 0), *errors(1e-3, kind="Linear")], "float32")
+    assert culprits(found) == ["Linear0"]
+
+
+def test_all_culprits_are_named_in_their_order():
+    found = find_culprits(errors(0, 1e-2, 0, 1e-4, 0, 0, 0), "float32")
+    assert culprits(found) == ["Conv2d1", "Conv2d3"]
+
+
+def test_an_error_that_is_not_finite_is_a_culprit_but_not_the_largest_error():
+    found = find_culprits(errors(1e-8, math.inf, 0, 0), "float32")
+    assert culprits(found) == ["Conv2d1"]
+    assert found.worst.own == 1e-8
+
+
+def test_an_error_within_rounding_is_spread_over_the_types_that_share_it():
+    found = find_culprits(
+        [*errors(3e-3, 3e-3, rounding=5e-3), *errors(1e-3, kind="add", rounding=5e-3)], "bfloat16"
+    )
+    assert found.is_rounding
+    assert found.spread == (("Conv2d", 2), ("add", 1))
+
+
+def test_without_any_call_there_is_nobody_to_blame():
+    found = find_culprits([], "float32")
+    assert (found.culprits, found.spread, found.worst) == ((), (), None)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "expected"),
+    [
+        (("float32", "float32"), "float32"),
+        (("float32", "bfloat16"), "bfloat16"),
+        (("float16", "bfloat16"), "bfloat16"),
+        (("float64", "float16"), "float16"),
+    ],
+)
+def test_the_coarser_dtype_has_fewer_digits(dtypes, expected):
+    assert coarser(*dtypes) == expected

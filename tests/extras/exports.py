@@ -1,0 +1,62 @@
+"""A small network that exporters take, and what ONNX Runtime computes without hookcli."""
+
+NETS = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        out = self.relu(self.norm(self.conv(x)))
+        out += x
+        return self.relu(out)
+
+
+class Net(nn.Module):
+    def __init__(self, eps=1e-5):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.blocks = nn.Sequential(Block(8), Block(8), Block(8))
+        self.drop, self.fc = nn.Dropout(0.5), nn.Linear(8, 5)
+        for block in self.blocks:
+            nn.init.uniform_(block.norm.running_var, 0.5, 1.5)
+            nn.init.normal_(block.norm.bias)
+        self.blocks[1].norm.eps = eps
+
+    def forward(self, x):
+        seen = self.blocks(self.stem(x))
+        return self.fc(self.drop(F.gelu(seen).mean((2, 3))))
+
+
+def wrong():
+    return Net(eps=0.1)
+
+
+class Choice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return x * 2 if x.sum() > 0 else x
+
+
+class Pair(nn.Module):
+    '''Two outputs, the second before the first layer.'''
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+
+    def forward(self, x):
+        return {"out": self.conv(x), "mean": x.mean((1, 2, 3))}
+"""

@@ -1,0 +1,346 @@
+"""``hookcli compare --against onnx``, against ONNX Runtime and the reference of ONNX by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.extras.exports import NETS
+
+pytestmark = [pytest.mark.exports, pytest.mark.filterwarnings("ignore")]
+WORDS = ("a.npy", "--device", "cpu", "--format", "json")
+MERGED = [f"blocks.{n}.conv is merged into blocks.{n}.norm" for n in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("nets.py").write_text(NETS)
+    np.save("a.npy", np.random.default_rng(0).normal(size=(3, 24, 20)).astype("f4"))
+    yield
+    sys.modules.pop("nets", None)
+
+
+@pytest.fixture
+def compare(run):
+    def command(model, *words, code=0):
+        ended = run("compare", model, *WORDS, *words)
+        assert ended.code == code, ended.err
+        return json.loads(ended.out)
+
+    return command
+
+
+def refused(run, *words):
+    ended = run("compare", *words, "--device", "cpu")
+    return (ended.code, *ended.err.splitlines()[-2:])
+
+
+def make(name="Net"):
+    return getattr(import_module("nets"), name)().eval()
+
+
+def export(file, name="Net", **options):
+    pixels = torch.from_numpy(np.load("a.npy"))[None]
+    options = {"dynamo": True, "verbose": False} | options
+    with contextlib.redirect_stdout(None):
+        program = torch.onnx.export(make(name), (pixels,), file, **options)
+    return program, pixels.numpy()
+
+
+def quantize(file):
+    ort = pytest.importorskip("onnxruntime.quantization")
+    _, pixels = export("net.onnx")
+
+    left = [{"x": pixels}]
+    reader = type(
+        "Reader",
+        (ort.CalibrationDataReader,),
+        {"get_next": lambda _: left.pop() if left else None},
+    )
+    ort.quantize_static("net.onnx", file, reader(), per_channel=True)
+
+
+def test_every_call_is_compared_or_merged_or_left_out(compare):
+    document = compare("nets.py:Net", "--against", "onnx", "--blame")
+    assert document["culprits"] == []
+    ids = [row["call_id"] for row in sorted(document["layers"], key=lambda row: row["order"])]
+    block = ("norm", "relu", "relu#1")
+    assert ids == [
+        "stem",
+        *(f"blocks.{n}.{name}" for n in range(3) for name in block),
+        "fc",
+        "(model)",
+    ]
+    assert [f"{each['call_id']} is {each['reason']}" for each in document["left_out"]] == [
+        *MERGED,
+        "drop is left out, since it changes nothing",
+    ]
+    assert max(row["rel_l2"] for row in document["layers"]) < 1e-6
+
+
+def test_a_fault_in_the_exported_model_is_named(compare):
+    words = ("--against", "model=nets.py:wrong", "--against", "onnx", "--blame")
+    document = compare("nets.py:Net", *words, code=7)
+    assert document["culprits"] == ["blocks.1.norm"]
+
+
+def test_a_changed_weight_in_a_file_is_named(compare):
+    """The bias of the merged convolution is changed by 1 % of its norm in the file alone."""
+    onnx = pytest.importorskip("onnx")
+    export("net.onnx")
+    model = onnx.load("net.onnx")
+    node = next(
+        node
+        for node in model.graph.node
+        if any("'blocks.2.norm'" in each.value for each in node.metadata_props)
+    )
+    bias = next(each for each in model.graph.initializer if each.name == node.input[2])
+    changed = onnx.numpy_helper.to_array(bias) * np.float32(1.01)
+    bias.CopyFrom(onnx.numpy_helper.from_array(changed, bias.name))
+    onnx.save(model, "changed.onnx")
+    document = compare("nets.py:Net", "--against", "onnx=changed.onnx", "--blame", code=7)
+    assert document["culprits"] == ["blocks.2.norm"]
+    assert document["first"] == "blocks.2.norm"
+    assert compare("nets.py:Net", "--against", "onnx=net.onnx", "--blame")["culprits"] == []
+
+
+def test_distances_are_those_from_onnx_runtime_run_by_hand(compare):
+    """The value of a call is the output of the last node that names its module."""
+    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    _, pixels = export("net.onnx")
+    model = onnx.load("net.onnx")
+    names = {}
+    for node in model.graph.node:
+        for each in node.metadata_props:
+            if each.key == "pkg.torch.onnx.name_scopes":
+                for path in ("stem", "blocks.0.norm", "blocks.2.norm", "fc"):
+                    if f"'{path}'" in each.value:
+                        names[path] = node.output[0]
+    for name in names.values():
+        model.graph.output.append(onnx.ValueInfoProto(name=name))
+    session = ort.InferenceSession(model.SerializeToString())
+    values = dict(zip(names, session.run([*names.values()], {"x": pixels}), strict=True))
+    seen = {}
+    net = make()
+    for path in names:
+        net.get_submodule(path).register_forward_hook(
+            lambda _m, _i, out, path=path: seen.update({path: out.detach().clone().double()})
+        )
+    net(torch.from_numpy(pixels))
+    document = compare("nets.py:Net", "--against", "onnx=net.onnx")
+    rows = {row["call_id"]: row["rel_l2"] for row in document["layers"]}
+    for path, value in values.items():
+        expected = (torch.from_numpy(value).double() - seen[path]).norm() / seen[path].norm()
+        assert rows[path] == pytest.approx(float(expected), rel=1e-6, abs=1e-12)
+
+
+def test_values_agree_with_the_reference_of_onnx(compare):
+    """The reference evaluator is another implementation of every operator."""
+    reference = pytest.importorskip("onnx.reference")
+    _, pixels = export("net.onnx")
+    (expected,) = reference.ReferenceEvaluator("net.onnx").run(None, {"x": pixels})
+    with torch.no_grad():
+        output = make()(torch.from_numpy(pixels)).numpy()
+    assert np.linalg.norm(expected - output) / np.linalg.norm(output) < 1e-6
+    row = next(
+        row
+        for row in compare("nets.py:Net", "--against", "onnx=net.onnx")["layers"]
+        if row["call_id"] == "(model)"
+    )
+    assert row["rel_l2"] < 1e-6
+
+
+def test_a_file_without_module_paths_is_paired_by_order(compare):
+    export("old.onnx", dynamo=False)
+    document = compare(
+        "nets.py:Net", "--against", "onnx=old.onnx", "--match", "order", "--blame", code=0
+    )
+    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
+    assert pairs["blocks.0.norm"] == "/blocks/blocks.0/conv/Conv"
+    assert pairs["blocks.2.relu#1"] == "/blocks/blocks.2/relu_1/Relu"
+    assert pairs["fc"] == "/fc/Gemm"
+    assert pairs["(model)"] == "(model)"
+    assert document["culprits"] == []
+
+
+def test_a_file_without_module_paths_is_compared_by_its_output_alone(compare):
+    export("old.onnx", dynamo=False)
+    document = compare("nets.py:Net", "--against", "onnx=old.onnx")
+    assert [row["call_id"] for row in document["layers"]] == ["(model)"]
+
+
+def test_several_outputs_are_paired_by_their_order(compare):
+    document = compare("nets.py:Pair", "--against", "onnx")
+    assert {row["call_id"]: row["other_call_id"] for row in document["layers"]} == {
+        "conv": "conv",
+        "(model)[out]": "(model)[0]",
+        "(model)[mean]": "(model)[1]",
+    }
+
+
+def test_a_file_with_a_free_batch_axis_is_compared(compare):
+    export("net.onnx", dynamic_shapes=({0: torch.export.Dim("n")},))
+    assert compare("nets.py:Net", "--against", "onnx=net.onnx")["equal"]
+
+
+def test_weights_beside_the_file_are_read(compare):
+    export("net.onnx", external_data=True)
+    onnx = pytest.importorskip("onnx")
+    onnx.save(
+        onnx.load("net.onnx"),
+        "out.onnx",
+        save_as_external_data=True,
+        size_threshold=0,
+        location="w",
+    )
+    assert compare("nets.py:Net", "--against", "onnx=out.onnx")["equal"]
+
+
+def test_a_file_in_float16_is_compared(compare):
+    onnx = pytest.importorskip("onnx")
+    export("net.onnx")
+    model = onnx.load("net.onnx")
+    half = onnx.TensorProto.FLOAT16
+    for each in model.graph.initializer:
+        if each.data_type == onnx.TensorProto.FLOAT:
+            values = onnx.numpy_helper.to_array(each).astype("f2")
+            each.CopyFrom(onnx.numpy_helper.from_array(values, each.name))
+    for each in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        if each.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+            each.type.tensor_type.elem_type = half
+    onnx.save(model, "half.onnx")
+    document = compare("nets.py:Net", "--against", "onnx=half.onnx", "--blame")
+    assert document["culprits"] == []
+    assert {row["other_dtype"] for row in document["layers"]} == {"float16"}
+    assert "within the rounding of float16" in document["blame"]
+
+
+def test_quantized_convolutions_share_the_error(compare):
+    quantize("int8.onnx")
+    words = ("--against", "onnx=int8.onnx", "--blame")
+    document = compare("nets.py:Net", *words, code=7)
+    assert document["culprits"] == []
+    assert "spread evenly over 1 Conv2d, 4 ReLU" in document["blame"]
+    own = {row["call_id"]: row["own_rel_l2"] for row in document["layers"]}
+    assert 1e-3 < own["stem"] < 0.1
+
+
+def test_a_quantized_convolution_with_a_merged_relu_is_compared_at_the_relu(compare):
+    quantize("int8.onnx")
+    document = compare("nets.py:Net", "--against", "onnx=int8.onnx", code=7)
+    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
+    assert pairs["blocks.0.relu"] == "blocks.0.norm"
+    reasons = {each["call_id"]: each["reason"] for each in document["left_out"]}
+    assert reasons["blocks.0.conv"] == "merged into blocks.0.relu"
+    assert reasons["blocks.0.norm"] == "merged into blocks.0.relu"
+
+
+# What is refused
+
+
+def test_a_model_that_cannot_be_exported_is_refused(run):
+    code, message, hint = refused(run, "nets.py:Choice", "a.npy", "--against", "onnx")
+    assert code == 4
+    assert message.startswith("error: the model cannot be exported to ONNX: ")
+    assert hint == "hint: export it yourself, and name the file: onnx=FILE"
+
+
+def test_a_truncated_file_is_refused(run):
+    export("net.onnx")
+    Path("cut.onnx").write_bytes(Path("net.onnx").read_bytes()[:1000])
+    ended = refused(run, "nets.py:Net", "a.npy", "--against", "onnx=cut.onnx")
+    assert ended == (
+        4,
+        "error: 'cut.onnx' is damaged, or no ONNX file",
+        "hint: export the model again",
+    )
+
+
+def test_text_is_no_onnx_file(run):
+    Path("text.onnx").write_text("hello")
+    code, message, _ = refused(run, "nets.py:Net", "a.npy", "--against", "onnx=text.onnx")
+    assert (code, message) == (4, "error: 'text.onnx' is damaged, or no ONNX file")
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("gone", "error: the weights of 'out.onnx' are missing: 'gone'"),
+        ("../w", "error: 'out.onnx' has weights outside its folder, in '../w'"),
+    ],
+)
+def test_weights_that_are_missing_or_elsewhere_are_refused(run, location, message):
+    onnx = pytest.importorskip("onnx")
+    export("net.onnx")
+    model = onnx.load("net.onnx")
+    onnx.external_data_helper.convert_model_to_external_data(model, location="w", size_threshold=0)
+    onnx.save(model, "out.onnx")
+    model = onnx.load("out.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    Path("out.onnx").write_bytes(model.SerializeToString())
+    ended = refused(run, "nets.py:Net", "a.npy", "--against", "onnx=out.onnx")
+    assert ended[:2] == (4, message)
+
+
+def test_an_operator_that_onnx_runtime_lacks_is_refused(run):
+    onnx = pytest.importorskip("onnx")
+    export("net.onnx")
+    model = onnx.load("net.onnx")
+    model.graph.node[1].op_type = "Unheard"
+    onnx.save(model, "odd.onnx")
+    code, message, _ = refused(run, "nets.py:Net", "a.npy", "--against", "onnx=odd.onnx")
+    assert code == 4
+    assert message.startswith("error: ONNX Runtime cannot load 'odd.onnx': ")
+
+
+def test_a_file_of_another_size_is_refused(run):
+    export("net.onnx")
+    np.save("b.npy", np.zeros((3, 8, 8), "f4"))
+    ended = refused(run, "nets.py:Net", "b.npy", "--against", "onnx=net.onnx")
+    assert ended == (
+        4,
+        (
+            "error: nets.py:Net with onnx=net.onnx: 'net.onnx' takes an input of the shape "
+            "1x3x24x20, and the image has 1x3x8x8"
+        ),
+        "hint: choose the size with --size",
+    )
+
+
+def test_without_the_packages_the_install_command_is_named(run, monkeypatch):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == "onnx" else find(name, *more),
+    )
+    assert refused(run, "nets.py:Net", "a.npy", "--against", "onnx") == (
+        2,
+        "error: ONNX files need onnx, which is not installed",
+        "hint: pip install 'hookcli[onnx]'",
+    )
+
+
+def test_a_compiled_model_is_compared_and_its_fault_is_named(compare):
+    document = compare("nets.py:Net", "--against", "compile", "--blame")
+    assert document["culprits"] == []
+    assert len(document["layers"]) == 16
+    assert document["notes"][-1:] == [
+        "the compiled model returns the tensors of its layers, which can change what is fused"
+    ]
+    words = ("--against", "model=nets.py:wrong", "--against", "compile", "--blame")
+    assert compare("nets.py:Net", *words, code=7)["culprits"] == ["blocks.1.norm"]
