@@ -254,7 +254,7 @@ FAULTS: dict[str, tuple[Callable[[Any], bool], Callable[[str, Any], Sequence[str
     "epsilon": (lambda m: isinstance(m, (nn.BatchNorm2d, nn.LayerNorm)), _epsilon),
     "padding mode": (lambda m: _is_spatial(m) and max(m.padding) > 0, _padding),
     "one filter times 1.05": (lambda m: isinstance(m, (nn.Conv2d, nn.Linear)), _filter),
-    "no bias": (lambda m: isinstance(m, nn.Linear) and bool(m.bias.any()), _bias),
+    "no bias": (lambda m: isinstance(m, nn.Linear) and m.bias is not None, _bias),
     "tanh GELU": (lambda m: isinstance(m, nn.GELU), _tanh),
     "swapped axes of a kernel": (_is_spatial, _kernel_axes),
     "swapped axes of a permutation": (lambda m: hasattr(m, "dims"), _permute),
