@@ -59,7 +59,9 @@ def save_program(program: ExportedProgram, file: Path) -> None:
 
 
 def load_program(file: Path) -> ExportedProgram:
-    """Read a program from a ``.pt2`` file.
+    """Read a program from a ``.pt2`` file, which may run code of the file.
+
+    ``torch.export.load`` unpickles weights and objects that the file says need it.
 
     Raises:
         ModelError: the file cannot be read.

@@ -216,11 +216,6 @@ class GraphRunner(Runner):
         """
         raise NotImplementedError
 
-    @property
-    def is_bare(self) -> bool:
-        """Whether the graph does not say from which modules its nodes come."""
-        return not any(call.layer.depth > 1 or call.layer.is_operation for call in self.calls)
-
     def run(
         self,
         batch: Batch,

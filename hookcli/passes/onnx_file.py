@@ -37,7 +37,6 @@ _GIVEN = "//given"  # the end of the name of an input that replaces a value
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
-_MOST_AT_ONCE = 512 << 20  # bytes of the values that one pass returns
 
 
 def require_onnx() -> None:
@@ -91,13 +90,9 @@ class OnnxRunner(GraphRunner):
 
     Attributes:
         file: the file.
-        provider: the execution provider of ONNX Runtime.
-        threads: how many threads ONNX Runtime uses; None leaves its own number.
     """
 
     file: Path
-    provider: str = "CPUExecutionProvider"
-    threads: int | None = None
     _model: Any = None
     _sessions: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
@@ -225,11 +220,9 @@ class OnnxRunner(GraphRunner):
         options.graph_optimization_level = (
             levels.ORT_ENABLE_ALL if self._uses_all_kernels else levels.ORT_ENABLE_EXTENDED
         )
-        if self.threads is not None:
-            options.intra_op_num_threads = self.threads
         try:
             return onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=[self.provider]
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
         except _errors() as error:
             raise ModelError(
