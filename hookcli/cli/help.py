@@ -47,6 +47,19 @@ NOTES = {
             ("'param:*.bias:zero'", "hookcli gradients: the gradient of a parameter"),
         ),
     ),
+    "VARIANT": (
+        "VARIANT says what is different in B; several apply together",
+        (
+            ("model=M weights=W dtype=D", "another model, other weights, another dtype"),
+            ("mode=M device=D seed=N", "as the options of these names"),
+            ("threads=N channels-last", "another number of threads; another memory format"),
+            ("edit=CHANGE prune=P", "as in hookcli inspect"),
+            ("image=FILE", "another image"),
+            ("onnx onnx=FILE", "the model exported to ONNX; an existing file"),
+            ("torch-export torch-export=FILE", "a program of torch.export; FILE may run code"),
+            ("compile", "the model compiled by torch.compile"),
+        ),
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.fx_graph import list_nodes, take_apart
 from hookcli.passes.graph import GraphRunner, find_calls, flatten, quiet
+from hookcli.passes.program_archive import check_archive
 from hookcli.records.calls import LayerInfo
 
 if TYPE_CHECKING:
@@ -59,14 +60,16 @@ def save_program(program: ExportedProgram, file: Path) -> None:
 
 
 def load_program(file: Path) -> ExportedProgram:
-    """Read a program from a ``.pt2`` file, which may run code of the file.
+    """Read a program from a ``.pt2`` file.
 
-    ``torch.export.load`` unpickles weights and objects that the file says need it.
+    Torch evaluates expressions of the file, so the file may run code although hookcli refuses
+    pickled objects.
 
     Raises:
-        ModelError: the file cannot be read.
+        ModelError: the file cannot be read, or it holds pickled objects.
     """
     try:
+        check_archive(file)
         with quiet():
             return torch.export.load(file)
     except OSError as error:

@@ -44,11 +44,8 @@ _FORMS = (
 )
 _NAMES = [re.split(r"[=\[]", form)[0] for form in _FORMS.split()]
 _BARE = ("channels-last", "compile")  # settings without a value
-_EXPORTS = (
-    "onnx",
-    "torch-export",
-    "compile",
-)  # ways of running a model, each with or without a file
+# The ways of running a model; all but compile also run an existing file
+_EXPORTS = ("onnx", "torch-export", "compile")
 _FEW_IMAGES = 8  # this many images need no progress bar
 _MOST_THREADS = 1024
 
@@ -59,7 +56,12 @@ def compare(
     tolerance: Tolerance,
     against: Annotated[
         tuple[str, ...],
-        Flag("--against WHAT", f"What is different in B: {_FORMS}", many=True, panel="Against"),
+        Flag(
+            "--against VARIANT",
+            "What is different in B; VARIANT is explained below.",
+            many=True,
+            panel="Against",
+        ),
     ],
     at: ObservedSide = DEFAULTS.at,
     blame: Annotated[
