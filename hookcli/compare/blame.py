@@ -7,6 +7,7 @@ is rounding, A runs once more as well: all inputs move to neighbouring numbers o
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call
 
     Values = NDArray[np.generic]
+
+
+_SAME = 0.01  # two calls with a smaller relative L2 distance compute the same in any dtype
 
 
 @dataclass(slots=True)
@@ -158,6 +162,9 @@ def _run(
 class _Measured:
     """The distances of the calls of one fed run from the calls of A.
 
+    A call that A lacks is paired with one that B lacks if both follow the same call and return the
+    same values, because exporters replace some operations by others, such as a pooling by a mean.
+
     Attributes:
         values: the outputs of A's calls, by call id.
         partners: the id of the call of A, by the id of the call of the fed run.
@@ -170,6 +177,7 @@ class _Measured:
     partners: Mapping[str, str]
     errors: dict[str, float | None] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
+    _last: str = ""
 
     def feed(self, call_id: str) -> Values | None:
         """Return the output of A that a call of the fed run passes on."""
@@ -177,10 +185,24 @@ class _Measured:
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Measure the output of a call; None is the distance of a call that A lacks."""
-        partner = self.partners.get(call.id, call.id)
+        array = to_array(tensor)
+        partner = self.partners.get(call.id, "") or self._find_replaced(array) or call.id
         values = self.values.get(partner)
         self.types[partner] = call.layer.module_type
-        self.errors[partner] = None if values is None else _error(values, to_array(tensor))
+        self.errors[partner] = None if values is None else _error(values, array)
+        if values is not None:
+            self._last = partner
+
+    def _find_replaced(self, array: Values) -> str:
+        """Return the id of the call of A that a call of B with the output ``array`` replaces.
+
+        Only the calls that follow the last common call count. The id is empty if none fits.
+        """
+        ids = [*self.values]
+        taken = {*self.partners.values(), *self.errors}
+        start = ids.index(self._last) + 1 if self._last else 0
+        gap = itertools.takewhile(lambda call_id: call_id not in taken, ids[start:])
+        return next((each for each in gap if _error(self.values[each], array) < _SAME), "")
 
     def list_errors(self, rounding: Mapping[str, float | None], least: float) -> list[OwnError]:
         """Return the own errors of the calls that A and B have, in the order of B.

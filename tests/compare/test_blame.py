@@ -46,6 +46,16 @@ class Linear(Net):
         return self.d(self.c(x) + x)
 
 
+class Pools(Net):
+    def forward(self, x):
+        return self.d(nn.functional.adaptive_avg_pool2d(self.a(x), 1))
+
+
+class Means(Net):
+    def forward(self, x):
+        return self.d(self.a(x).mean((2, 3), keepdim=True))
+
+
 class Swapped(nn.Module):
     def forward(self, x):
         return x.permute(0, 1, 3, 2)
@@ -86,6 +96,10 @@ class Tenth(nn.Module):
 
 def point_less():
     return Net(b=4.5)
+
+
+def means_and_wrong():
+    return Means(d=5)
 
 
 def everywhere():
@@ -153,6 +167,13 @@ def test_a_layer_that_b_does_not_call_is_to_blame(blame):
     document = blame("nets.py:Net", "--against", "model=nets.py:Linear")
     assert document["culprits"] == ["relu", "op:add"]
     assert "relu (ReLU) is only in A; c after it" in document["blame"]
+
+
+def test_an_operation_that_replaces_another_is_not_to_blame_for_the_next_call(blame):
+    words = ("--against", "model=nets.py:means_and_wrong")
+    document = blame("nets.py:Pools", *words)
+    assert document["culprits"] == ["d"]
+    assert "d (Conv2d), own error 0.25" in document["blame"]
 
 
 def test_an_output_of_another_shape_is_a_culprit(blame):
