@@ -40,7 +40,7 @@ _CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Entry:
     """A module that a filter may choose.
 
     Attributes:
@@ -60,13 +60,28 @@ def select_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
+    """Return the layers of a model that match any of ``forms`` and none of ``exclude``.
+
+    The modules are in the order of ``named_modules()``. The function does not read the values of
+    parameters. Everything else is as in ``choose_layers``.
+    """
+    modules = dict(model.named_modules())
+    entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
+    return choose_layers(entries, forms, exclude, operations)
+
+
+def choose_layers(
+    entries: Sequence[Entry],
+    forms: Sequence[str],
+    exclude: Sequence[str] = (),
+    operations: Sequence[FoundOperation] = (),
+) -> tuple[LayerInfo, ...]:
     """Return the layers that match any of ``forms`` and none of ``exclude``.
 
-    Modules come first, in the order of ``named_modules()``. Operations follow in running order. The
-    function does not read the values of parameters.
+    Modules come first, in the order of ``entries``. Operations follow in running order.
 
     Args:
-        model: the model.
+        entries: the modules of the model.
         forms: the layers to choose.
         exclude: the layers to leave out.
         operations: the operations that the model calls, in running order; needed only if a form
@@ -77,8 +92,6 @@ def select_layers(
         NoLayerMatchedError: a form matches no layer.
         RequestError: ``exclude`` leaves no layer.
     """
-    modules = dict(model.named_modules())
-    entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
     wanted = _match_all(entries, operations, forms)
     left = wanted - _match_all(entries, operations, exclude)
     chosen = (
@@ -165,7 +178,7 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
 
 
 def _match_all(
-    entries: Sequence[_Entry], operations: Sequence[FoundOperation], options: Sequence[str]
+    entries: Sequence[Entry], operations: Sequence[FoundOperation], options: Sequence[str]
 ) -> set[ChosenCall]:
     chosen: set[ChosenCall] = set()
     for form in _read_forms(options):
@@ -176,7 +189,7 @@ def _match_all(
     return chosen
 
 
-def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+def _match_one(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     """Return the modules that one form chooses.
 
     Raises:
@@ -197,7 +210,7 @@ def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
     return matched
 
 
-def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     """Return the modules that an alias or a class name chooses, with or without an index."""
     indexed = _INDEXED.fullmatch(form)
     name = indexed["name"] if indexed else form.partition("[")[0]
@@ -217,7 +230,7 @@ def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
     return matched[to_slice(form, first, last, len(matched))]
 
 
-def _match_path(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     """Return the modules with the path ``form``; ``form`` may be a call id such as ``fc#1``."""
     call_id = _CALL_ID.fullmatch(form)
     paths = (form, call_id["path"] if call_id else form)
@@ -228,13 +241,20 @@ def _match_path(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
     return []
 
 
-def _match_glob(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+def _match_glob(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     return [e.layer for e in entries if fnmatch.fnmatchcase(e.layer.module_path, form)]
 
 
-def _entry(layer: LayerInfo, module: nn.Module) -> _Entry:
+def _entry(layer: LayerInfo, module: nn.Module) -> Entry:
     bases = [base for base in type(module).__mro__ if base not in (nn.Module, object)]
-    families = {family_of(base) for base in bases} - {""} | {"all"}
-    if layer.is_leaf:
-        families.add("leaf")
-    return _Entry(layer, frozenset(base.__name__ for base in bases), frozenset(families))
+    return make_entry(
+        layer,
+        types=[base.__name__ for base in bases],
+        families=[family_of(base) for base in bases],
+    )
+
+
+def make_entry(layer: LayerInfo, types: Iterable[str], families: Iterable[str]) -> Entry:
+    """Return the entry of a layer; empty names of families are left out."""
+    aliases = {*families, "all", *(["leaf"] if layer.is_leaf else [])} - {""}
+    return Entry(layer, frozenset(types), frozenset(aliases))

@@ -42,11 +42,29 @@ _FAMILY_TYPES = {
     "LinearPackedParams": "",
     "MultiheadAttention": "attention",
 }
+_ACTIVATIONS = frozenset(
+    {"celu", "clip", "elu", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leakyrelu", "mish"}
+    | {"logsoftmax", "prelu", "quickgelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax"}
+    | {"softplus", "softsign", "swish", "tanh", "thresholdedrelu"}
+)
+# Parts of the names of operators, in the order in which hookcli looks for them.
+_OPERATION_PARTS = {
+    "attention": "attention",
+    "dropout": "dropout",
+    "norm": "norm",
+    "pool": "pool",
+    "conv": "conv",
+    "gemm": "linear",
+    "linear": "linear",
+    "matmul": "linear",
+    "addmm": "linear",
+}
 NOT_CALLED = "the model did not call it for this input"
 FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 
 _WINDOWS = ("SwapAxes", "WindowPartition")  # their outputs have windows and tokens as axes 1 and 2
 _MAXVIT = "torchvision.models.maxvit"
+_BY_CLASS = (Channels.FIRST, Channels.LAST)
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
 
 
@@ -128,12 +146,28 @@ def family_of(base: type) -> str:
 
     The family follows from the name of the class and the Python module that defines the class.
     """
-    name = base.__name__
+    return family_of_class(base.__name__, base.__module__)
+
+
+def family_of_class(name: str, python_module: str) -> str:
+    """Return the family of a class; empty if the class has no family.
+
+    ``python_module`` is the Python module that defines the class, such as
+    ``torch.nn.modules.conv``.
+    """
     if name in _FAMILY_TYPES:
         return _FAMILY_TYPES[name]
     if name.endswith(("Attention", "AttentionV2")):
         return "attention"
-    return _FAMILY_MODULES.get(base.__module__, "")
+    return _FAMILY_MODULES.get(python_module, "")
+
+
+def family_of_operation(name: str) -> str:
+    """Return the family of an operator of ONNX or a function of torch; empty if it has none."""
+    plain = name.lower().replace("_", "")
+    if plain in _ACTIVATIONS:
+        return "act"
+    return next((family for part, family in _OPERATION_PARTS.items() if part in plain), "")
 
 
 def _channels_of(module: nn.Module) -> Channels:
@@ -142,22 +176,27 @@ def _channels_of(module: nn.Module) -> Channels:
     The position is ``UNKNOWN`` if the type of the module does not show it. ``RoIAlign`` and
     ``RoIPool`` of ``torchvision.ops`` return (boxes, C, H, W), channels first.
     """
-    families = {family_of(base) for base in type(module).__mro__}
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
         return Channels.WINDOWS
-    if type(module).__name__.endswith(("RoIAlign", "RoIPool")):
-        return Channels.FIRST
-    if any(base.__name__.startswith(_NORMS_FIRST) for base in type(module).__mro__):
-        return Channels.FIRST
-    if "conv" in families or "pool" in families:
-        return Channels.FIRST
-    if "linear" in families or isinstance(module, nn.Embedding):
-        return Channels.LAST
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and len(module.normalized_shape) == 1:
         return Channels.LAST
     if isinstance(module, nn.MultiheadAttention) and module.batch_first:
         return Channels.LAST
-    return Channels.UNKNOWN
+    bases = type(module).__mro__
+    found = [channels_of_class(base.__name__, family_of(base)) for base in bases]
+    return next((each for each in _BY_CLASS if each in found), Channels.UNKNOWN)
+
+
+def channels_of_class(name: str, family: str) -> Channels:
+    """Return the position of the channel axis in the output of a class of modules.
+
+    The position is ``UNKNOWN`` if the name and the family of the class do not show it.
+    """
+    if name.endswith(("RoIAlign", "RoIPool")) or name.startswith(_NORMS_FIRST):
+        return Channels.FIRST
+    if family in ("conv", "pool"):
+        return Channels.FIRST
+    return Channels.LAST if family == "linear" or name == "Embedding" else Channels.UNKNOWN
 
 
 def _follows_neighbour(module: nn.Module) -> bool:

@@ -17,15 +17,15 @@ from hookcli.hooks.nested import named_tensors
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.fx_graph import list_nodes, take_apart
-from hookcli.passes.graph import GraphNode, GraphRunner, find_calls, quiet
-from hookcli.records.calls import LayerInfo
+from hookcli.passes.graph_runner import GraphRunner, quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from torch import fx
 
     from hookcli.passes.eager import EagerRunner
+    from hookcli.passes.graph import GraphNode
 
 
 @dataclass(slots=True)
@@ -34,9 +34,11 @@ class CompiledRunner(GraphRunner):
 
     Attributes:
         module: the model before it is compiled.
+        placed: returns pixels on the model's device and in its dtype.
     """
 
     module: nn.Module
+    placed: Callable[[Tensor], Tensor]
     note: ClassVar[str] = (
         "the compiled model returns the tensors of its layers, which can change what is fused"
     )
@@ -53,26 +55,24 @@ class CompiledRunner(GraphRunner):
         graphs: list[list[GraphNode]] = []
 
         def collect(module: fx.GraphModule, _examples: Sequence[Tensor]) -> Callable[..., object]:
-            nodes = list_nodes(module.graph)
-            graphs.append([each.within(f"{len(graphs)}/") for each in nodes])
+            graphs.append([each.within(f"{len(graphs)}/") for each in list_nodes(module)])
             return module.forward
 
-        arguments = runner.inputs.arguments_of(runner.place(pixels))
-        _run_with(runner.module, arguments, collect)
-        calls = find_calls([node for nodes in graphs for node in nodes])
-        root = LayerInfo("", "Model", depth=0, is_leaf=False)
-        layers = {call.layer.module_path: call.layer for call in calls}
-        observed = (root, *layers.values())
-        return cls(calls, observed, root, runner.inputs.arguments_of, module=runner.module)
+        arguments_of = runner.inputs.arguments_of
+        _run_with(runner.module, arguments_of(runner.place(pixels)), collect)
+        nodes = (node for nodes in graphs for node in nodes)
+        return cls.of_nodes(nodes, arguments_of, module=runner.module, placed=runner.place)
+
+    def place(self, pixels: Tensor) -> Tensor:
+        return self.placed(pixels)
 
     def compute(
-        self, arguments: tuple[object, ...], values: Sequence[str]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        return self.compute_fed(arguments, values, {})
-
-    def compute_fed(
-        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
+        self,
+        arguments: tuple[object, ...],
+        values: Collection[str],
+        receive: Callable[[str, Tensor], None],
+        fed: Mapping[str, Tensor],
+    ) -> list[Tensor]:
         found: dict[str, Tensor] = {}
         graphs = 0
 
@@ -80,7 +80,7 @@ class CompiledRunner(GraphRunner):
             nonlocal graphs
             prefix = f"{graphs}/"
             graphs += 1
-            wanted = [name for name in dict.fromkeys(values) if name.startswith(prefix)]
+            wanted = [name for name in values if name.startswith(prefix)]
             given = {name: each for name, each in fed.items() if name.startswith(prefix)}
             bare = [[name.removeprefix(prefix) for name in names] for names in (wanted, given)]
             whole = take_apart(module, *bare)
@@ -96,7 +96,9 @@ class CompiledRunner(GraphRunner):
             return run
 
         output = _run_with(self.module, arguments, compile_graph)
-        return [each for _, each in named_tensors(output)], [found[name] for name in values]
+        for name in values:
+            receive(name, found.pop(name))
+        return [each for _, each in named_tensors(output)]
 
 
 def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:

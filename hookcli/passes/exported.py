@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, fx, nn
 
 from hookcli.errors import ModelError
 from hookcli.hooks.nested import named_tensors
@@ -13,16 +14,14 @@ from hookcli.models.file_kind import DAMAGED
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
-from hookcli.passes.fx_graph import list_nodes, take_apart
-from hookcli.passes.graph import GraphRunner, find_calls, flatten, quiet
+from hookcli.passes.fx_graph import list_nodes
+from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
 from hookcli.passes.program_archive import check_archive
-from hookcli.records.calls import LayerInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from torch import Tensor, fx
     from torch.export import ExportedProgram
 
     from hookcli.passes.eager import EagerRunner
@@ -97,23 +96,67 @@ class ProgramRunner(GraphRunner):
     ) -> ProgramRunner:
         """Return a runner of a program that observes all calls and the model itself."""
         module: Any = program.module()
-        calls = find_calls(list(list_nodes(module.graph)))
-        root = LayerInfo("", "Model", depth=0, is_leaf=False)
-        layers = {call.layer.module_path: call.layer for call in calls}
-        return cls(calls, (root, *layers.values()), root, arguments_of, module=module)
+        return cls.of_nodes(list_nodes(module), arguments_of, module=module)
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The inputs of the program, as tensors without values."""
+        nodes = self.module.graph.find_nodes(op="placeholder")
+        return [node.meta["val"] for node in nodes if isinstance(node.meta.get("val"), Tensor)]
+
+    def place(self, pixels: Tensor) -> Tensor:
+        like = next(iter(self.inputs), pixels)
+        return pixels.to(device=like.device, dtype=like.dtype)
 
     def compute(
-        self, arguments: tuple[object, ...], values: Sequence[str]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        return self.compute_fed(arguments, values, {})
-
-    def compute_fed(
-        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        module = take_apart(self.module, values, [*fed])
+        self,
+        arguments: tuple[object, ...],
+        values: Collection[str],
+        receive: Callable[[str, Tensor], None],
+        fed: Mapping[str, Tensor],
+    ) -> list[Tensor]:
+        watched = _Watched(self.module, values, receive, fed)
         with torch.no_grad():
-            given = (tensor.clone() for tensor in fed.values())
-            returned = call_model(module, (*flatten(arguments), *given))
-        outputs = [each for _, each in named_tensors(returned)]
-        split = len(outputs) - len(values)
-        return outputs[:split], outputs[split:]
+            returned = call_model(watched, tuple(flatten(arguments)))
+        return [each for _, each in named_tensors(returned)]
+
+
+class _Watched(nn.Module):
+    """A program whose values are shown while it runs, and can be replaced.
+
+    The arguments are those of ``GraphRunner.compute``.
+    """
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        values: Collection[str],
+        receive: Callable[[str, Tensor], None],
+        fed: Mapping[str, Tensor],
+    ) -> None:
+        super().__init__()
+        self._module = module
+        self._values = frozenset(values)
+        self._receive = receive
+        self._fed = fed
+
+    def forward(self, *inputs: Tensor) -> object:
+        """Run the program, whose inputs and outputs are tensors without any structure."""
+        return _Interpreter(self._module, self.pass_on).run(*inputs, enable_io_processing=False)
+
+    def pass_on(self, name: str, result: Any) -> Any:
+        """Show the result of a node, and return what the users of the node get."""
+        if name in self._values:
+            self._receive(name, result)
+        return self._fed[name].clone() if name in self._fed else result
+
+
+class _Interpreter(fx.Interpreter):
+    """Runs a graph, and calls ``pass_on(name, result)`` for every node."""
+
+    def __init__(self, module: fx.GraphModule, pass_on: Callable[[str, Any], Any]) -> None:
+        super().__init__(module)
+        self.pass_on = pass_on
+
+    def run_node(self, n: fx.Node) -> Any:
+        return self.pass_on(n.name, super().run_node(n))

@@ -1,4 +1,4 @@
-"""Graphs of ``torch.fx``: which modules their nodes come from, and taking a graph apart.
+"""Graphs of ``torch.fx``: which modules their nodes come from, and how to replace their values.
 
 ``torch.export`` and ``torch.compile`` both write into the metadata of a node the modules inside
 which the node was traced (``nn_module_stack``).
@@ -22,9 +22,10 @@ _SELF = "L['self']"  # the name of the model in the graphs of torch.compile
 _COMPUTING = ("call_function", "call_method")
 
 
-def list_nodes(graph: fx.Graph) -> Iterator[GraphNode]:
+def list_nodes(module: fx.GraphModule) -> Iterator[GraphNode]:
     """Yield the nodes of a graph that return tensors, in running order."""
-    for node in graph.nodes:
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    for node in module.graph.nodes:
         if node.op not in _COMPUTING or node.target is operator.getitem:
             continue
         stack = node.meta.get("nn_module_stack") or {}
@@ -32,7 +33,9 @@ def list_nodes(graph: fx.Graph) -> Iterator[GraphNode]:
         outputs = _list_outputs(node)
         if outputs:
             inside = tuple(scope for scope in scopes if scope.path)
-            yield GraphNode(inside, _name(node), node.name, outputs)
+            used = (str(each.target) for each in node.all_input_nodes if each.op == "get_attr")
+            weights = tuple((name, parameters[name].numel()) for name in used if name in parameters)
+            yield GraphNode(inside, _name(node), node.name, outputs, weights)
 
 
 def _read_scope(key: str, path: str, kind: object) -> Scope:

@@ -6,30 +6,18 @@ they come from. The output of the last node of a module's call is the output of 
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import warnings
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import torch
-
+from hookcli.hooks.layers import channels_of_class, family_of_class, family_of_operation
 from hookcli.hooks.layouts import channels_of_operation
-from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import depth_of, operation_path
-from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.records.calls import Call, LayerInfo
+from hookcli.records.layouts import Channels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from hookcli.hooks.observe import Observer
-    from hookcli.passes.runner import Batch
+    from collections.abc import Iterator, Mapping, Sequence
 
 _TORCH = "torch.nn."  # the modules of torch, whose operations are part of them
 # Operations that return views or copies: a model with other ones may compute the same.
@@ -66,17 +54,19 @@ class GraphNode:
         operation: the name of the torch function that the node computes, or is a part of.
         step: a text that all nodes of one call of that function have in common.
         outputs: the names of the values that the node computes.
+        weights: the names of the weights that the node uses, each with its number of values.
     """
 
     scopes: tuple[Scope, ...]
     operation: str
     step: str
     outputs: tuple[str, ...]
+    weights: tuple[tuple[str, int], ...] = ()
 
     def within(self, prefix: str) -> GraphNode:
         """Return the node with ``prefix`` before its step and the names of its values."""
         outputs = tuple(f"{prefix}{name}" for name in self.outputs)
-        return GraphNode(self.scopes, self.operation, f"{prefix}{self.step}", outputs)
+        return replace(self, step=f"{prefix}{self.step}", outputs=outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +77,15 @@ class GraphCall:
         layer: the module or the operation.
         call_index: 0 for the first call of the layer, then 1, and so on.
         values: the names of the values that the call returns.
+        start: the position of the call's first node in the graph.
+        family: the family of the module's class, such as ``conv``; empty if it has none.
     """
 
     layer: LayerInfo
     call_index: int
     values: tuple[str, ...]
+    start: int
+    family: str = ""
 
     def outputs(self, order: int) -> Iterator[tuple[Call, str]]:
         """Yield each output as a ``Call`` of position ``order``, with the name of its value."""
@@ -112,179 +106,113 @@ def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCa
         kind: the name of the model's class.
     """
     if not any(node.scopes for node in nodes):
-        return _find_bare(nodes)
+        return tuple(_find_bare(nodes))
     scopes = {scope.path: scope for node in nodes for scope in node.scopes}
     parents = {path.rpartition(".")[0] for path in scopes}
     leaves = {path for path in scopes if path not in parents}
-    ended: dict[int, list[tuple[str, str, tuple[str, ...]]]] = defaultdict(list)
-    for scope, place in _list_ends(nodes):
-        ended[place].append((scope.path, scope.kind, nodes[place].outputs))
-    layers: dict[str, LayerInfo] = {}
+    ended: dict[int, list[tuple[Scope, int]]] = defaultdict(list)
+    for scope, start, end in _list_stretches(nodes):
+        ended[end].append((scope, start))
     counts: Counter[str] = Counter()
-    calls = []
+    calls: list[GraphCall] = []
+    axes = _Axes()
+    params = _count_weights(nodes)
+    layers: dict[str, LayerInfo] = {}
 
-    def add(layer: LayerInfo, values: tuple[str, ...]) -> None:
-        known = layers.setdefault(layer.module_path, layer)
-        calls.append(GraphCall(known, counts[layer.module_path], values))
-        counts[layer.module_path] += 1
+    def add(layer: LayerInfo, values: tuple[str, ...], start: int, family: str = "") -> None:
+        path, channels = layer.module_path, axes.find(layer, values, family)
+        layer = replace(layer, params=params.get(path, 0), channels=channels)
+        layer = layers.setdefault(path, layer)
+        calls.append(GraphCall(layer, counts[path], values, start, family))
+        counts[path] += 1
 
     for place, node in enumerate(nodes):
         inside = node.scopes[-1] if node.scopes else Scope("", kind)
         is_last = place + 1 == len(nodes) or nodes[place + 1].step != node.step
         is_part = inside.path in leaves and inside.kind.startswith(_TORCH)
         if is_last and not is_part and node.operation not in _VIEWS:
-            add(_operation_layer(inside.path, node.operation), node.outputs)
-        for path, name, values in ended[place]:
-            add(_module_layer(path, name, is_leaf=path in leaves), values)
+            add(_operation_layer(inside.path, node.operation), node.outputs, place)
+        for scope, start in ended[place]:
+            python_module, _, name = scope.kind.rpartition(".")
+            depth, is_leaf = scope.path.count(".") + 1, scope.path in leaves
+            layer = LayerInfo(scope.path, name, depth, is_leaf)
+            add(layer, node.outputs, start, family_of_class(name, python_module))
     return tuple(calls)
 
 
-def _find_bare(nodes: Sequence[GraphNode]) -> tuple[GraphCall, ...]:
-    """Return each node as the only call of a layer with the name and the type of the node."""
-    layers = [LayerInfo(node.step, node.operation) for node in nodes]
-    return tuple(
-        GraphCall(layer, 0, node.outputs) for layer, node in zip(layers, nodes, strict=True)
-    )
+def _find_bare(nodes: Sequence[GraphNode]) -> Iterator[GraphCall]:
+    """Yield each node as the only call of a layer with the name and the type of the node."""
+    axes = _Axes()
+    for place, node in enumerate(nodes):
+        family = family_of_operation(node.operation)
+        layer = LayerInfo(node.step, node.operation, params=sum(dict(node.weights).values()))
+        layer = replace(layer, channels=axes.find(layer, node.outputs, family))
+        yield GraphCall(layer, 0, node.outputs, place, family)
 
 
-def _list_ends(nodes: Sequence[GraphNode]) -> Iterator[tuple[Scope, int]]:
-    """Yield each call of a module, with the place of its last node; inner calls come first."""
-    running: list[Scope] = []
+def _list_stretches(nodes: Sequence[GraphNode]) -> Iterator[tuple[Scope, int, int]]:
+    """Yield each call of a module, with the places of its first and last node.
+
+    Inner calls come first.
+    """
+    running: list[tuple[Scope, int]] = []
     for place, node in enumerate(nodes):
         kept = 0
-        for one, two in zip(running, node.scopes, strict=False):
+        for (one, _), two in zip(running, node.scopes, strict=False):
             if one != two:
                 break
             kept += 1
-        for scope in reversed(running[kept:]):
-            yield scope, place - 1
-        running = [*running[:kept], *node.scopes[kept:]]
-    for scope in reversed(running):
-        yield scope, len(nodes) - 1
+        for scope, start in reversed(running[kept:]):
+            yield scope, start, place - 1
+        running = [*running[:kept], *((scope, place) for scope in node.scopes[kept:])]
+    for scope, start in reversed(running):
+        yield scope, start, len(nodes) - 1
 
 
-def _module_layer(path: str, kind: str, *, is_leaf: bool) -> LayerInfo:
-    name = kind.rpartition(".")[2]
-    return LayerInfo(path, name, depth=path.count(".") + 1, is_leaf=is_leaf)
+def _count_weights(nodes: Sequence[GraphNode]) -> Mapping[str, int]:
+    """Return the number of values in the weights of each module, by module path."""
+    used: dict[str, dict[str, int]] = defaultdict(dict)
+    for node in nodes:
+        for scope in node.scopes:
+            used[scope.path].update(node.weights)
+    return {path: sum(weights.values()) for path, weights in used.items()}
+
+
+class _Axes:
+    """Finds the channel axis of each call, as far as the types of the layers show it.
+
+    A module returns the value of a call inside it, with the same axes. An elementwise layer has
+    the axes of the layer before it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], Channels] = {}
+        self._neighbour = Channels.UNKNOWN
+
+    def find(self, layer: LayerInfo, values: tuple[str, ...], family: str) -> Channels:
+        """Return the channel axis of a call that returns ``values``."""
+        found = self._find(layer, values, family)
+        if found in (Channels.FIRST, Channels.LAST):
+            self._neighbour = found.of_neighbour
+        elif found is Channels.UNKNOWN and layer.is_leaf:
+            self._neighbour = Channels.UNKNOWN  # after a Permute, for example, it may differ
+        self._known[values] = found
+        return found
+
+    def _find(self, layer: LayerInfo, values: tuple[str, ...], family: str) -> Channels:
+        by_name = layer.channels
+        if not layer.is_operation:
+            if layer.module_type in ("LayerNorm", "RMSNorm", "LayerNormalization"):
+                return Channels.LAST
+            by_name = channels_of_class(layer.module_type, family)
+        if by_name in (Channels.FIRST, Channels.LAST):
+            return by_name
+        is_elementwise = family in ("act", "dropout") or layer.module_type == "Identity"
+        if is_elementwise or by_name in (Channels.BY_VALUE, Channels.BY_AXES):
+            return Channels.SAME if self._neighbour is Channels.UNKNOWN else self._neighbour
+        return self._known.get(values, by_name)
 
 
 def _operation_layer(module_path: str, name: str) -> LayerInfo:
     path = operation_path(module_path, name)
     return LayerInfo(path, name, depth_of(module_path), channels=channels_of_operation(name))
-
-
-@dataclass(slots=True)
-class GraphRunner(Runner):
-    """Runs a model that is a graph; a subclass computes the values.
-
-    Attributes:
-        calls: all calls that the graph shows, in running order.
-        layers: the observed layers.
-        root: the model itself, as a layer.
-        arguments_of: returns the arguments of the model for given pixels.
-        shapes: the shape of each value in the last run, by name. Only a tensor of the same shape
-            can replace a value.
-    """
-
-    calls: Sequence[GraphCall]
-    layers: Sequence[LayerInfo]
-    root: LayerInfo
-    arguments_of: Callable[[Tensor], tuple[object, ...]]
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
-    merges_calls: ClassVar[bool] = True
-
-    def compute(
-        self, arguments: tuple[object, ...], values: Sequence[str]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the outputs of the model, and the values with the given names.
-
-        Raises:
-            ForwardError: the model raised an exception.
-        """
-        raise NotImplementedError
-
-    def compute_fed(
-        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the outputs and the values, when the users of ``fed`` values get other tensors.
-
-        The returned values are those that the nodes themselves compute. If the model returns a
-        ``fed`` value, the output is the other tensor.
-
-        Raises:
-            ForwardError: the model raised an exception.
-        """
-        raise NotImplementedError
-
-    def run(
-        self,
-        batch: Batch,
-        observer: Observer,
-        called: set[str] | None = None,
-        seen: Callable[[], Sequence[str]] = tuple,
-    ) -> ForwardOutcome:
-        chosen = self._list_outputs()
-        arguments = self.arguments_of(batch.pixels)
-        outputs, values = self.compute(arguments, [value for _, value in chosen])
-        for (call, value), tensor in zip(chosen, values, strict=True):
-            self.shapes[value] = tuple(tensor.shape)
-            observer(call, tensor)
-        if called is not None:
-            called.update(call.layer.module_path for call, _ in chosen)
-        self._observe_root(outputs, observer, called)
-        return ForwardOutcome(outputs[0] if len(outputs) == 1 else tuple(outputs))
-
-    def run_fed(
-        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
-    ) -> None:
-        chosen = self._list_outputs()
-        fed: dict[str, Tensor] = {}
-        for call, value in chosen:
-            given = feed(call.id)
-            fits = given is not None and given.shape == self.shapes.get(value)
-            if given is not None and fits and value not in fed:
-                fed[value] = torch.from_numpy(given)
-        names = [value for _, value in chosen]
-        outputs, values = self.compute_fed(self.arguments_of(batch.pixels), names, fed)
-        for (call, _), tensor in zip(chosen, values, strict=True):
-            observer(call, tensor)
-        self._observe_root(outputs, observer)
-
-    def _list_outputs(self) -> list[tuple[Call, str]]:
-        """Return the outputs of the observed layers' calls, with the names of their values."""
-        paths = {layer.module_path: layer for layer in self.layers}
-        found: list[tuple[Call, str]] = []
-        for order, call in enumerate(self.calls, 1):
-            layer = paths.get(call.layer.module_path)
-            if layer is not None and layer.has_call(call.call_index):
-                found += call.outputs(order)
-        return found
-
-    def _observe_root(
-        self, outputs: Sequence[Tensor], observer: Observer, called: set[str] | None = None
-    ) -> None:
-        if self.root not in self.layers:
-            return
-        if called is not None:
-            called.add("")
-        for number, tensor in enumerate(outputs):
-            key = str(number) if len(outputs) > 1 else ""
-            observer(Call(self.root, 0, len(self.calls) + 1, output_key=key), tensor)
-
-
-def flatten(arguments: tuple[object, ...]) -> list[Tensor]:
-    """Return the tensors in the arguments of a model, in the order in which graphs take them."""
-    return [tensor for _, tensor in named_tensors(arguments)]
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep an exporter from printing in the ``with`` block."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(None):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,15 @@ from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.operations import name_aten
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
-from hookcli.passes.graph import GraphNode, GraphRunner, Scope, find_calls, flatten, quiet
-from hookcli.records.calls import LayerInfo
+from hookcli.passes.graph import GraphNode, Scope
+from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
+from hookcli.passes.runner import Runner
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
+    from tempfile import TemporaryDirectory
 
     from torch import Tensor
 
@@ -37,6 +40,14 @@ _GIVEN = "//given"  # the end of the name of an input that replaces a value
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
+_WEIGHTS = (1, 2, 3, 10, 11, 16)  # TensorProto's float, uint8, int8, float16, double, bfloat16
+PROVIDER = "CPUExecutionProvider"
+_PROVIDER_END = "executionprovider"
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_GROUP_SIZE = 512 << 20  # bytes of values that one run of the file returns
+_UNKNOWN_SIZE = 4 << 20  # bytes of a value whose shape the file does not fix
+_MOST_SESSIONS = 4
+_FEW_VALUES = 1024  # a smaller tensor may be a shape
 
 
 def require_onnx() -> None:
@@ -52,8 +63,11 @@ def require_onnx() -> None:
             )
 
 
-def export_onnx(runner: EagerRunner, pixels: Tensor, file: Path) -> None:
+def export_onnx(runner: EagerRunner, pixels: Tensor, file: Path, *, apart: bool = False) -> None:
     """Export a model for pixels (1, …) of one image to an ONNX file.
+
+    With ``apart``, the weights are in another file of the same folder, which ONNX Runtime reads
+    itself.
 
     Raises:
         RequestError: a package is missing.
@@ -72,7 +86,7 @@ def export_onnx(runner: EagerRunner, pixels: Tensor, file: Path) -> None:
             ) from error
     assert program is not None  # noqa: S101  None only with dynamo=False
     try:
-        program.save(file)
+        program.save(file, external_data=apart or None)
     except OSError as error:
         raise cannot_write(file, error) from error
 
@@ -90,51 +104,93 @@ class OnnxRunner(GraphRunner):
 
     Attributes:
         file: the file.
+        provider: the execution provider of ONNX Runtime.
+        folder: the temporary folder of the file, which lives as long as the runner; None if the
+            file is not temporary.
     """
 
     file: Path
+    provider: str = PROVIDER
+    folder: TemporaryDirectory[str] | None = None
     _model: Any = None
     _sessions: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
+    _groups: dict[tuple[str, ...], list[list[str]]] = field(default_factory=dict)
     _uses_all_kernels: bool = True
 
     @classmethod
-    def of(cls, file: Path, arguments_of: Callable[[Tensor], tuple[object, ...]]) -> OnnxRunner:
+    def of(
+        cls,
+        file: Path,
+        arguments_of: Callable[[Tensor], tuple[object, ...]],
+        provider: str | None = None,
+        folder: TemporaryDirectory[str] | None = None,
+    ) -> OnnxRunner:
         """Return a runner of a file that observes all calls and the model itself.
 
         Raises:
-            RequestError: a package is missing.
+            RequestError: a package is missing, or ONNX Runtime has no such provider.
             ModelError: the file cannot be read.
         """
         require_onnx()
+        chosen = PROVIDER if provider is None else find_provider(provider)
         model = _load(file)
-        calls = find_calls(list(_list_nodes(model.graph)))
-        root = LayerInfo("", "Model", depth=0, is_leaf=False)
-        layers = {call.layer.module_path: call.layer for call in calls}
-        observed = (root, *layers.values())
-        return cls(calls, observed, root, arguments_of, file=file, _model=model)
+        known = {"file": file, "provider": chosen, "folder": folder, "_model": model}
+        return cls.of_nodes(_list_nodes(model.graph), arguments_of, **known)
+
+    @property
+    def inputs(self) -> list[tuple[tuple[int | None, ...], str]]:
+        """The shape and the dtype of each input; None for a length that the file does not fix."""
+        return [_describe_value(each) for each in _list_inputs(self._model.graph)]
+
+    def versions(self) -> dict[str, str]:
+        import onnxruntime
+
+        own = {"onnxruntime": onnxruntime.__version__, "provider": self.provider}
+        return Runner.versions(self) | own
 
     def compute(
-        self, arguments: tuple[object, ...], values: Sequence[str]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        results = self._run(arguments, values, {})
-        self._types |= {name: str(each.numpy().dtype) for name, each in results.items()}
-        return [results[name] for name in self._outputs], [results[name] for name in values]
-
-    def compute_fed(
-        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
+        self,
+        arguments: tuple[object, ...],
+        values: Collection[str],
+        receive: Callable[[str, Tensor], None],
+        fed: Mapping[str, Tensor],
+    ) -> list[Tensor]:
+        """Run the file, once for each group of values, so that not all are in memory together."""
         fed = {name: each for name, each in fed.items() if self._types[name].startswith("float")}
-        results = self._run(arguments, values, fed)
-        outputs = [fed.get(name, results[name]) for name in self._outputs]
-        return outputs, [results[name] for name in values]
+        outputs: dict[str, Tensor] = {}
+        for group in self._group(tuple(values)):
+            results = self._run_session(arguments, group, fed)
+            outputs |= {name: results[name] for name in self._outputs}
+            for name in group:
+                self._types[name] = str(results[name].numpy().dtype)
+                receive(name, results.pop(name) if name not in outputs else results[name].clone())
+        return [fed.get(name, outputs[name]) for name in self._outputs]
 
     @property
     def _outputs(self) -> list[str]:
         """The names of the model's outputs."""
         return [each.name for each in self._model.graph.output]
 
-    def _run(
+    def _group(self, values: tuple[str, ...]) -> list[list[str]]:
+        """Return values in groups, each of at most about 512 MiB, in running order."""
+        if values not in self._groups:
+            shapes = {each.name: _describe_value(each)[0] for each in self._model.graph.value_info}
+            groups: list[list[str]] = [[]]
+            size = 0
+            for name in values:
+                shape = self.shapes.get(name, shapes.get(name, (None,)))
+                known = [length for length in shape if length is not None]
+                added = 4 * math.prod(known) if len(known) == len(shape) else _UNKNOWN_SIZE
+                if groups[-1] and size + added > _GROUP_SIZE:
+                    groups.append([])
+                    size = 0
+                groups[-1].append(name)
+                size += added
+            self._groups[values] = groups
+        return self._groups[values]
+
+    def _run_session(
         self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return the model's outputs and the values, by name.
@@ -192,6 +248,8 @@ class OnnxRunner(GraphRunner):
         """Return a session that also returns ``values``, and takes the ``fed`` values as inputs."""
         key = (tuple(values), fed)
         if key not in self._sessions:
+            if len(self._sessions) == _MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
             self._sessions[key] = self._start(values, fed)
         return self._sessions[key]
 
@@ -216,19 +274,54 @@ class OnnxRunner(GraphRunner):
                 graph.input.append(onnx.helper.make_tensor_value_info(_given(name), kind, None))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.add_session_config_entry(_FOLDER, str(self.file.parent.resolve()))
         levels = onnxruntime.GraphOptimizationLevel
         options.graph_optimization_level = (
             levels.ORT_ENABLE_ALL if self._uses_all_kernels else levels.ORT_ENABLE_EXTENDED
         )
         try:
             return onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+                model.SerializeToString(), options, providers=[self.provider]
             )
         except _errors() as error:
             raise ModelError(
                 f"ONNX Runtime cannot load {str(self.file)!r}: {first_line(error)}",
                 "export the model again, with operators that ONNX Runtime has",
             ) from error
+
+
+def find_provider(name: str) -> str:
+    """Return the execution provider of ONNX Runtime with a name such as ``cuda``, in any case.
+
+    Raises:
+        RequestError: ONNX Runtime has no such provider here.
+    """
+    import onnxruntime
+
+    known: list[str] = onnxruntime.get_available_providers()
+    plain = name.lower().removesuffix(_PROVIDER_END)
+    for provider in known:
+        if provider.lower().removesuffix(_PROVIDER_END) == plain:
+            return provider
+    short = ", ".join(each[: -len(_PROVIDER_END)] for each in known)
+    raise RequestError(f"ONNX Runtime has no provider {name!r} here", f"one of: {short}")
+
+
+def _list_inputs(graph: Any) -> list[Any]:
+    """Return the inputs of a graph, without the weights that old files also list as inputs."""
+    weights = {each.name for each in graph.initializer}
+    return [each for each in graph.input if each.name not in weights]
+
+
+def _describe_value(value: Any) -> tuple[tuple[int | None, ...], str]:
+    """Return the shape and the dtype of a value; None for a length that the file does not fix."""
+    import onnx
+
+    kind = value.type.tensor_type
+    lengths = (each.dim_value if each.HasField("dim_value") else None for each in kind.shape.dim)
+    name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name if kind.elem_type else ""
+    return tuple(lengths), name
 
 
 _DTYPES = {
@@ -262,7 +355,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _load(file: Path) -> Any:
-    """Return the model of an ONNX file, with its weights.
+    """Return the model of an ONNX file, without the weights that are in other files.
 
     Raises:
         ModelError: the file cannot be read.
@@ -280,36 +373,57 @@ def _load(file: Path) -> Any:
         ) from error
     if not model.graph.node:
         raise ModelError(f"{str(file)!r} holds no graph", "export the model again")
-    _check_external(file, model)
-    try:
-        onnx.load_external_data_for_model(model, str(file.parent))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"{str(file)!r}: {first_line(error)}", "export the model again") from error
+    for tensor in _list_tensors(model.graph):
+        if onnx.external_data_helper.uses_external_data(tensor):
+            _check_external(file, tensor)
+            if math.prod(tensor.dims) <= _FEW_VALUES:
+                _take_in(file, tensor)
     return model
 
 
-def _check_external(file: Path, model: Any) -> None:
-    """Check that weights outside the file exist, and are in its folder.
+def _list_tensors(graph: Any) -> Iterator[Any]:
+    """Yield the weights of a graph, and the constants in its nodes and in the graphs inside it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _list_tensors(inner)
+
+
+def _check_external(file: Path, tensor: Any) -> None:
+    """Check that the other file in which a tensor of ``file`` is exists in the same folder.
 
     Raises:
-        ModelError: a file is missing, or in another folder.
+        ModelError: the other file is missing, or in another folder.
     """
     import onnx
 
-    for tensor in model.graph.initializer:
-        if not onnx.external_data_helper.uses_external_data(tensor):
-            continue
-        place = onnx.external_data_helper.ExternalDataInfo(tensor).location
-        data = (file.parent / place).resolve()
-        if not data.is_relative_to(file.parent.resolve()):
-            raise ModelError(
-                f"{str(file)!r} has weights outside its folder, in {place!r}",
-                "move them into the folder of the file",
-            )
-        if not data.is_file():
-            raise ModelError(
-                f"the weights of {str(file)!r} are missing: {place!r}", "copy both files"
-            )
+    place = onnx.external_data_helper.ExternalDataInfo(tensor).location
+    data = (file.parent / place).resolve()
+    if not data.is_relative_to(file.parent.resolve()):
+        raise ModelError(
+            f"{str(file)!r} has weights outside its folder, in {place!r}",
+            "move them into the folder of the file",
+        )
+    if not data.is_file():
+        raise ModelError(f"the weights of {str(file)!r} are missing: {place!r}", "copy both files")
+
+
+def _take_in(file: Path, tensor: Any) -> None:
+    """Read a small tensor from another file, because ONNX Runtime infers shapes from its values.
+
+    Raises:
+        ModelError: the other file is damaged.
+    """
+    import onnx
+
+    try:
+        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(file.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"{str(file)!r}: {first_line(error)}", "export the model again") from error
+    tensor.data_location = onnx.TensorProto.DEFAULT
+    del tensor.external_data[:]
 
 
 def _list_nodes(graph: Any) -> Iterator[GraphNode]:
@@ -318,9 +432,10 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
     If no node says from which module it comes, nodes that do not depend on the inputs are left out.
     """
     dequantized = _find_dequantized(graph)
+    sizes = {each.name: math.prod(each.dims) for each in graph.initializer if _is_weight(each)}
     known = [{each.key: each.value for each in node.metadata_props} for node in graph.node]
     if not any(_SCOPES in each for each in known):
-        yield from _list_bare_nodes(graph, dequantized)
+        yield from _list_bare_nodes(graph, dequantized, sizes)
         return
     for number, (node, metadata) in enumerate(zip(graph.node, known, strict=True)):
         paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
@@ -329,10 +444,24 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
         pairs = zip(paths[:-1], kinds[:-1], strict=True)
         scopes = tuple(Scope(path, kind) for path, kind in pairs if path)
         outputs = tuple(dequantized.get(name, name) for name in node.output if name)
-        yield GraphNode(scopes, name_aten(kinds[-1]), paths[-1] or str(number), outputs)
+        weights = _list_weights(node, sizes)
+        yield GraphNode(scopes, name_aten(kinds[-1]), paths[-1] or str(number), outputs, weights)
 
 
-def _list_bare_nodes(graph: Any, dequantized: Mapping[str, str]) -> Iterator[GraphNode]:
+def _is_weight(tensor: Any) -> bool:
+    """Return whether an initializer holds weights, and not a shape, an index or a constant."""
+    return len(tensor.dims) > 0 and tensor.data_type in _WEIGHTS
+
+
+def _list_weights(node: Any, sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return the weights that a node uses; the statistics of a BatchNorm are none."""
+    used = node.input[:3] if node.op_type == "BatchNormalization" else node.input
+    return tuple((name, sizes[name]) for name in used if name in sizes)
+
+
+def _list_bare_nodes(
+    graph: Any, dequantized: Mapping[str, str], sizes: Mapping[str, int]
+) -> Iterator[GraphNode]:
     weights = {each.name for each in graph.initializer}
     alive = {each.name for each in graph.input} - weights
     names: set[str] = set()
@@ -344,7 +473,7 @@ def _list_bare_nodes(graph: Any, dequantized: Mapping[str, str]) -> Iterator[Gra
         name = node.name if node.name and node.name not in names else node.output[0]
         names.add(name)
         outputs = tuple(dequantized.get(each, each) for each in node.output if each)
-        yield GraphNode((), node.op_type, name, outputs)
+        yield GraphNode((), node.op_type, name, outputs, _list_weights(node, sizes))
 
 
 def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:

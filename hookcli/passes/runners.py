@@ -13,31 +13,35 @@ if TYPE_CHECKING:
 
     from hookcli.config import ExportRequest
     from hookcli.passes.eager import EagerRunner
-    from hookcli.passes.graph import GraphRunner
+    from hookcli.passes.graph_runner import GraphRunner
 
 
-def make_runner(export: ExportRequest, runner: EagerRunner, pixels: Tensor) -> GraphRunner:
+def make_runner(
+    export: ExportRequest, runner: EagerRunner, pixels: Tensor, provider: str | None = None
+) -> GraphRunner:
     """Return a runner that runs the model of ``runner`` in another way.
 
     Args:
         export: the way, and the file to read or write.
         runner: runs the same model with PyTorch.
         pixels: the pixels (1, …) of the first image.
+        provider: the execution provider of ONNX Runtime; None for the CPU.
 
     Raises:
-        RequestError: a package is missing.
+        RequestError: a package or the provider is missing.
         ModelError: the model cannot be exported, or the file cannot be read.
         OutputError: the exported file cannot be written.
     """
     if export.way == "onnx":
         from hookcli.passes.onnx_file import OnnxRunner, export_onnx
 
-        if export.file is not None:
-            return OnnxRunner.of(export.file, runner.inputs.arguments_of)
-        with tempfile.TemporaryDirectory() as folder:
-            file = export.keep or Path(folder, "model.onnx")
-            export_onnx(runner, pixels, file)
-            return OnnxRunner.of(file, runner.inputs.arguments_of)
+        folder, file = None, export.file or export.keep
+        if file is None:
+            folder = tempfile.TemporaryDirectory()
+            file = Path(folder.name, "model.onnx")
+        if export.file is None:
+            export_onnx(runner, pixels, file, apart=folder is not None)
+        return OnnxRunner.of(file, runner.inputs.arguments_of, provider, folder)
     if export.way == "torch-export":
         from hookcli.passes.exported import (
             ProgramRunner,

@@ -1,0 +1,206 @@
+"""Run a model that is a graph: what the ways of running an exported or compiled model share."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+
+from hookcli.hooks.filter import Entry, choose_layers, make_entry
+from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.operations import FoundOperation
+from hookcli.passes.graph import find_calls
+from hookcli.passes.runner import ForwardOutcome, Runner
+from hookcli.records.calls import Call, LayerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from hookcli.hooks.observe import Observer
+    from hookcli.passes.graph import GraphCall, GraphNode
+    from hookcli.passes.runner import Batch
+
+
+@dataclass(slots=True)
+class GraphRunner(Runner):
+    """Runs a model that is a graph; a subclass computes the values.
+
+    Attributes:
+        calls: all calls that the graph shows, in the order in which they end.
+        layers: the observed layers.
+        root: the model itself, as a layer.
+        arguments_of: returns the arguments of the model for given pixels.
+        shapes: the shape of each value in the last run, by name. Only a tensor of the same shape
+            can replace a value.
+    """
+
+    calls: Sequence[GraphCall]
+    layers: Sequence[LayerInfo]
+    root: LayerInfo
+    arguments_of: Callable[[Tensor], tuple[object, ...]]
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
+    merges_calls: ClassVar[bool] = True
+
+    @classmethod
+    def of_nodes(
+        cls,
+        nodes: Iterable[GraphNode],
+        arguments_of: Callable[[Tensor], tuple[object, ...]],
+        **more: Any,
+    ) -> Self:
+        """Return a runner that observes all calls and the model itself.
+
+        Args:
+            nodes: the nodes of the graph in running order.
+            arguments_of: as the attribute.
+            more: the attributes that the subclass adds.
+        """
+        listed = list(nodes)
+        calls = find_calls(listed)
+        weights = dict(weight for node in listed for weight in node.weights)
+        root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
+        layers: dict[str, LayerInfo] = {}
+        for call in calls:
+            layers.setdefault(call.layer.module_path, call.layer)
+        return cls(calls, (root, *layers.values()), root, arguments_of, **more)
+
+    @property
+    def alone(self) -> bool:
+        """Whether images must go through the model one at a time; graphs may fix the batch size."""
+        return True
+
+    def choosing(self, forms: Sequence[str], exclude: Sequence[str] = ()) -> Self:
+        """Return a runner that observes the layers that the filter language chooses.
+
+        Raises:
+            RequestError: as ``hooks.filter.choose_layers``.
+        """
+        operations = list(self._list_operations())
+        layers = choose_layers([*self._list_entries()], forms, exclude, operations)
+        return replace(self, layers=layers)
+
+    def _list_entries(self) -> Iterator[Entry]:
+        """Yield the model and its modules for the filter language, outer modules first."""
+        yield make_entry(self.root, [self.root.module_type], [])
+        known: set[str] = set()
+        for call in sorted(self.calls, key=_starting):
+            layer = call.layer
+            if layer.module_path not in known and not layer.is_operation:
+                known.add(layer.module_path)
+                yield make_entry(layer, [layer.module_type], [call.family])
+
+    def _list_operations(self) -> Iterator[FoundOperation]:
+        moments: dict[str, list[int]] = {}
+        layers: dict[str, LayerInfo] = {}
+        for moment, call in enumerate(sorted(self.calls, key=_starting), 1):
+            if call.layer.is_operation:
+                layers.setdefault(call.layer.module_path, call.layer)
+                moments.setdefault(call.layer.module_path, []).append(moment)
+        for path, layer in layers.items():
+            yield FoundOperation(layer, tuple(moments[path]), computes=True)
+
+    def compute(
+        self,
+        arguments: tuple[object, ...],
+        values: Collection[str],
+        receive: Callable[[str, Tensor], None],
+        fed: Mapping[str, Tensor],
+    ) -> list[Tensor]:
+        """Run the model, and return its outputs.
+
+        Args:
+            arguments: the arguments of the model.
+            values: the names of the values to return.
+            receive: called with the name of each of these values and the tensor that its node
+                computed, in running order and before the model can overwrite the tensor.
+            fed: tensors that the users of some values get instead. If the model returns such a
+                value, the output is the other tensor.
+
+        Raises:
+            ForwardError: the model raised an exception.
+        """
+        raise NotImplementedError
+
+    def run(
+        self,
+        batch: Batch,
+        observer: Observer,
+        called: set[str] | None = None,
+        seen: Callable[[], Sequence[str]] = tuple,
+    ) -> ForwardOutcome:
+        outputs = self._run(batch, observer, {})
+        if called is not None:
+            called.update(layer.module_path for layer in self.layers)
+        return ForwardOutcome(outputs[0] if len(outputs) == 1 else tuple(outputs))
+
+    def run_fed(
+        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
+    ) -> None:
+        fed: dict[str, Tensor] = {}
+        for call, value in self._list_outputs():
+            given = feed(call.id)
+            fits = given is not None and given.shape == self.shapes.get(value)
+            if given is not None and fits and value not in fed:
+                fed[value] = torch.from_numpy(given)
+        self._run(batch, observer, fed)
+
+    def _run(self, batch: Batch, observer: Observer, fed: Mapping[str, Tensor]) -> list[Tensor]:
+        chosen: dict[str, list[Call]] = {}  # a block and its last layer return the same value
+        for call, value in self._list_outputs():
+            chosen.setdefault(value, []).append(call)
+
+        def receive(value: str, tensor: Tensor) -> None:
+            self.shapes[value] = tuple(tensor.shape)
+            for call in chosen[value]:
+                observer(call, tensor)
+
+        outputs = self.compute(self.arguments_of(batch.pixels), chosen, receive, fed)
+        if self.root in self.layers:
+            for number, tensor in enumerate(outputs):
+                key = str(number) if len(outputs) > 1 else ""
+                observer(Call(self.root, 0, 1, output_key=key), tensor)
+        return outputs
+
+    def _list_outputs(self) -> Iterator[tuple[Call, str]]:
+        """Yield the outputs of the observed layers' calls, with the names of their values."""
+        paths = {layer.module_path: layer for layer in self.layers}
+        observed = [
+            call
+            for call in self.calls
+            if (layer := paths.get(call.layer.module_path)) and layer.has_call(call.call_index)
+        ]
+        places = {id(call): place for place, call in enumerate(sorted(observed, key=_starting))}
+        first = 2 if self.root in self.layers else 1
+        for call in observed:
+            yield from call.outputs(places[id(call)] + first)
+
+
+def _starting(call: GraphCall) -> tuple[int, int]:
+    """Return a key that sorts calls by their start; a module comes before the modules in it."""
+    return call.start, call.layer.depth
+
+
+def flatten(arguments: tuple[object, ...]) -> list[Tensor]:
+    """Return the tensors in the arguments of a model, in the order in which graphs take them."""
+    return [tensor for _, tensor in named_tensors(arguments)]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep an exporter from printing in the ``with`` block."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(None):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
