@@ -36,6 +36,7 @@ SCORES = ("logit", "probability", "cross-entropy", "sum")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 MODES: tuple[Mode, ...] = get_args(Mode)
 EMBER = "ember"
+GRAPH_FILES = (".onnx", ".pt2")  # the ends of the names of files that hold a graph
 LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
@@ -45,8 +46,8 @@ ModelName: TypeAlias = Annotated[
     Flag(
         "model MODEL",
         "resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of "
-        "other libraries, or a function that makes a model: "
-        "FILE.py:FUNCTION or MODULE:FUNCTION.",
+        "other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), "
+        "or a file: FILE.onnx or FILE.pt2.",
     ),
 ]
 Size: TypeAlias = Annotated[
@@ -304,6 +305,9 @@ class ModelRequest:
             preprocessing of the weights.
         interpolation: None uses the interpolation in the preprocessing of the weights.
         arguments: Each argument is a pair of its name and the text that the user wrote.
+        like: Only for files: their images are prepared, and their outputs are read, as for this
+            model.
+        provider: Only for ONNX files; None is the CPU.
         progress: whether to show torch's download bar on stderr.
     """
 
@@ -354,7 +358,20 @@ class ModelRequest:
     mode: Annotated[
         Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", in_diff=True)
     ] = "eval"
+    like: Annotated[
+        str | None,
+        Flag("--like MODEL", "For a file of a model: prepare images as for this model."),
+    ] = None
+    provider: Annotated[
+        str | None,
+        Flag("--provider NAME", "Execution provider of ONNX Runtime: cpu, cuda.  [default: cpu]"),
+    ] = None
     progress: bool = False
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the name is that of a file with a graph, which runs without modules."""
+        return self.name.endswith(GRAPH_FILES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from hookcli.errors import ModelError
 from hookcli.hooks.nested import named_tensors
 from hookcli.models.file_kind import DAMAGED
+from hookcli.models.graph_file import GraphInput
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
@@ -96,16 +97,26 @@ class ProgramRunner(GraphRunner):
     ) -> ProgramRunner:
         """Return a runner of a program that observes all calls and the model itself."""
         module: Any = program.module()
-        return cls.of_nodes(list_nodes(module), arguments_of, module=module)
+        values = ((node.name, node.meta.get("val")) for node in module.graph.nodes)
+        shapes = {name: _fixed_shape(each) for name, each in values if isinstance(each, Tensor)}
+        known = {name: shape for name, shape in shapes.items() if None not in shape}
+        return cls.of_nodes(list_nodes(module), arguments_of, module=module, shapes=known)
 
     @property
-    def inputs(self) -> list[Tensor]:
+    def inputs(self) -> list[GraphInput]:
+        return [
+            GraphInput(_fixed_shape(each), str(each.dtype).removeprefix("torch."))
+            for each in self._examples
+        ]
+
+    @property
+    def _examples(self) -> list[Tensor]:
         """The inputs of the program, as tensors without values."""
         nodes = self.module.graph.find_nodes(op="placeholder")
         return [node.meta["val"] for node in nodes if isinstance(node.meta.get("val"), Tensor)]
 
     def place(self, pixels: Tensor) -> Tensor:
-        like = next(iter(self.inputs), pixels)
+        like = next(iter(self._examples), pixels)
         return pixels.to(device=like.device, dtype=like.dtype)
 
     def compute(
@@ -119,6 +130,11 @@ class ProgramRunner(GraphRunner):
         with torch.no_grad():
             returned = call_model(watched, tuple(flatten(arguments)))
         return [each for _, each in named_tensors(returned)]
+
+
+def _fixed_shape(example: Tensor) -> tuple[int | None, ...]:
+    """Return the shape of a tensor without values; None for a length that may change."""
+    return tuple(length if isinstance(length, int) else None for length in example.shape)
 
 
 class _Watched(nn.Module):

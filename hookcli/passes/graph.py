@@ -55,6 +55,7 @@ class GraphNode:
         step: a text that all nodes of one call of that function have in common.
         outputs: the names of the values that the node computes.
         weights: the names of the weights that the node uses, each with its number of values.
+        family: the family of what the node computes, such as ``conv``; empty if it is not known.
     """
 
     scopes: tuple[Scope, ...]
@@ -62,6 +63,7 @@ class GraphNode:
     step: str
     outputs: tuple[str, ...]
     weights: tuple[tuple[str, int], ...] = ()
+    family: str = ""
 
     def within(self, prefix: str) -> GraphNode:
         """Return the node with ``prefix`` before its step and the names of its values."""
@@ -78,14 +80,15 @@ class GraphCall:
         call_index: 0 for the first call of the layer, then 1, and so on.
         values: the names of the values that the call returns.
         start: the position of the call's first node in the graph.
-        family: the family of the module's class, such as ``conv``; empty if it has none.
+        families: the families of the module's class or of the operation. A BatchNorm is a
+            convolution, too, if a convolution was merged into it.
     """
 
     layer: LayerInfo
     call_index: int
     values: tuple[str, ...]
     start: int
-    family: str = ""
+    families: tuple[str, ...] = ()
 
     def outputs(self, order: int) -> Iterator[tuple[Call, str]]:
         """Yield each output as a ``Call`` of position ``order``, with the name of its value."""
@@ -119,11 +122,11 @@ def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCa
     params = _count_weights(nodes)
     layers: dict[str, LayerInfo] = {}
 
-    def add(layer: LayerInfo, values: tuple[str, ...], start: int, family: str = "") -> None:
-        path, channels = layer.module_path, axes.find(layer, values, family)
+    def add(layer: LayerInfo, values: tuple[str, ...], start: int, *families: str) -> None:
+        path, channels = layer.module_path, axes.find(layer, values, families)
         layer = replace(layer, params=params.get(path, 0), channels=channels)
         layer = layers.setdefault(path, layer)
-        calls.append(GraphCall(layer, counts[path], values, start, family))
+        calls.append(GraphCall(layer, counts[path], values, start, families))
         counts[path] += 1
 
     for place, node in enumerate(nodes):
@@ -131,12 +134,16 @@ def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCa
         is_last = place + 1 == len(nodes) or nodes[place + 1].step != node.step
         is_part = inside.path in leaves and inside.kind.startswith(_TORCH)
         if is_last and not is_part and node.operation not in _VIEWS:
-            add(_operation_layer(inside.path, node.operation), node.outputs, place)
+            layer = _operation_layer(inside.path, node.operation)
+            add(layer, node.outputs, place, family_of_operation(node.operation))
         for scope, start in ended[place]:
             python_module, _, name = scope.kind.rpartition(".")
             depth, is_leaf = scope.path.count(".") + 1, scope.path in leaves
             layer = LayerInfo(scope.path, name, depth, is_leaf)
-            add(layer, node.outputs, start, family_of_class(name, python_module))
+            families = {family_of_class(name, python_module): None}
+            if is_leaf and "norm" in families:
+                families |= {each.family: None for each in nodes[start : place + 1]}
+            add(layer, node.outputs, start, *families)
     return tuple(calls)
 
 
@@ -146,8 +153,8 @@ def _find_bare(nodes: Sequence[GraphNode]) -> Iterator[GraphCall]:
     for place, node in enumerate(nodes):
         family = family_of_operation(node.operation)
         layer = LayerInfo(node.step, node.operation, params=sum(dict(node.weights).values()))
-        layer = replace(layer, channels=axes.find(layer, node.outputs, family))
-        yield GraphCall(layer, 0, node.outputs, place, family)
+        layer = replace(layer, channels=axes.find(layer, node.outputs, (family,)))
+        yield GraphCall(layer, 0, node.outputs, place, (family,))
 
 
 def _list_stretches(nodes: Sequence[GraphNode]) -> Iterator[tuple[Scope, int, int]]:
@@ -189,9 +196,11 @@ class _Axes:
         self._known: dict[tuple[str, ...], Channels] = {}
         self._neighbour = Channels.UNKNOWN
 
-    def find(self, layer: LayerInfo, values: tuple[str, ...], family: str) -> Channels:
+    def find(
+        self, layer: LayerInfo, values: tuple[str, ...], families: tuple[str, ...]
+    ) -> Channels:
         """Return the channel axis of a call that returns ``values``."""
-        found = self._find(layer, values, family)
+        found = self._find(layer, values, families)
         if found in (Channels.FIRST, Channels.LAST):
             self._neighbour = found.of_neighbour
         elif found is Channels.UNKNOWN and layer.is_leaf:
@@ -199,15 +208,17 @@ class _Axes:
         self._known[values] = found
         return found
 
-    def _find(self, layer: LayerInfo, values: tuple[str, ...], family: str) -> Channels:
+    def _find(
+        self, layer: LayerInfo, values: tuple[str, ...], families: tuple[str, ...]
+    ) -> Channels:
         by_name = layer.channels
         if not layer.is_operation:
             if layer.module_type in ("LayerNorm", "RMSNorm", "LayerNormalization"):
                 return Channels.LAST
-            by_name = channels_of_class(layer.module_type, family)
+            by_name = channels_of_class(layer.module_type, families[0])
         if by_name in (Channels.FIRST, Channels.LAST):
             return by_name
-        is_elementwise = family in ("act", "dropout") or layer.module_type == "Identity"
+        is_elementwise = families[0] in ("act", "dropout") or layer.module_type == "Identity"
         if is_elementwise or by_name in (Channels.BY_VALUE, Channels.BY_AXES):
             return Channels.SAME if self._neighbour is Channels.UNKNOWN else self._neighbour
         return self._known.get(values, by_name)

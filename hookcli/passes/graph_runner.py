@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,6 +14,7 @@ import torch
 from hookcli.hooks.filter import Entry, choose_layers, make_entry
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import FoundOperation
+from hookcli.models.task import COLOURS
 from hookcli.passes.graph import find_calls
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.records.calls import Call, LayerInfo
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.hooks.observe import Observer
+    from hookcli.models.graph_file import GraphInput
     from hookcli.passes.graph import GraphCall, GraphNode
     from hookcli.passes.runner import Batch
 
@@ -38,8 +41,8 @@ class GraphRunner(Runner):
         layers: the observed layers.
         root: the model itself, as a layer.
         arguments_of: returns the arguments of the model for given pixels.
-        shapes: the shape of each value in the last run, by name. Only a tensor of the same shape
-            can replace a value.
+        shapes: the shape of each value in the last run, by name; before the first run, the shapes
+            that the graph states. Only a tensor of the same shape can replace a value.
     """
 
     calls: Sequence[GraphCall]
@@ -73,6 +76,31 @@ class GraphRunner(Runner):
         return cls(calls, (root, *layers.values()), root, arguments_of, **more)
 
     @property
+    def inputs(self) -> Sequence[GraphInput]:
+        """The inputs of the graph."""
+        raise NotImplementedError
+
+    @property
+    def has_classifier(self) -> bool:
+        """Whether the last layer is linear, apart from activations such as softmax."""
+        last = (call for call in reversed(self.calls) if call.layer.is_leaf)
+        return next(
+            ("linear" in each.families for each in last if "act" not in each.families), False
+        )
+
+    def guess_sizes(self, area: float) -> list[tuple[int, float]]:
+        values = {call.layer.module_path: call.values[0] for call in self.calls}
+        return [
+            self._guess_size(layer, values.get(layer.module_path, ""), area)
+            for layer in self.layers
+        ]
+
+    def _guess_size(self, layer: LayerInfo, value: str, area: float) -> tuple[int, float]:
+        shape = self.shapes.get(value, ())
+        axis = layer.layout_of(shape).channel_axis if shape else None
+        return (COLOURS, area) if axis is None else (shape[axis], math.prod(shape) / shape[axis])
+
+    @property
     def alone(self) -> bool:
         """Whether images must go through the model one at a time; graphs may fix the batch size."""
         return True
@@ -95,7 +123,7 @@ class GraphRunner(Runner):
             layer = call.layer
             if layer.module_path not in known and not layer.is_operation:
                 known.add(layer.module_path)
-                yield make_entry(layer, [layer.module_type], [call.family])
+                yield make_entry(layer, [layer.module_type], call.families)
 
     def _list_operations(self) -> Iterator[FoundOperation]:
         moments: dict[str, list[int]] = {}
@@ -186,6 +214,12 @@ class GraphRunner(Runner):
 def _starting(call: GraphCall) -> tuple[int, int]:
     """Return a key that sorts calls by their start; a module comes before the modules in it."""
     return call.start, call.layer.depth
+
+
+def _guess_size(layer: LayerInfo, shape: tuple[int, ...], area: float) -> tuple[int, float]:
+    """Return the number of channels, and of values in each; ``shape`` is empty if unknown."""
+    axis = layer.layout_of(shape).channel_axis if shape else None
+    return (COLOURS, area) if axis is None else (shape[axis], math.prod(shape) / shape[axis])
 
 
 def flatten(arguments: tuple[object, ...]) -> list[Tensor]:

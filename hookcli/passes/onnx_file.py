@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hookcli.errors import ForwardError, ModelError, RequestError
+from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
+from hookcli.models.graph_file import GraphInput
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
 from hookcli.passes.graph import GraphNode, Scope
@@ -135,12 +137,14 @@ class OnnxRunner(GraphRunner):
         require_onnx()
         chosen = PROVIDER if provider is None else find_provider(provider)
         model = _load(file)
-        known = {"file": file, "provider": chosen, "folder": folder, "_model": model}
-        return cls.of_nodes(_list_nodes(model.graph), arguments_of, **known)
+        values = (*model.graph.value_info, *model.graph.output)
+        shapes = {each.name: _describe_value(each).shape for each in values}
+        known = {name: shape for name, shape in shapes.items() if shape and None not in shape}
+        more = {"file": file, "provider": chosen, "folder": folder, "_model": model}
+        return cls.of_nodes(_list_nodes(model.graph), arguments_of, shapes=known, **more)
 
     @property
-    def inputs(self) -> list[tuple[tuple[int | None, ...], str]]:
-        """The shape and the dtype of each input; None for a length that the file does not fix."""
+    def inputs(self) -> list[GraphInput]:
         return [_describe_value(each) for each in _list_inputs(self._model.graph)]
 
     def versions(self) -> dict[str, str]:
@@ -175,13 +179,11 @@ class OnnxRunner(GraphRunner):
     def _group(self, values: tuple[str, ...]) -> list[list[str]]:
         """Return values in groups, each of at most about 512 MiB, in running order."""
         if values not in self._groups:
-            shapes = {each.name: _describe_value(each)[0] for each in self._model.graph.value_info}
             groups: list[list[str]] = [[]]
             size = 0
             for name in values:
-                shape = self.shapes.get(name, shapes.get(name, (None,)))
-                known = [length for length in shape if length is not None]
-                added = 4 * math.prod(known) if len(known) == len(shape) else _UNKNOWN_SIZE
+                shape = self.shapes.get(name)
+                added = _UNKNOWN_SIZE if shape is None else 4 * math.prod(shape)
                 if groups[-1] and size + added > _GROUP_SIZE:
                     groups.append([])
                     size = 0
@@ -314,14 +316,14 @@ def _list_inputs(graph: Any) -> list[Any]:
     return [each for each in graph.input if each.name not in weights]
 
 
-def _describe_value(value: Any) -> tuple[tuple[int | None, ...], str]:
-    """Return the shape and the dtype of a value; None for a length that the file does not fix."""
+def _describe_value(value: Any) -> GraphInput:
+    """Return the shape and the dtype of a value, as far as the file states them."""
     import onnx
 
     kind = value.type.tensor_type
     lengths = (each.dim_value if each.HasField("dim_value") else None for each in kind.shape.dim)
     name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name if kind.elem_type else ""
-    return tuple(lengths), name
+    return GraphInput(tuple(lengths), name)
 
 
 _DTYPES = {
@@ -445,7 +447,9 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
         scopes = tuple(Scope(path, kind) for path, kind in pairs if path)
         outputs = tuple(dequantized.get(name, name) for name in node.output if name)
         weights = _list_weights(node, sizes)
-        yield GraphNode(scopes, name_aten(kinds[-1]), paths[-1] or str(number), outputs, weights)
+        family = family_of_operation(node.op_type)
+        step = paths[-1] or str(number)
+        yield GraphNode(scopes, name_aten(kinds[-1]), step, outputs, weights, family)
 
 
 def _is_weight(tensor: Any) -> bool:

@@ -1,17 +1,22 @@
-"""The ways of running a model that ``hookcli compare`` compares with PyTorch itself."""
+"""The ways of running a model other than PyTorch's own: exported, compiled, or from a file."""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.errors import RequestError
+from hookcli.errors import ModelError, RequestError
+from hookcli.models.graph_file import describe_graph
+from hookcli.models.tasks import CLASSIFICATION
+from hookcli.outside.files import hash_file
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hookcli.config import ExportRequest
+    from hookcli.config import ExportRequest, ModelRequest
+    from hookcli.models.graph_file import GraphDescription
     from hookcli.passes.eager import EagerRunner
     from hookcli.passes.graph_runner import GraphRunner
 
@@ -61,3 +66,31 @@ def make_runner(
 
         return CompiledRunner.of(runner, pixels)
     raise RequestError(f"there is no way {export.way!r} to run a model")
+
+
+def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
+    """Return a runner of the model in a file, and the description of the model.
+
+    The runner observes all layers.
+
+    Raises:
+        RequestError: a package is missing, or the file does not take pictures.
+        ModelError: the file cannot be read.
+    """
+    file = Path(request.name)
+    runner: GraphRunner
+    if file.suffix == ".onnx":
+        from hookcli.passes.onnx_file import OnnxRunner
+
+        runner = OnnxRunner.of(file, CLASSIFICATION.arguments, request.provider)
+    else:
+        from hookcli.passes.exported import ProgramRunner, load_program
+
+        runner = ProgramRunner.of(load_program(file), CLASSIFICATION.arguments)
+    try:
+        sha256 = hash_file(file)
+    except OSError as error:
+        raise ModelError(f"cannot read {str(file)!r}: {error.strerror}") from error
+    inputs, has_classifier = runner.inputs, runner.has_classifier
+    described = describe_graph(request, inputs, sha256, has_classifier=has_classifier)
+    return replace(runner, arguments_of=described.task.arguments), described

@@ -15,12 +15,13 @@ from hookcli.hooks.layers import list_layers
 from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.models.device import count_threads
+from hookcli.models.graph_file import check_graph_request
 from hookcli.models.load import LoadedModel, build_skeleton, load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.layouts import infer_layouts
 from hookcli.passes.runner import Side
-from hookcli.passes.runners import make_runner
+from hookcli.passes.runners import make_runner, open_graph
 from hookcli.passes.unchanged import goes_through
 from hookcli.plan.attention import choose_attention
 from hookcli.plan.estimate import make_plan
@@ -203,6 +204,8 @@ def prepare_model(
         NoImageError: no image fits the model.
         ModelError: the model could not be loaded.
     """
+    if request.model.is_file:
+        return _prepare_file(request, found, at)
     loaded = load_model(request.model) if has_weights else build_skeleton(request.model)
     fitter = make_fitter(request.images, loaded)
     sources, unfit = fit_sources(fitter, found.sources)
@@ -212,6 +215,27 @@ def prepare_model(
     also = ("op:*",) if finds_operations else ()
     runner = _make_eager(loaded, request, at, edited_side, also, has_weights=has_weights)
     return EagerModel(request, loaded, runner, *images)
+
+
+def _prepare_file(request: RunRequest, found: FoundImages, at: At) -> PreparedModel:
+    """Make the model in a file ready; the arguments mean the same as in ``prepare_model``.
+
+    Raises:
+        RequestError: no layer matched, or the request needs modules, which a file does not have.
+        NoImageError: no image fits the model.
+        ModelError: the file cannot be read.
+    """
+    check_graph_request(request.model)
+    runner, described = open_graph(request.model)
+    fitter = make_fitter(request.images, described)
+    sources, unfit = fit_sources(fitter, found.sources)
+    sources, unprepared = release_pictures(fitter, sources)
+    described, first = _try_with(described, request, fitter, sources)
+    runner = runner.choosing(request.layers, request.exclude)
+    skipped = [*found.skipped, *unfit, *unprepared]
+    model = PreparedModel(request, described, runner, sources, skipped, fitter, first)
+    _refuse_unless_eager(model, {"`at`": at != "output"})
+    return model
 
 
 def _make_eager(

@@ -1,0 +1,188 @@
+"""Models in files that hold a graph: ONNX files and exported programs of PyTorch.
+
+Such a file does not say how its images are prepared, or which classes its outputs stand for. Both
+come from the options of the user, or from the model that the user names with ``like``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from hookcli.config import DEFAULTS
+from hookcli.errors import RequestError
+from hookcli.models.categories import read_categories
+from hookcli.models.description import ModelDescription
+from hookcli.models.load import build_skeleton
+from hookcli.models.presets import colour_changes, make_imagenet
+from hookcli.models.task import FixedSize, Preprocessing
+from hookcli.models.tasks import CLASSIFICATION
+from hookcli.models.torchvision_import import torchvision
+from hookcli.records.runs import ModelInfo
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.presets import Transform
+    from hookcli.records.images import Prediction
+
+_ASSUMED = (
+    "the file does not say how its images are prepared, so they are prepared as for ImageNet: "
+    "`like=MODEL` prepares them as for another model"
+)
+_LIKE = "name the model that it was made from: `like=MODEL`"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInput:
+    """An input of a graph.
+
+    Attributes:
+        shape: the shape; None for a length that the file does not fix.
+        dtype: the dtype, such as ``float32``.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphDescription(ModelDescription):
+    """What hookcli knows of a model in a file that holds a graph.
+
+    Attributes:
+        predicts: whether hookcli reads predictions from the model's output.
+    """
+
+    predicts: bool
+
+    def read(
+        self, output: object, sizes: Sequence[tuple[int, int]] = ()
+    ) -> list[tuple[Prediction, ...]]:
+        """Return the predictions for each image; an empty list if the output may be anything."""
+        is_known = self.predicts and (isinstance(output, Tensor) or self.task != CLASSIFICATION)
+        return ModelDescription.read(self, output, sizes) if is_known else []
+
+
+def check_graph_request(request: ModelRequest) -> None:
+    """Check that the request changes nothing that the file fixes.
+
+    Raises:
+        RequestError: the request names weights, a dtype, a mode, arguments or a device.
+    """
+    default = DEFAULTS.run.model
+    for name in ("weights", "seed", "dtype", "mode", "arguments"):
+        if getattr(request, name) != getattr(default, name):
+            raise RequestError(
+                f"`{name}` does not apply to {request.name!r}: the file fixes it",
+                f"leave out `{name}`, or name the PyTorch model",
+            )
+    if request.device not in ("auto", "cpu"):
+        raise RequestError(
+            f"`device` does not apply to {request.name!r}", "for ONNX files: `provider='cuda'`"
+        )
+
+
+def describe_graph(
+    request: ModelRequest, inputs: Sequence[GraphInput], sha256: str, *, has_classifier: bool
+) -> GraphDescription:
+    """Return the description of the model in the file that the request names.
+
+    Args:
+        request: the request.
+        inputs: the inputs of the graph.
+        sha256: the hash of the file.
+        has_classifier: whether the last layer of the graph is linear.
+
+    Raises:
+        RequestError: the file takes something other than pictures, or a requested change does not
+            apply.
+    """
+    if not inputs or not inputs[0].dtype.startswith(("float", "bfloat")):
+        kind = inputs[0].dtype if inputs else "nothing"
+        raise RequestError(f"{request.name!r} takes {kind}, and hookcli gives it pixels in floats")
+    notes: tuple[str, ...] = ()
+    if request.like is not None:
+        like = build_skeleton(replace(request, name=request.like, device="cpu", like=None))
+        prepare, categories, task = like.prepare, like.categories, like.info.task
+        _check_count(request, inputs, len(prepare.task.arguments(_blank(prepare))))
+    else:
+        _check_count(request, inputs, 1)
+        prepare, categories, task = _prepare(request, inputs[0]), (), "own"
+        notes = () if request.mean and request.std else (_ASSUMED,)
+    if request.categories is not None:
+        categories = read_categories(request.categories)
+    info = ModelInfo(
+        name=request.name,
+        task=task,
+        weights="those in the file",
+        trained=True,
+        sha256=sha256,
+        dtype=inputs[0].dtype,
+        preprocessing=prepare.words,
+        input_shape=prepare.nominal_shape,
+        notes=notes,
+    )
+    predicts = has_classifier or request.like is not None
+    return GraphDescription(info, prepare, categories, predicts=predicts)
+
+
+def _blank(prepare: Preprocessing) -> Tensor:
+    return Tensor(*prepare.nominal_shape)
+
+
+def _check_count(request: ModelRequest, inputs: Sequence[GraphInput], count: int) -> None:
+    """Check that the graph takes as many inputs as the images give.
+
+    Raises:
+        RequestError: it takes another number of inputs, or an input that is no picture.
+    """
+    if len(inputs) != count:
+        raise RequestError(f"{request.name!r} takes {len(inputs)} inputs, not {count}", _LIKE)
+    if request.like is None and len(inputs[0].shape) != 4:
+        shape = shape_text([length or 0 for length in inputs[0].shape])
+        raise RequestError(f"{request.name!r} takes {shape}, and a picture is (1, C, H, W)", _LIKE)
+
+
+def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
+    """Return the preprocessing for the size of picture that the graph takes.
+
+    Raises:
+        RequestError: the requested size is not that of the graph.
+    """
+    _, channels, height, width = taken.shape
+    grey = channels == 1
+    fixed = None if height is None or width is None else FixedSize(height, width)
+    if fixed is not None and request.size is not None and not fixed.takes(*[request.size] * 2):
+        raise RequestError(
+            f"{request.name!r} takes pictures of {height}x{width} pixels", "leave out `size`"
+        )
+    if fixed is not None and height != width:
+        transform = _make_rectangle(request, fixed, grey=grey)
+        prepare = Preprocessing(CLASSIFICATION, transform, (fixed.height, fixed.width))
+    else:
+        sized = replace(request, size=request.size or height)
+        if grey:
+            sized = replace(sized, mean=request.mean or (0.0,), std=request.std or (1.0,))
+        prepare = CLASSIFICATION.prepare(sized, nn.Identity(), make_imagenet)
+    return replace(prepare, channels=channels, fixed=fixed, grey=grey)
+
+
+def _make_rectangle(request: ModelRequest, size: FixedSize, *, grey: bool) -> Transform:
+    """Return a transform that resizes pictures to a size that is no square."""
+    changes = colour_changes(request)
+    usual: Any = make_imagenet()
+    mean, std = ((0.0,), (1.0,)) if grey else (usual.mean, usual.std)
+    transforms = torchvision.transforms
+    how = changes.get("interpolation", transforms.InterpolationMode.BILINEAR)
+    steps = [
+        transforms.Resize((size.height, size.width), how),
+        transforms.ToTensor(),
+        transforms.Normalize(changes.get("mean", mean), changes.get("std", std)),
+    ]
+    transform: Transform = transforms.Compose(steps)
+    return transform
