@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.cluster.ray_cluster import RayCluster
-from hookcli.cluster.weights import read_weights
+from hookcli.cluster.weights import read_model, read_weights
 from hookcli.cluster.work import ChunkResult, Work, WorkerFailure, WorkerSetup, list_facts
 from hookcli.cluster.worker_pool import WorkerPool
 from hookcli.errors import ModelError, OutputError
 from hookcli.models.device import use_threads
 from hookcli.models.weights import pin_weights
 from hookcli.plan.clock import Clock
-from hookcli.plan.prepared import require_eager
+from hookcli.plan.prepared import EagerModel
 from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import ChunkStart
 from hookcli.run.close import close_run, write_tables
@@ -32,8 +32,9 @@ from hookcli.summary.chunks import Chunk, chunk_size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hookcli.cluster.weights import SentWeights
     from hookcli.config import ClusterRequest
-    from hookcli.plan.prepared import EagerModel, PreparedRun, RunSettings
+    from hookcli.plan.prepared import PreparedModel, PreparedRun, RunSettings
     from hookcli.run.result import RunResult
     from hookcli.store.folder import RunFolder
 
@@ -52,7 +53,7 @@ def run_on_cluster(
         KeyboardInterrupt: the run was interrupted; complete chunks are in the folder.
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
-    totals, model = Chunk(), require_eager(prepared.model, "`cluster`")
+    totals, model = Chunk(), prepared.model
     settings = _pin_model(prepared.settings, model)
     setup = WorkerSetup(
         settings=settings,
@@ -61,7 +62,7 @@ def run_on_cluster(
         folder=settings.plan.out_dir.absolute(),
         home=Path.cwd(),
         threads=cluster.cpus,
-        weights=read_weights(model.loaded.source, settings.config.run.model),
+        weights=_read_weights(settings, model),
     )
     with (
         use_threads(cluster.cpus),
@@ -69,7 +70,7 @@ def run_on_cluster(
         make_folder(prepared) as folder,
         RayCluster(cluster, setup) as ray_cluster,
     ):
-        facts = list_facts(model.loaded, setup, settings.config)
+        facts = list_facts(model, setup, settings.config)
         warn = cache(listener.warn)  # reports each warning once, even if several workers send it
         pool = WorkerPool(ray_cluster, facts, warn)
         merger = _Merger(prepared, folder, totals, listener)
@@ -90,11 +91,21 @@ def run_on_cluster(
     return replace(result, seconds=clock.seconds)
 
 
-def _pin_model(settings: RunSettings, model: EagerModel) -> RunSettings:
+def _read_weights(settings: RunSettings, model: PreparedModel) -> SentWeights | None:
+    """Return the file of weights, or of the whole model, that workers need; None without one."""
+    request = settings.config.run.model
+    if isinstance(model, EagerModel):
+        return read_weights(model.loaded.source, request)
+    return read_model(request)
+
+
+def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
     """Return the settings with the weights and the device type that this process uses.
 
     Workers would otherwise resolve ``auto`` themselves, and could choose differently.
     """
+    if not isinstance(model, EagerModel):
+        return settings
     request, loaded = settings.config.run, model.loaded
     pinned = pin_weights(loaded.source, request.model, loaded.info.weights)
     pinned = replace(pinned, device=loaded.info.device.partition(":")[0])

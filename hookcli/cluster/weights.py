@@ -1,6 +1,6 @@
-"""The file of trained weights, which the driver reads once and sends to all workers.
+"""The file of trained weights, or of a whole model, which the driver sends to all workers.
 
-A worker stores the file if its node lacks the file.
+The driver reads the file once. A worker stores the file if its node lacks the file.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli.models.torchvision import cache_file
 from hookcli.outside.files import read_regular, write_atomic
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """A file of weights.
+    """A file of weights, or of a whole model.
 
     Attributes:
         url: the address from which torchvision downloads the file; empty for a user's own file.
         data: the content of the file.
+        field: the field of the model's request that names a user's own file.
     """
 
     url: str
     data: bytes
+    field: str = "weights"
 
     def store(self, request: ModelRequest) -> ModelRequest:
         """Write the file unless this node has it, and return the request for this node.
@@ -36,16 +38,18 @@ class SentWeights:
         The file goes into torch's cache, which all workers of a node share. The returned request
         names the user's own file by its path on this node.
         """
-        if not self.url and Path(request.weights).is_file():
+        own = Path(getattr(request, self.field))
+        if not self.url and own.is_file():
             return request
         if self.url:
             file = cache_file(self.url)
         else:
             digest = hashlib.sha256(self.data).hexdigest()[:12]
-            file = cache_file(f"hookcli-{digest}-{Path(request.weights).name}")
+            file = cache_file(f"hookcli-{digest}-{own.name}")
         if not file.is_file():
             write_atomic(file, self.data)
-        return request if self.url else replace(request, weights=str(file))
+        changed: dict[str, Any] = {self.field: str(file)}
+        return request if self.url else replace(request, **changed)
 
 
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
@@ -60,3 +64,8 @@ def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
         return SentWeights("", read_regular(file))
     url = source.find_url(request.weights)
     return SentWeights(url, read_regular(cache_file(url))) if url else None
+
+
+def read_model(request: ModelRequest) -> SentWeights:
+    """Return the file of a whole model, without weights in other files."""
+    return SentWeights("", read_regular(Path(request.name)), field="name")

@@ -12,6 +12,7 @@ from hookcli import errors
 from hookcli.cluster.code import hash_own_code
 from hookcli.images.read import file_state
 from hookcli.models.fingerprint import hash_weights
+from hookcli.models.load import LoadedModel
 from hookcli.models.source import find_versions
 from hookcli.passes.environment import list_packages
 from hookcli.store.places.folders import open_folder
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from hookcli.config import RunConfig
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
-    from hookcli.models.load import LoadedModel
     from hookcli.outside.urls import Place
-    from hookcli.plan.prepared import RunSettings
+    from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.run.chunk_runner import ChunkStart
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopTally
@@ -128,21 +128,24 @@ class WorkerFailure:
         return self.raised
 
 
-def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
+def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
     """Return the facts about this process that must be the same in all processes of a run.
 
     In ``config``, the names of the user's own code files must be the names on this node.
     """
+    loaded = model.loaded
     return WorkerFacts(
         platform.node(),
         {
             **find_versions([config.run.model.name.partition(":")[0]]),  # the user's own package
-            **loaded.source.list_versions(loaded.module),
+            **model.runner.libraries(),
             "Python": platform.python_version(),
             **list_packages(),
             "code of this package": _hash_code(),
             "code of your own": hash_own_code(config),
-            "weights": hash_weights(loaded.module),
+            "weights": hash_weights(loaded.module)
+            if isinstance(loaded, LoadedModel)
+            else loaded.info.sha256,
             "device": loaded.info.device.partition(":")[0],
             "first image": str(file_state(setup.first.file).size),
             "run folder": _hash_request(setup.folder),

@@ -19,7 +19,7 @@ from hookcli.outside.files import cannot_write
 from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.attention import choose_attention
 from hookcli.plan.images import FoundImages
-from hookcli.plan.prepared import add_score, prepare_model, require_eager
+from hookcli.plan.prepared import EagerModel, add_score, prepare_model
 from hookcli.products.catalog import list_products
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import ChunkRunner
@@ -59,17 +59,18 @@ class Worker:
                 config = replace(config, run=replace(config.run, model=model_here))
             settings = replace(setup.settings, config=config)
             found = FoundImages([setup.first], [])
-            asked = prepare_model(config.run, found, config.edited_side, config.at)
-            model = require_eager(asked, "`cluster`")
-            if settings.channels_last:
-                model.loaded.use_channels_last()
-            attention = choose_attention(settings, model.loaded, model.sources)
+            model = prepare_model(config.run, found, config.edited_side, config.at)
+            attention = None
+            if isinstance(model, EagerModel):
+                if settings.channels_last:
+                    model.loaded.use_channels_last()
+                attention = choose_attention(settings, model.loaded, model.sources)
             self._prepared = add_score(replace(model, fitter=setup.fitter), settings, attention)
         except HookcliError as error:
             error.hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
             return WorkerFailure.from_error(error)
         self._setup = replace(setup, weights=None)  # frees the memory of the weights
-        return list_facts(model.loaded, setup, config)
+        return list_facts(model, setup, config)
 
     def run(self, work: Work) -> ChunkResult | WorkerFailure:
         """Run a chunk, write the files of the chunk into the run folder, and return the result.

@@ -8,8 +8,10 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from hookcli.compare.compared_run import match_images
+from hookcli.compare.left_out import list_left_out
+from hookcli.config import GRAPH_FILES
 from hookcli.distance import sketch as sketches
-from hookcli.distance.comparison import ChangedFact, Comparison
+from hookcli.distance.comparison import ChangedFact, Comparison, LeftOut
 from hookcli.distance.judge import CallPair, Judge
 from hookcli.distance.metrics import measure_arrays, measure_figures, measure_sketches
 from hookcli.distance.tolerance import matches
@@ -52,7 +54,8 @@ def diff_runs(
         b: the run to compare with the reference.
         tolerance: how much the runs may differ.
         match: how to pair the calls of A and B: by ``id`` or by ``order``. None pairs the calls by
-            id, and requires that both runs are of the same model.
+            id, and requires that both runs are of the same model, or that one of them is of a file
+            with a graph, such as an ONNX file.
         keeps_images: whether the comparison also has one row per call and image.
 
     Raises:
@@ -64,8 +67,12 @@ def diff_runs(
     shared = _match_images(a, b)
     judge = Judge(tolerance, tuple(dtype for run in (a, b) for dtype in run.dtypes), keeps_images)
     types: dict[tuple[str, str], dict[str, None]] = {}
+    left_out: dict[str, LeftOut] = {}
     for key, other in shared:
-        for one, two in pair_calls(a.calls[key], b.calls[other], match or "id"):
+        pairs = [*pair_calls(a.calls[key], b.calls[other], match or "id")]
+        if match is None and _is_graph(a) != _is_graph(b):
+            pairs = [*_leave_out(pairs, left_out, is_graph_a=_is_graph(a))]
+        for one, two in pairs:
             judge.add(_measure_pair(key, one, two, run_a=a, run_b=b))
             if one is not None and two is not None:
                 pair = one.tensor.module_type, two.tensor.module_type
@@ -80,6 +87,7 @@ def diff_runs(
         images=tuple(keys),
         only_in_a=tuple(key for key in a.images if key not in keys),
         only_in_b=tuple(key for key in b.images if key not in others),
+        left_out=tuple(left_out.values()),
         notes=list_notes(a.facts["model"], b.facts["model"]),
         image_rows=tuple(judge.image_rows()),
     )
@@ -223,9 +231,33 @@ def _side(call: RunCall) -> str:
     return side if colon else ""
 
 
+def _is_graph(run: ComparedRun) -> bool:
+    """Return whether a run is of a file with a graph."""
+    name: str = run.facts["model"]["name"]
+    return name.endswith(GRAPH_FILES)
+
+
+def _leave_out(
+    pairs: Sequence[tuple[RunCall | None, RunCall | None]],
+    left_out: dict[str, LeftOut],
+    *,
+    is_graph_a: bool,
+) -> Iterator[tuple[RunCall | None, RunCall | None]]:
+    """Yield the pairs of calls without those that the graph computes as a part of other calls.
+
+    ``left_out`` receives these calls with the reasons. ``is_graph_a`` says which run has the graph.
+    """
+    calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
+    known = [(call.tensor, other) for call, other in calls if call is not None]
+    types = {tensor.call_id: tensor.module_type for tensor, _ in known}
+    common = {tensor.call_id for tensor, other in known if other is not None}
+    left_out |= {each.call_id: each for each in list_left_out(types, common)}
+    yield from (pair for pair, call in zip(pairs, calls, strict=True) if call[1] is not None)
+
+
 def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
     one, two = a.facts["model"]["name"], b.facts["model"]["name"]
-    if one != two:
+    if one != two and not (_is_graph(a) or _is_graph(b)):
         raise RequestError(
             f"{a.name!r} is a run of {one}, and {b.name!r} one of {two}",
             "these are different models: "

@@ -9,35 +9,34 @@ from hookcli.distance.comparison import LeftOut
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from hookcli.records.calls import Call
-
 _IDLE = ("Dropout", "Identity", "StochasticDepth", "DropPath", "DropBlock")
 _MERGED, _INTO = ("Conv", "Linear", "BatchNorm"), ("BatchNorm", "ReLU", "relu")
 
 
-def list_left_out(calls: Mapping[str, Call], common: Collection[str]) -> Iterator[LeftOut]:
+def list_left_out(types: Mapping[str, str], common: Collection[str]) -> Iterator[LeftOut]:
     """Yield the calls of A that have no counterpart in B, with the reasons.
 
     Args:
-        calls: the calls of A by id, in the order in which they complete.
+        types: the type of the module of each call of A, by call id, in the order in which the calls
+            complete.
         common: the ids of the calls of A that have a counterpart.
     """
-    after: Call | None = None  # the next call of A that has a counterpart
+    after = ""  # the next call of A that has a counterpart
     found = []
-    for call_id, call in reversed([*calls.items()]):
+    for call_id, module_type in reversed([*types.items()]):
         if call_id in common:
-            after = call
+            after = call_id
         else:
-            found.append(LeftOut(call_id, _explain(call, after)))
+            reason = _explain(module_type, after, types.get(after, ""))
+            found.append(LeftOut(call_id, reason))
     yield from reversed(found)
 
 
-def _explain(call: Call, after: Call | None) -> str:
-    kind = call.layer.module_type
-    if kind.startswith(_IDLE):
+def _explain(module_type: str, after: str, type_after: str) -> str:
+    if module_type.startswith(_IDLE):
         return "left out, since it changes nothing"
-    if after is None:
+    if not after:
         return "computed as a part of the model's output"
-    if kind.startswith(_MERGED) and after.layer.module_type.startswith(_INTO):
-        return f"merged into {after.id}"
-    return f"computed as a part of {after.id}"
+    if module_type.startswith(_MERGED) and type_after.startswith(_INTO):
+        return f"merged into {after}"
+    return f"computed as a part of {after}"

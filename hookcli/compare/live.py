@@ -28,7 +28,7 @@ from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import SkippedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 
 _RELUS = ("relu", "relu6")
+_ONLY_OUTPUTS = (
+    "the file does not say which module each node comes from, so only the model's output is "
+    "compared: `match='order'` pairs the nodes with layers"
+)
 
 
 def compare_sides(
@@ -108,7 +112,10 @@ def compare_sides(
         require_image(keys, all_skipped)
         a.runner.edits.check_used(effects.effects_a.used)
         b.runner.edits.check_used(effects.effects_b.used)
-    notes = filter(None, [*a.info.notes, *b.info.notes, b.runner.note])
+    named = match == "order" or all(side.runner.names_modules for side in (a, b))
+    notes = filter(
+        None, [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
+    )
     own = {} if blamer is None else blamer.own
     comparison = Comparison(
         a.request.name,
@@ -157,14 +164,14 @@ class _Pairing:
     match: Match
     blamer: Blamer | None
 
-    def leaves_out(self, call_id: str, other: str, b: Side) -> bool:
-        """Return whether a pair is not judged, because B computes its calls in another way.
+    def leaves_out(self, call_id: str, other: str, a: Side, b: Side) -> bool:
+        """Return whether a pair is not judged, because one side computes its calls in another way.
 
         ``call_id`` and ``other`` are the ids in A and in B; one of them may be empty.
         """
         if not other:
             return b.runner.merges_calls
-        return not call_id and self.match == "order"
+        return not call_id and (a.runner.merges_calls or self.match == "order")
 
 
 @dataclass(slots=True)
@@ -174,7 +181,19 @@ class _RunEffects:
     called: set[str] = field(default_factory=set)  # module paths that ran on either side
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
-    left_out: dict[str, LeftOut] = field(default_factory=dict)  # by the ids of A's calls
+    left_out: dict[str, LeftOut] = field(default_factory=dict)  # by call id
+
+    def leave_out(
+        self, calls: Mapping[str, _SeenCall], common: Collection[str], listed: _Listed
+    ) -> None:
+        """Keep the listed calls of one side that the other computes as a part of other calls.
+
+        ``common`` has the ids of the calls that both sides have.
+        """
+        types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
+        for each in list_left_out(types, common):
+            if listed.has(calls[each.call_id]):
+                self.left_out[each.call_id] = each
 
     def merge(self, later: _RunEffects) -> None:
         """Add the layers and effects of the next images."""
@@ -337,15 +356,12 @@ def _compare_image(
         )
     listed_a, listed_b = _Listed(a.layers), _Listed(b.layers)
     if b.runner.merges_calls:
-        left_out = list_left_out(
-            {key: each.call for key, each in seen.a.items()}, seen.partners.values()
-        )
-        effects.left_out |= {
-            each.call_id: each for each in left_out if listed_a.has(seen.a[each.call_id])
-        }
+        effects.leave_out(seen.a, seen.partners.values(), listed_a)
+    elif a.runner.merges_calls:
+        effects.leave_out(seen.b, seen.partners, listed_b)
     of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
     for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
-        if pairing.leaves_out(call_id, other, b):
+        if pairing.leaves_out(call_id, other, a, b):
             continue
         one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
         if listed_a.has(one) or listed_b.has(two):

@@ -104,7 +104,7 @@ def describe_graph(
     """
     if not inputs or not inputs[0].dtype.startswith(("float", "bfloat")):
         kind = inputs[0].dtype if inputs else "nothing"
-        raise RequestError(f"{request.name!r} takes {kind}, and hookcli gives it pixels in floats")
+        raise RequestError(f"{request.name!r} takes {kind}, and pixels are floating-point numbers")
     notes: tuple[str, ...] = ()
     if request.like is not None:
         like = build_skeleton(replace(request, name=request.like, device="cpu", like=None))

@@ -49,6 +49,7 @@ class GraphRunner(Runner):
     layers: Sequence[LayerInfo]
     root: LayerInfo
     arguments_of: Callable[[Tensor], tuple[object, ...]]
+    names_modules: bool = field(default=True, kw_only=True)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
     merges_calls: ClassVar[bool] = True
 
@@ -73,7 +74,9 @@ class GraphRunner(Runner):
         layers: dict[str, LayerInfo] = {}
         for call in calls:
             layers.setdefault(call.layer.module_path, call.layer)
-        return cls(calls, (root, *layers.values()), root, arguments_of, **more)
+        names_modules = any(node.scopes for node in listed)
+        observed = (root, *layers.values())
+        return cls(calls, observed, root, arguments_of, names_modules=names_modules, **more)
 
     @property
     def inputs(self) -> Sequence[GraphInput]:
@@ -111,9 +114,15 @@ class GraphRunner(Runner):
         Raises:
             RequestError: as ``hooks.filter.choose_layers``.
         """
-        operations = list(self._list_operations())
-        layers = choose_layers([*self._list_entries()], forms, exclude, operations)
+        layers = choose_layers([*self._list_entries()], forms, exclude, self.operations)
         return replace(self, layers=layers)
+
+    def judging_all(self) -> Self:
+        """Return a runner that also observes all leaf layers and all operations."""
+        whole = (replace(layer, chosen_calls=()) for layer in self.layers)
+        leaves = (call.layer for call in self.calls if call.layer.is_leaf)
+        layers = {layer.module_path: layer for layer in (*whole, *leaves)}
+        return replace(self, layers=tuple(layers.values()))
 
     def _list_entries(self) -> Iterator[Entry]:
         """Yield the model and its modules for the filter language, outer modules first."""
@@ -125,15 +134,19 @@ class GraphRunner(Runner):
                 known.add(layer.module_path)
                 yield make_entry(layer, [layer.module_type], call.families)
 
-    def _list_operations(self) -> Iterator[FoundOperation]:
+    @property
+    def operations(self) -> list[FoundOperation]:
+        """The operations between modules, in running order."""
         moments: dict[str, list[int]] = {}
         layers: dict[str, LayerInfo] = {}
         for moment, call in enumerate(sorted(self.calls, key=_starting), 1):
             if call.layer.is_operation:
                 layers.setdefault(call.layer.module_path, call.layer)
                 moments.setdefault(call.layer.module_path, []).append(moment)
-        for path, layer in layers.items():
-            yield FoundOperation(layer, tuple(moments[path]), computes=True)
+        return [
+            FoundOperation(layer, tuple(moments[path]), computes=True)
+            for path, layer in layers.items()
+        ]
 
     def compute(
         self,

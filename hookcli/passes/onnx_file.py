@@ -24,7 +24,6 @@ from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
 from hookcli.passes.graph import GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
-from hookcli.passes.runner import Runner
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -147,11 +146,10 @@ class OnnxRunner(GraphRunner):
     def inputs(self) -> list[GraphInput]:
         return [_describe_value(each) for each in _list_inputs(self._model.graph)]
 
-    def versions(self) -> dict[str, str]:
+    def libraries(self) -> Mapping[str, str]:
         import onnxruntime
 
-        own = {"onnxruntime": onnxruntime.__version__, "provider": self.provider}
-        return Runner.versions(self) | own
+        return {"onnxruntime": onnxruntime.__version__, "provider": self.provider}
 
     def compute(
         self,

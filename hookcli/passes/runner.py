@@ -87,10 +87,12 @@ class Runner:
         edits: the edits, which change tensors inside the model.
         merges_calls: whether the model may compute several calls of the original model in one, and
             leave out calls that change nothing.
+        names_modules: whether the layers have the module paths of the original model.
         note: how observing the layers may change what the model computes; empty if it does not.
     """
 
     merges_calls: ClassVar[bool] = False
+    names_modules: bool = True
     note: ClassVar[str] = ""
     layers: Sequence[LayerInfo]
     device: torch.device | str = "cpu"
@@ -193,7 +195,11 @@ class Runner:
 
     def versions(self) -> dict[str, str]:
         """Return the versions and settings on which the model's results depend, by name."""
-        return list_versions(None, self.device, {})
+        return list_versions(None, self.device, self.libraries())
+
+    def libraries(self) -> Mapping[str, str]:
+        """Return the versions of the packages that run the model, besides torch, by name."""
+        return {}
 
     def guess_sizes(self, area: float) -> list[tuple[int, float]]:
         """Estimate the number of channels of each layer, and the number of values in one channel.

@@ -28,6 +28,7 @@ from hookcli.models.load import build_skeleton
 from hookcli.passes.call import call_model
 from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.flops import FlopCounter
+from hookcli.passes.graph_survey import survey_graph
 from hookcli.records.layouts import INFERRED
 from hookcli.records.rows import ModelTotal, SurveyRow
 
@@ -159,10 +160,13 @@ def survey_layers(
 ) -> tuple[Survey, tuple[int, ...]]:
     """Return a survey of chosen layers of a model, and the shape of the model's input, (1, …).
 
-    hookcli builds the model without loading weights. ``forms`` chooses layers and ``exclude``
-    leaves out layers, in the filter language. With ``operations``, the survey also includes all
-    functional operations of the model.
+    hookcli builds the model without loading weights, and runs a file with a graph on zeros.
+    ``forms`` chooses layers and ``exclude`` leaves out layers, in the filter language. With
+    ``operations``, the survey also includes all functional operations of the model.
     """
+    if request.is_file:
+        rows, total, shape = survey_graph(request, forms, exclude, operations=operations)
+        return Survey(rows, total), shape
     loaded = build_skeleton(request)
     every = ("re:op:",) if operations else ()
     found = find_named_operations(loaded, forms, exclude, every)

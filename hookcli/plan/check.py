@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         FindingRequest,
         FolderRequest,
         GridStyle,
+        ModelRequest,
         RunConfig,
         RunRequest,
         ScoreRequest,
@@ -63,6 +64,33 @@ def check_request(
             )
 
 
+def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> None:
+    """Check that options for files of models come with such a file.
+
+    Args:
+        models: the models that run.
+        exports_onnx: whether one of them also runs as an ONNX file.
+
+    Raises:
+        RequestError: an option has no effect.
+    """
+    like, provider = (
+        next(filter(None, (getattr(each, name) for each in models)), None)
+        for name in ("like", "provider")
+    )
+    if like is not None and not any(each.is_file for each in models):
+        raise RequestError(
+            f"`like={like!r}` is for files of models, and {models[0].name} knows its images",
+            "name a file: FILE.onnx or FILE.pt2",
+        )
+    runs_onnx = exports_onnx or any(each.name.endswith(".onnx") for each in models)
+    if provider is not None and not runs_onnx:
+        raise RequestError(
+            f"`provider={provider!r}` is for ONNX files, and {models[0].name} is none",
+            "for PyTorch models: `device='cuda'`",
+        )
+
+
 def _check_words(request: RunRequest) -> None:
     """Check that the user did not swap model and images, or separate layers by a space."""
     name, images = request.model.name, request.images.names
@@ -88,6 +116,7 @@ def check_run(config: RunConfig) -> None:
     """
     backward = config.backward
     check_values(config)
+    check_file_options(config.run.model)
     check_request(config.run, edited_side=config.edited_side, with_gradients=backward is not None)
     if backward is not None:
         check_score(backward)

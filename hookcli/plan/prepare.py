@@ -11,16 +11,22 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.config import VariantRequest
+from hookcli.config import DEFAULTS, VariantRequest
 from hookcli.errors import RequestError
 from hookcli.outside.files import full_name
-from hookcli.plan.check import check_request, check_run, check_score, check_values
+from hookcli.plan.check import (
+    check_file_options,
+    check_request,
+    check_run,
+    check_score,
+    check_values,
+)
 from hookcli.plan.clock import Clock
 from hookcli.plan.folder import check_run_folder
 from hookcli.plan.images import find_images
 
 if TYPE_CHECKING:
-    from hookcli.config import AblationConfig, CompareConfig, RunConfig
+    from hookcli.config import AblationConfig, CompareConfig, RunConfig, RunRequest
     from hookcli.passes.runner import Side
     from hookcli.plan.estimate import Plan
     from hookcli.plan.images import FoundImages
@@ -84,6 +90,7 @@ def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> Pre
         ModelError: the model could not be loaded.
     """
     check_values(config)
+    check_file_options(config.run.model)
     check_request(config.run)
     check_score(config.score)
     found = find_images(config.run)
@@ -105,8 +112,13 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     check_values(config)
     if config.blame and config.at != "output":
         raise RequestError("`blame` judges the outputs of layers", "leave out `at`")
+    export = config.other.export
+    exports_onnx = export is not None and export.way == "onnx"
+    check_file_options(one.model, two.model, exports_onnx=exports_onnx)
     for request in (two, one):
         check_request(request)
+    one, two = _prepare_alike(one, two), _prepare_alike(two, one)
+    config = replace(config, run=one, other=replace(config.other, run=two))
     found_one = found_two = find_images(one)
     if one.images != two.images:
         found_two = find_images(two)
@@ -130,6 +142,26 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
             _refuse_shared(a, b)
         stack.pop_all()
     return a, b
+
+
+def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
+    """Return a request in which a file's images are prepared as for the other side's model.
+
+    What the user asks for about the weights then applies to the other side alone.
+    """
+    model = request.model
+    if not model.is_file or other.model.is_file:
+        return request
+    default = DEFAULTS.run.model
+    model = replace(
+        model,
+        weights=default.weights,
+        seed=default.seed,
+        device=default.device,
+        arguments=(),
+        like=model.like or other.model.name,
+    )
+    return replace(request, model=model)
 
 
 def _refuse_shared(a: Side, b: Side) -> None:

@@ -19,6 +19,7 @@ from hookcli.models.graph_file import check_graph_request
 from hookcli.models.load import LoadedModel, build_skeleton, load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_named_operations
+from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.layouts import infer_layouts
 from hookcli.passes.runner import Side
 from hookcli.passes.runners import make_runner, open_graph
@@ -205,7 +206,7 @@ def prepare_model(
         ModelError: the model could not be loaded.
     """
     if request.model.is_file:
-        return _prepare_file(request, found, at)
+        return _prepare_file(request, found)
     loaded = load_model(request.model) if has_weights else build_skeleton(request.model)
     fitter = make_fitter(request.images, loaded)
     sources, unfit = fit_sources(fitter, found.sources)
@@ -217,7 +218,7 @@ def prepare_model(
     return EagerModel(request, loaded, runner, *images)
 
 
-def _prepare_file(request: RunRequest, found: FoundImages, at: At) -> PreparedModel:
+def _prepare_file(request: RunRequest, found: FoundImages) -> PreparedModel:
     """Make the model in a file ready; the arguments mean the same as in ``prepare_model``.
 
     Raises:
@@ -234,7 +235,7 @@ def _prepare_file(request: RunRequest, found: FoundImages, at: At) -> PreparedMo
     runner = runner.choosing(request.layers, request.exclude)
     skipped = [*found.skipped, *unfit, *unprepared]
     model = PreparedModel(request, described, runner, sources, skipped, fitter, first)
-    _refuse_unless_eager(model, {"`at`": at != "output"})
+    _refuse_unless_eager(model, {})
     return model
 
 
@@ -300,7 +301,10 @@ def prepare_side(
             threads=request.threads,
             seed=request.run.model.seed,
         )
+    elif judges_all and isinstance(runner, GraphRunner):
+        runner = runner.judging_all()
     asked = {"channels-last": request.channels_last, "threads": request.threads}
+    asked |= {"`at`": at != "output"}
     _refuse_unless_eager(model, asked)
     return Side(
         request,
@@ -331,13 +335,17 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
     b = a
     if request.run != a.request.run:
         b = prepare_side(replace(request, export=None), found, "output")
-    assert isinstance(a.runner, EagerRunner)  # noqa: S101  only B runs without modules
-    assert isinstance(b.runner, EagerRunner)  # noqa: S101
+    if not (isinstance(a.runner, EagerRunner) and isinstance(b.runner, EagerRunner)):
+        raise RequestError(
+            f"{a.info.name} is a file already, and {request.export.way} needs a PyTorch model",
+            "compare two files: `model=FILE.onnx`",
+        )
     with closing(b.runner) if b is not a else nullcontext():
         pixels = FirstImage(b.fitter, b.sources)()
         if pixels is None:
             raise NoImageError("no image can be prepared for the model")
-        runner = make_runner(request.export, b.runner, pixels)
+        provider = request.run.model.provider
+        runner = make_runner(request.export, b.runner, pixels, provider)
     root = list_layers(a.runner.module)[0]
     shown = {layer.module_path for layer in a.layers}
     pairs_all = config.match == "order"
@@ -407,9 +415,9 @@ def add_score(
     if not isinstance(model, EagerModel):
         asked = {
             "gradients": config.backward,
+            "`at`": config.at != "output",
             "`attention`": config.attention,
             "`save_weights`": config.save_weights,
-            "`cluster`": config.machine.cluster,
         }
         _refuse_unless_eager(model, asked)
         return PreparedRun(model, settings)

@@ -148,7 +148,7 @@ class SurveyRow:
         params: the number of parameters of the module and of all modules inside it.
         output_mb: the size of the tensor in 1e6 bytes; null without a tensor.
         flops: the floating-point operations of the call, two per multiply-add; null without a
-            tensor.
+            tensor, and for a file with a graph.
         calls: the number of calls of the module in one forward pass.
         traps: the reasons why a simple hook on this layer gives wrong or misleading results.
         share: the row's share of the whole model's floating-point operations, from 0 to 1; in a
@@ -176,12 +176,13 @@ class ModelTotal:
 
     Attributes:
         params: the number of the model's parameters.
-        flops: the floating-point operations of a forward pass, two per multiply-add.
+        flops: the floating-point operations of a forward pass, two per multiply-add; null for a
+            file with a graph.
         output_mb: the total size of the outputs of all calls of leaf modules, in 1e6 bytes.
     """
 
     params: Whole
-    flops: Whole
+    flops: Whole | None
     output_mb: Distance
 
 

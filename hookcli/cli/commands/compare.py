@@ -102,7 +102,8 @@ def compare(
     """
     run = with_progress(run, quiet=quiet)
     other = read_against(against, run)
-    if other.export is not None and run.layers == DEFAULTS.run.layers:
+    is_graph = other.export is not None or run.model.is_file or other.run.model.is_file
+    if is_graph and run.layers == DEFAULTS.run.layers:
         run = replace(run, layers=("leaf",))
         other = replace(other, run=replace(other.run, layers=run.layers))
     if keep_export is not None:

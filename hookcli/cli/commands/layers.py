@@ -71,7 +71,8 @@ def layers(
 ) -> None:
     """List a model's layers: shapes, parameters, cost, and traps for hooks.
 
-    Loads no weights and computes no values. A multiply-add counts as two FLOPs.
+    Loads no weights and computes no values, but runs a file such as net.onnx once. A multiply-add
+    counts as two FLOPs.
 
     Examples:
         hookcli layers resnet34
@@ -98,7 +99,7 @@ def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
     total = getattr(found.total, number)
     rows = [
         row
-        if total == 0 or getattr(row, number) is None
+        if not total or getattr(row, number) is None
         else replace(row, share=round(getattr(row, number) / total, 6))
         for row in found.rows
     ]
@@ -111,8 +112,11 @@ def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
 
 def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]:
     _, what = _COUNTED.get(sort, _COUNTED["flops"])
+    flops = "" if total.flops is None else f", {total.flops / 1e6:,.1f} MFLOPs"
     whole = (
-        f"total: {total.params:,} parameters, {total.flops / 1e6:,.1f} MFLOPs and "
+        f"total: {total.params:,} parameters{flops} and "
         f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
     )
+    if total.flops is None and sort not in _COUNTED:
+        return (whole,)
     return whole, f"share: of all {what}; a block's share includes its parts"

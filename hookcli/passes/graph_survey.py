@@ -1,0 +1,97 @@
+"""The survey for ``hookcli layers`` of a file: every call that its graph shows, and its shape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.hooks.operation_filter import add_operations
+from hookcli.models.graph_file import check_graph_request
+from hookcli.passes.runner import Batch
+from hookcli.passes.runners import open_graph
+from hookcli.records.rows import ModelTotal, SurveyRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch import Tensor
+
+    from hookcli.config import ModelRequest
+    from hookcli.records.calls import Call, LayerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """A tensor that a call returned, its shape and its size in 1e6 bytes."""
+
+    call: Call
+    shape: tuple[int, ...]
+    megabytes: float
+
+
+def survey_graph(
+    request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
+) -> tuple[tuple[SurveyRow, ...], ModelTotal, tuple[int, ...]]:
+    """Return the rows of chosen layers of a file, the totals, and the shape of the input, (1, …).
+
+    hookcli runs the file once, on zeros. It does not count floating-point operations. The arguments
+    mean the same as in ``passes.survey.survey_layers``.
+
+    Raises:
+        HookcliError: as ``passes.runners.open_graph``, or a form chooses no layer.
+    """
+    check_graph_request(request)
+    runner, described = open_graph(request)
+    chosen = runner.choosing(forms, exclude)
+    layers = chosen.layers
+    if operations:
+        layers = add_operations(layers, runner.operations)
+    wanted = {layer.module_path: layer for layer in layers}
+    shape = described.info.input_shape
+    seen: list[_Output] = []
+
+    def measure(call: Call, tensor: Tensor) -> None:
+        seen.append(
+            _Output(call, tuple(tensor.shape), tensor.numel() * tensor.element_size() / 1e6)
+        )
+
+    runner.run(Batch([""], runner.place(torch.zeros(shape))), measure)
+    leaves = [each for each in seen if each.call.layer.is_leaf]
+    megabytes = sum(each.megabytes for each in leaves if not each.call.layer.is_operation)
+    total = ModelTotal(runner.root.params, None, megabytes)
+    return tuple(_list_rows(seen, wanted, shape)), total, shape
+
+
+def _list_rows(
+    seen: Sequence[_Output], wanted: Mapping[str, LayerInfo], input_shape: tuple[int, ...]
+) -> Iterator[SurveyRow]:
+    """Yield the rows of the calls of wanted layers, in the order in which the calls start."""
+    calls = Counter((each.call.layer.module_path, each.call.output_key) for each in seen)
+    for each in sorted(seen, key=lambda each: each.call.order):
+        call, layer = each.call, each.call.layer
+        if not (
+            layer.module_path in wanted and wanted[layer.module_path].has_call(call.call_index)
+        ):
+            continue
+        layout = layer.layout_of(each.shape, (input_shape[-2], input_shape[-1])).name
+        count = calls[layer.module_path, call.output_key]
+        traps = [f"called {count} times"] if count > 1 and not layer.is_operation else []
+        traps += ["channels last"] if layout in ("NHWC", "NDHWC") else []
+        if each.shape[:1] != (1,):
+            traps.append(f"leading axis {each.shape[0] if each.shape else 'missing'} is not N")
+        yield SurveyRow(
+            order=call.order,
+            call_id=call.id,
+            module_path=layer.module_path,
+            module_type=layer.module_type,
+            shape=each.shape,
+            layout=layout,
+            params=layer.params,
+            output_mb=each.megabytes,
+            flops=None,
+            calls=count,
+            traps=tuple(traps),
+        )
