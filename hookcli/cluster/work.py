@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hookcli.config import RunConfig
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
+    from hookcli.models.description import ModelDescription
     from hookcli.outside.urls import Place
     from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.run.chunk_runner import ChunkStart
@@ -151,6 +152,11 @@ def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> W
             "run folder": _hash_request(setup.folder),
         },
     )
+
+
+def _hash_model(loaded: ModelDescription) -> str:
+    """Return the sha256 of the weights, or of the file that holds the model."""
+    return hash_weights(loaded.module) if isinstance(loaded, LoadedModel) else loaded.info.sha256
 
 
 def _hash_request(folder: Place) -> str:
