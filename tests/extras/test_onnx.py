@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -17,6 +18,52 @@ from tests.extras.exports import NETS
 pytestmark = [pytest.mark.exports, pytest.mark.filterwarnings("ignore")]
 WORDS = ("a.npy", "--device", "cpu", "--format", "json")
 MERGED = [f"blocks.{n}.conv is merged into blocks.{n}.norm" for n in range(3)]
+# Networks with the weights of files that are installed with onnx, which hookcli did not export
+FOREIGN = """
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx.numpy_helper import to_array
+from torch import nn
+from torchvision.models import squeezenet1_1
+
+DATA = Path(onnx.__file__).parent / "backend/test/data"
+DECONV = DATA / "pytorch-converted/test_ConvTranspose2d/model.onnx"
+SQUEEZENET = DATA / "light/light_squeezenet.onnx"
+
+
+def read_weights(graph):
+    arrays = {each.name: to_array(each) for each in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "ConstantOfShape":
+            value = to_array(node.attribute[0].t)
+            arrays[node.output[0]] = np.full(arrays[node.input[0]], value)
+    return arrays
+
+
+def load_weights(module, file):
+    graph = onnx.load(file).graph
+    arrays = read_weights(graph)
+    layers = [each for each in module.modules() if hasattr(each, "kernel_size")]
+    layers = [each for each in layers if hasattr(each, "weight")]
+    nodes = [node for node in graph.node if node.op_type in ("Conv", "ConvTranspose")]
+    for layer, node in zip(layers, nodes, strict=True):
+        for parameter, name in zip((layer.weight, layer.bias), node.input[1:], strict=True):
+            parameter.data = torch.tensor(arrays[name])
+    return module
+
+
+def deconv():
+    layer = nn.ConvTranspose2d(3, 4, 3, stride=(3, 2), padding=1, output_padding=1)
+    return load_weights(nn.Sequential(layer), DECONV)
+
+
+def squeezenet():
+    net = squeezenet1_1(weights=None)
+    return load_weights(nn.Sequential(net.features, net.classifier, nn.Softmax(1)), SQUEEZENET)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -176,6 +223,56 @@ def test_a_file_without_module_paths_is_compared_by_its_output_alone(compare):
     export("old.onnx", dynamo=False)
     document = compare("nets.py:Net", "--against", "onnx=old.onnx")
     assert [row["call_id"] for row in document["layers"]] == ["(model)"]
+
+
+@pytest.fixture
+def foreign(nets):
+    onnx = pytest.importorskip("onnx")
+    Path("foreign.py").write_text(FOREIGN)
+
+    def read(file):
+        return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(file.read_bytes()))
+
+    yield import_module("foreign"), read
+    sys.modules.pop("foreign")
+
+
+def test_a_layer_agrees_with_a_file_and_an_output_that_others_published(compare, foreign):
+    nets, read = foreign
+    folder = nets.DECONV.parent / "test_data_set_0"
+    pixels, expected = (read(folder / f"{name}_0.pb") for name in ("input", "output"))
+    np.save("a.npy", pixels[0])
+    with torch.no_grad():
+        output = nets.deconv()(torch.tensor(pixels)).numpy()
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-6)
+    words = ("--against", f"onnx={nets.DECONV}", "--match", "order", "--blame")
+    document = compare("foreign.py:deconv", *words)
+    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
+    assert pairs == {"0": "3", "(model)": "(model)"}
+    assert max(row["rel_l2"] for row in document["layers"]) < 1e-6
+    assert document["culprits"] == document["left_out"] == []
+
+
+def test_every_layer_of_a_network_from_caffe_is_paired_by_order(compare, foreign):
+    """The input and the output are those of the tests of onnx for this file."""
+    nets, read = foreign
+    size = 3 * 224 * 224
+    np.save("a.npy", (np.arange(size).reshape(3, 224, 224) / size).astype("f4"))
+    expected = read(nets.SQUEEZENET.with_name("light_squeezenet_output_0.pb"))
+    with torch.no_grad():
+        output = nets.squeezenet().eval()(torch.from_numpy(np.load("a.npy"))[None]).numpy()
+    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-7)
+    words = ("--against", f"onnx={nets.SQUEEZENET}", "--match", "order", "--layers", "leaf,op:*")
+    document = compare("foreign.py:squeezenet", *words)
+    types = Counter(row["module_type"] for row in document["layers"])
+    assert types == {
+        "Conv2d": 26,
+        "ReLU": 26,
+        "cat": 8,
+        "MaxPool2d": 3,
+        **dict.fromkeys(("Dropout", "AdaptiveAvgPool2d", "Softmax", "Sequential"), 1),
+    }
+    assert document["left_out"] == []
 
 
 def test_several_outputs_are_paired_by_their_order(compare):
