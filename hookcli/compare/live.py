@@ -262,7 +262,9 @@ class _SeenCalls:
             layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
         self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(*layers)
         for call_id, partner in self.partners.items():
-            self.distances[partner] = measure_arrays(self.values[partner], others.values[call_id])
+            plain, other = self.values[partner], others.values[call_id]
+            if plain.shape == other.shape:
+                self.distances[partner] = measure_arrays(plain, other)
 
     def _find_merged(self, partner: str, tensor: Tensor) -> str:
         """Return the id of the ReLU after ``partner`` in A, if B merged it into its counterpart.

@@ -40,6 +40,12 @@ def wrong():
     return Net(eps=0.1)
 
 
+class Wide(Net):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 7)
+
+
 class Choice(nn.Module):
     def __init__(self):
         super().__init__()

@@ -275,6 +275,14 @@ def test_every_layer_of_a_network_from_caffe_is_paired_by_order(compare, foreign
     assert document["left_out"] == []
 
 
+def test_outputs_of_other_shapes_are_not_measured(compare):
+    export("old.onnx", "Wide", dynamo=False)
+    words = ("--against", "onnx=old.onnx", "--match", "order")
+    document = compare("nets.py:Net", *words, code=7)
+    (row,) = (row for row in document["layers"] if row["call_id"] == "(model)")
+    assert (row["reason"], row["rel_l2"]) == ("shapes differ: 1x5 and 1x7", None)
+
+
 def test_several_outputs_are_paired_by_their_order(compare):
     document = compare("nets.py:Pair", "--against", "onnx")
     assert {row["call_id"]: row["other_call_id"] for row in document["layers"]} == {
