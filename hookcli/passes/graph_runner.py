@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import math
 import warnings
@@ -242,11 +243,15 @@ def flatten(arguments: tuple[object, ...]) -> list[Tensor]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep an exporter from printing in the ``with`` block."""
+    """Keep an exporter from printing in the ``with`` block.
+
+    If torch.export fails, it prints the graph to stderr.
+    """
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
+    nowhere = contextlib.redirect_stderr(io.StringIO())
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(None):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(None), nowhere:
             warnings.simplefilter("ignore")
             yield
     finally:
