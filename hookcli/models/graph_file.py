@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from hookcli.config import DEFAULTS
@@ -107,9 +108,7 @@ def describe_graph(
         raise RequestError(f"{request.name!r} takes {kind}, and pixels are floating-point numbers")
     notes: tuple[str, ...] = ()
     if request.like is not None:
-        like = build_skeleton(replace(request, name=request.like, device="cpu", like=None))
-        prepare, categories, task = like.prepare, like.categories, like.info.task
-        _check_count(request, inputs, len(prepare.task.arguments(_blank(prepare))))
+        prepare, categories, task = _prepare_like(request, request.like, inputs)
     else:
         _check_count(request, inputs, 1)
         prepare, categories, task = _prepare(request, inputs[0]), (), "own"
@@ -131,8 +130,29 @@ def describe_graph(
     return GraphDescription(info, prepare, categories, predicts=predicts)
 
 
-def _blank(prepare: Preprocessing) -> Tensor:
-    return Tensor(*prepare.nominal_shape)
+def _prepare_like(
+    request: ModelRequest, name: str, inputs: Sequence[GraphInput]
+) -> tuple[Preprocessing, tuple[str, ...], str]:
+    """Return the preprocessing, the class names and the task of another model.
+
+    The pictures get the size that the graph takes.
+
+    Raises:
+        HookcliError: there is no such model, or it takes another number of inputs.
+    """
+    height, width = inputs[0].shape[-2:]
+    side = height if height == width else None
+    sized = replace(request, name=name, like=None, device="cpu", size=request.size or side)
+    like = build_skeleton(sized)
+    prepare = like.prepare
+    _check_count(request, inputs, len(like.task.arguments(torch.zeros(prepare.nominal_shape))))
+    if height is not None and width is not None:
+        fixed = FixedSize(height, width)
+        if height != width:
+            transform = _make_rectangle(request, fixed, *like.normalisation())
+            prepare = replace(prepare, transform=transform, crop=(height, width))
+        prepare = replace(prepare, fixed=fixed)
+    return prepare, like.categories, like.info.task
 
 
 def _check_count(request: ModelRequest, inputs: Sequence[GraphInput], count: int) -> None:
@@ -162,7 +182,9 @@ def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
             f"{request.name!r} takes pictures of {height}x{width} pixels", "leave out `size`"
         )
     if fixed is not None and height != width:
-        transform = _make_rectangle(request, fixed, grey=grey)
+        usual: Any = make_imagenet()
+        colours = ((0.0,), (1.0,)) if grey else (usual.mean, usual.std)
+        transform = _make_rectangle(request, fixed, *colours)
         prepare = Preprocessing(CLASSIFICATION, transform, (fixed.height, fixed.width))
     else:
         sized = replace(request, size=request.size or height)
@@ -172,11 +194,14 @@ def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
     return replace(prepare, channels=channels, fixed=fixed, grey=grey)
 
 
-def _make_rectangle(request: ModelRequest, size: FixedSize, *, grey: bool) -> Transform:
-    """Return a transform that resizes pictures to a size that is no square."""
+def _make_rectangle(
+    request: ModelRequest, size: FixedSize, mean: Sequence[float], std: Sequence[float]
+) -> Transform:
+    """Return a transform that resizes pictures to a size that is no square.
+
+    The request may replace ``mean`` and ``std``, one number per colour.
+    """
     changes = colour_changes(request)
-    usual: Any = make_imagenet()
-    mean, std = ((0.0,), (1.0,)) if grey else (usual.mean, usual.std)
     transforms = torchvision.transforms
     how = changes.get("interpolation", transforms.InterpolationMode.BILINEAR)
     steps = [

@@ -76,8 +76,9 @@ def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, clean
     """
     folder = name_folder(config, sources)
     if config.folder.resume:
-        weights = config.run.model.weights
-        known = hash_file(weights) if os.path.isfile(weights) else ""  # noqa: PTH113  pathlib's may raise
+        model = config.run.model
+        file = model.name if model.is_file else model.weights
+        known = hash_file(file) if os.path.isfile(file) else ""  # noqa: PTH113  pathlib's may raise
         images = {source.name: source.kept.sha256 if source.kept else "" for source in sources}
         finish_resume(folder, to_command(config), known, images, cleans_up=cleans_up)
     check_folder(

@@ -338,7 +338,7 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
     if not (isinstance(a.runner, EagerRunner) and isinstance(b.runner, EagerRunner)):
         raise RequestError(
             f"{a.info.name} is a file already, and {request.export.way} needs a PyTorch model",
-            "compare two files: `model=FILE.onnx`",
+            "compare two files, with model=FILE.onnx",
         )
     with closing(b.runner) if b is not a else nullcontext():
         pixels = FirstImage(b.fitter, b.sources)()

@@ -1,11 +1,17 @@
-"""Tiny models of transformers in folders, and photos, that the tests of several files share."""
+"""Tiny models, and photos, that the tests of several files share."""
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
 import pytest
 from PIL import Image
 
 from tests.conftest import PHOTOS
+from tests.extras.exports import NETS
 from tests.extras.tiny_transformers import ARCHITECTURES, make
 
 
@@ -42,3 +48,39 @@ def photos(tmp_path_factory):
     faded.putalpha(Image.linear_gradient("L").resize(faded.size))
     faded.save(home / "faded.png")
     return sorted(home.iterdir())
+
+
+@pytest.fixture
+def nets(tmp_path, monkeypatch):
+    """Work in a folder with networks to export, and pixels for them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("nets.py").write_text(NETS)
+    np.save("a.npy", np.random.default_rng(0).normal(size=(3, 24, 20)).astype("f4"))
+    yield
+    sys.modules.pop("nets", None)
+
+
+@pytest.fixture
+def compare(run):
+    """Run ``compare`` with the pixels, and return its document."""
+
+    def command(model, *words, code=0):
+        common = ("a.npy", "--device", "cpu", "--format", "json")
+        ended = run("compare", model, *common, *words)
+        assert ended.code == code, ended.err
+        return json.loads(ended.out)
+
+    return command
+
+
+@pytest.fixture
+def refused(run):
+    """Run ``compare``, and return its exit code and the lines on stderr without warnings."""
+
+    def command(*words):
+        ended = run("compare", *words, "--device", "cpu")
+        lines = ended.err.splitlines()
+        return ended.code, *(line for line in lines if not line.startswith("warning: "))
+
+    return command

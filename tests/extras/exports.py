@@ -1,4 +1,12 @@
-"""A small network that exporters take, and what ONNX Runtime computes without hookcli."""
+"""A small network that exporters take, and the files that they make of it."""
+
+from __future__ import annotations
+
+import contextlib
+from importlib import import_module
+
+import numpy as np
+import torch
 
 NETS = """
 import torch
@@ -66,3 +74,23 @@ class Pair(nn.Module):
     def forward(self, x):
         return {"out": self.conv(x), "mean": x.mean((1, 2, 3))}
 """
+
+
+def make(name="Net"):
+    """Return a network of ``nets.py``, which the fixture ``nets`` writes."""
+    return getattr(import_module("nets"), name)().eval()
+
+
+def export(file, name="Net", **options):
+    """Export a network to an ONNX file, and return the pixels with which it was traced."""
+    pixels = torch.from_numpy(np.load("a.npy"))[None]
+    options = {"dynamo": True, "verbose": False} | options
+    with contextlib.redirect_stdout(None):
+        torch.onnx.export(make(name), (pixels,), file, **options)
+    return pixels.numpy()
+
+
+def save_program(file, name="Net"):
+    """Export a network to a program of torch.export in a file."""
+    pixels = torch.from_numpy(np.load("a.npy"))[None]
+    torch.export.save(torch.export.export(make(name), (pixels,)), file)

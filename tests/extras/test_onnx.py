@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import sys
 from collections import Counter
 from importlib import import_module
@@ -13,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.extras.exports import NETS
+from tests.extras.exports import export, make
 
-pytestmark = [pytest.mark.exports, pytest.mark.filterwarnings("ignore")]
-WORDS = ("a.npy", "--device", "cpu", "--format", "json")
+pytestmark = [
+    pytest.mark.exports,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("nets"),
+]
 MERGED = [f"blocks.{n}.conv is merged into blocks.{n}.norm" for n in range(3)]
 # Networks with the weights of files that are installed with onnx, which hookcli did not export
 FOREIGN = """
@@ -66,48 +67,9 @@ def squeezenet():
 """
 
 
-@pytest.fixture(autouse=True)
-def nets(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    Path("nets.py").write_text(NETS)
-    np.save("a.npy", np.random.default_rng(0).normal(size=(3, 24, 20)).astype("f4"))
-    yield
-    sys.modules.pop("nets", None)
-
-
-@pytest.fixture
-def compare(run):
-    def command(model, *words, code=0):
-        ended = run("compare", model, *WORDS, *words)
-        assert ended.code == code, ended.err
-        return json.loads(ended.out)
-
-    return command
-
-
-def refused(run, *words):
-    ended = run("compare", *words, "--device", "cpu")
-    lines = ended.err.splitlines()
-    said = [line for line in lines if not line.startswith("warning: ")]
-    return (ended.code, *said)
-
-
-def make(name="Net"):
-    return getattr(import_module("nets"), name)().eval()
-
-
-def export(file, name="Net", **options):
-    pixels = torch.from_numpy(np.load("a.npy"))[None]
-    options = {"dynamo": True, "verbose": False} | options
-    with contextlib.redirect_stdout(None):
-        program = torch.onnx.export(make(name), (pixels,), file, **options)
-    return program, pixels.numpy()
-
-
 def quantize(file):
     ort = pytest.importorskip("onnxruntime.quantization")
-    _, pixels = export("net.onnx")
+    pixels = export("net.onnx")
 
     left = [{"x": pixels}]
     reader = type(
@@ -165,7 +127,7 @@ def test_a_changed_weight_in_a_file_is_named(compare):
 def test_distances_are_those_from_onnx_runtime_run_by_hand(compare):
     """The value of a call is the output of the last node that names its module."""
     onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    _, pixels = export("net.onnx")
+    pixels = export("net.onnx")
     model = onnx.load("net.onnx")
     names = {}
     for node in model.graph.node:
@@ -195,7 +157,7 @@ def test_distances_are_those_from_onnx_runtime_run_by_hand(compare):
 def test_values_agree_with_the_reference_of_onnx(compare):
     """The reference evaluator is another implementation of every operator."""
     reference = pytest.importorskip("onnx.reference")
-    _, pixels = export("net.onnx")
+    pixels = export("net.onnx")
     (expected,) = reference.ReferenceEvaluator("net.onnx").run(None, {"x": pixels})
     with torch.no_grad():
         output = make()(torch.from_numpy(pixels)).numpy()
@@ -354,17 +316,17 @@ def test_a_quantized_convolution_with_a_merged_relu_is_compared_at_the_relu(comp
 # What is refused
 
 
-def test_a_model_that_cannot_be_exported_is_refused(run):
-    code, message, hint = refused(run, "nets.py:Choice", "a.npy", "--against", "onnx")
+def test_a_model_that_cannot_be_exported_is_refused(refused):
+    code, message, hint = refused("nets.py:Choice", "a.npy", "--against", "onnx")
     assert code == 4
     assert message.startswith("error: the model cannot be exported to ONNX: ")
     assert hint == "hint: export it yourself, and name the file: onnx=FILE"
 
 
-def test_a_truncated_file_is_refused(run):
+def test_a_truncated_file_is_refused(refused):
     export("net.onnx")
     Path("cut.onnx").write_bytes(Path("net.onnx").read_bytes()[:1000])
-    ended = refused(run, "nets.py:Net", "a.npy", "--against", "onnx=cut.onnx")
+    ended = refused("nets.py:Net", "a.npy", "--against", "onnx=cut.onnx")
     assert ended == (
         4,
         "error: 'cut.onnx' is damaged, or no ONNX file",
@@ -372,9 +334,9 @@ def test_a_truncated_file_is_refused(run):
     )
 
 
-def test_text_is_no_onnx_file(run):
+def test_text_is_no_onnx_file(refused):
     Path("text.onnx").write_text("hello")
-    code, message, _ = refused(run, "nets.py:Net", "a.npy", "--against", "onnx=text.onnx")
+    code, message, _ = refused("nets.py:Net", "a.npy", "--against", "onnx=text.onnx")
     assert (code, message) == (4, "error: 'text.onnx' is damaged, or no ONNX file")
 
 
@@ -385,7 +347,7 @@ def test_text_is_no_onnx_file(run):
         ("../w", "error: 'out.onnx' has weights outside its folder, in '../w'"),
     ],
 )
-def test_weights_that_are_missing_or_elsewhere_are_refused(run, location, message):
+def test_weights_that_are_missing_or_elsewhere_are_refused(refused, location, message):
     onnx = pytest.importorskip("onnx")
     export("net.onnx")
     model = onnx.load("net.onnx")
@@ -397,25 +359,25 @@ def test_weights_that_are_missing_or_elsewhere_are_refused(run, location, messag
             if entry.key == "location":
                 entry.value = location
     Path("out.onnx").write_bytes(model.SerializeToString())
-    ended = refused(run, "nets.py:Net", "a.npy", "--against", "onnx=out.onnx")
+    ended = refused("nets.py:Net", "a.npy", "--against", "onnx=out.onnx")
     assert ended[:2] == (4, message)
 
 
-def test_an_operator_that_onnx_runtime_lacks_is_refused(run):
+def test_an_operator_that_onnx_runtime_lacks_is_refused(refused):
     onnx = pytest.importorskip("onnx")
     export("net.onnx")
     model = onnx.load("net.onnx")
     model.graph.node[1].op_type = "Unheard"
     onnx.save(model, "odd.onnx")
-    code, message, _ = refused(run, "nets.py:Net", "a.npy", "--against", "onnx=odd.onnx")
+    code, message, _ = refused("nets.py:Net", "a.npy", "--against", "onnx=odd.onnx")
     assert code == 4
     assert message.startswith("error: ONNX Runtime cannot load 'odd.onnx': ")
 
 
-def test_a_file_of_another_size_is_refused(run):
+def test_a_file_of_another_size_is_refused(refused):
     export("net.onnx")
     np.save("b.npy", np.zeros((3, 8, 8), "f4"))
-    ended = refused(run, "nets.py:Net", "b.npy", "--against", "onnx=net.onnx")
+    ended = refused("nets.py:Net", "b.npy", "--against", "onnx=net.onnx")
     assert ended == (
         4,
         (
@@ -426,7 +388,7 @@ def test_a_file_of_another_size_is_refused(run):
     )
 
 
-def test_without_the_packages_the_install_command_is_named(run, monkeypatch):
+def test_without_the_packages_the_install_command_is_named(refused, monkeypatch):
     import importlib.util
 
     find = importlib.util.find_spec
@@ -435,7 +397,7 @@ def test_without_the_packages_the_install_command_is_named(run, monkeypatch):
         "find_spec",
         lambda name, *more: None if name == "onnx" else find(name, *more),
     )
-    assert refused(run, "nets.py:Net", "a.npy", "--against", "onnx") == (
+    assert refused("nets.py:Net", "a.npy", "--against", "onnx") == (
         2,
         "error: ONNX files need onnx, which is not installed",
         "hint: pip install 'hookcli[onnx]'",

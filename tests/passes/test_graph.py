@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hookcli.passes.graph import GraphNode, Scope, find_calls
+from hookcli.records.layouts import Channels
 
 BLOCK = Scope("block", "own.Block")
 CONV = Scope("block.conv", "torch.nn.modules.conv.Conv2d")
@@ -80,3 +81,56 @@ def test_nodes_that_name_no_module_are_layers_of_their_own():
         ("Conv_0", "Conv"),
         ("Relu_1", "Relu"),
     ]
+
+
+def test_a_norm_that_a_convolution_was_merged_into_is_of_both_families():
+    norm = Scope("block.norm", "torch.nn.modules.batchnorm.BatchNorm2d")
+    merged = GraphNode((BLOCK, norm), "batch_norm", "one", ("one",), family="conv")
+    (call, _) = find_calls([merged])
+    assert (call.layer.module_type, call.families) == ("BatchNorm2d", ("norm", "conv"))
+
+
+def test_a_call_starts_at_its_first_node():
+    found = find_calls([node("one", BLOCK, CONV), node("two", BLOCK, CONV), node("three", BLOCK)])
+    assert {call.layer.module_path: call.start for call in found} == {
+        "block.conv": 0,
+        "block/op:add": 2,
+        "block": 0,
+    }
+
+
+def test_the_weights_of_a_block_are_those_of_its_layers_counted_once():
+    weights = (("weight", 6), ("bias", 2))
+    nodes = [
+        GraphNode((BLOCK, CONV), "conv2d", "one", ("one",), weights),
+        GraphNode((BLOCK, RELU), "relu", "two", ("two",)),
+        GraphNode((BLOCK, CONV), "conv2d", "three", ("three",), weights),
+    ]
+    params = {call.layer.module_path: call.layer.params for call in find_calls(nodes)}
+    assert params == {"block.conv": 8, "block.relu": 0, "block": 8}
+
+
+def test_the_channel_axis_follows_from_the_types_of_the_layers():
+    linear = Scope("fc", "torch.nn.modules.linear.Linear")
+    found = find_calls(
+        [
+            node("seen", BLOCK, CONV, operation="conv2d"),
+            node("rectified", BLOCK, RELU, operation="relu"),
+            node("flat", linear, operation="linear"),
+            node("sum"),
+        ]
+    )
+    assert {call.layer.module_path: call.layer.channels for call in found} == {
+        "block.conv": Channels.FIRST,
+        "block.relu": Channels.LIKELY_FIRST,
+        "block": Channels.LIKELY_FIRST,
+        "fc": Channels.LAST,
+        "op:add": Channels.LIKELY_LAST,
+    }
+
+
+def test_the_operators_of_a_file_without_modules_have_families():
+    names = ("Conv", "Relu", "MaxPool", "Gemm", "LayerNormalization", "Reshape")
+    found = find_calls([node(name, operation=name) for name in names])
+    families = [call.families for call in found]
+    assert families == [("conv",), ("act",), ("pool",), ("linear",), ("norm",), ("",)]

@@ -1,0 +1,269 @@
+"""Commands with the file of a model: ``hookcli inspect net.onnx`` and ``net.pt2``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.extras.exports import export, make, save_program
+
+pytestmark = [
+    pytest.mark.exports,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("nets"),
+]
+MODULES = "needs the modules of a model, and net.onnx runs without them"
+BLOCKS = [f"blocks.{n}" for n in range(3)]
+
+
+@pytest.fixture
+def inspect(run):
+    """Run ``inspect`` on a file, and return the mean of each call, by call id."""
+
+    def command(file, *words, images=("a.npy",)):
+        ended = run("inspect", file, *images, *words, "--grids", "none", "--format", "json")
+        assert ended.code == 0, ended.err
+        return {row["call_id"]: row["mean"] for row in json.loads(ended.out)["layers"]}
+
+    return command
+
+
+def hooked(*names):
+    """Return the mean output of the last call of each module of the network, by plain hooks."""
+    net, means = make(), {}
+    for name in names:
+        net.get_submodule(name).register_forward_hook(
+            lambda _module, _inputs, output, name=name: means.update({name: float(output.mean())})
+        )
+    with torch.no_grad():
+        net(torch.from_numpy(np.load("a.npy"))[None])
+    return means
+
+
+def test_an_onnx_file_shows_what_the_modules_returned(inspect):
+    export("net.onnx")
+    shown = inspect("net.onnx", "--layers", "stem,blocks.*.norm,blocks,fc")
+    norms = [f"{block}.norm" for block in BLOCKS]
+    expected = hooked("stem", "blocks", "fc")
+    assert list(shown) == ["stem", "blocks", *norms, "fc"]
+    assert {name: shown[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_program_shows_what_the_modules_returned(inspect):
+    save_program("net.pt2")
+    shown = inspect("net.pt2", "--layers", "conv,linear,op:gelu,(model)")
+    convs = [f"{block}.conv" for block in BLOCKS]
+    assert list(shown) == ["(model)", "stem", *convs, "op:gelu", "fc"]
+    expected = hooked("stem", *convs, "fc")
+    assert {name: shown[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert shown["(model)"] == shown["fc"]
+
+
+def test_a_value_is_shown_before_the_model_overwrites_it(inspect):
+    """The ReLU writes over the output of the BatchNorm, which has negative values."""
+    save_program("net.pt2")
+    shown = inspect("net.pt2", "--layers", "blocks.0.norm,blocks.0.relu")
+    net = make()
+    with torch.no_grad():
+        block = net.blocks[0]
+        normed = block.norm(block.conv(net.stem(torch.from_numpy(np.load("a.npy"))[None])))
+    assert shown["blocks.0.norm"] == pytest.approx(float(normed.mean()), abs=1e-6)
+    assert shown["blocks.0.relu"] == pytest.approx(float(normed.relu().mean()), abs=1e-6)
+
+
+def test_a_convolution_that_was_merged_is_chosen_by_its_family(inspect):
+    export("net.onnx")
+    assert list(inspect("net.onnx")) == ["stem", *(f"{block}.norm" for block in BLOCKS)]
+
+
+def test_nodes_without_module_paths_are_chosen_by_name_type_and_family(inspect):
+    export("old.onnx", dynamo=False)
+    named = [f"/blocks/{block}/conv/Conv" for block in BLOCKS]
+    assert list(inspect("old.onnx")) == ["/stem/Conv", *named]
+    assert list(inspect("old.onnx", "--layers", "Gemm,*/stem/*")) == ["/stem/Conv", "/fc/Gemm"]
+    with_root = inspect("old.onnx", "--layers", "(model),linear")
+    assert with_root["(model)"] == with_root["/fc/Gemm"]
+
+
+def test_two_files_and_the_model_have_the_same_golden_values(run):
+    export("net.onnx")
+    save_program("net.pt2")
+    words = ("a.npy", "--layers", "leaf")
+    for model in ("net.onnx", "net.pt2", "nets.py:Net"):
+        assert run("golden", model, *words, "-o", f"{model[-4:]}.json").code == 0
+    for one, two in (("onnx", ":Net"), (":Net", "onnx"), (":Net", ".pt2")):
+        ended = run("diff", f"{one}.json", f"{two}.json", "--format", "json")
+        document = json.loads(ended.out)
+        assert (ended.code, document["equal"]) == (0, True)
+        reasons = {each["call_id"]: each["reason"] for each in document["left_out"]}
+        merged = {f"{block}.conv": f"merged into {block}.norm" for block in BLOCKS}
+        idle = {"drop": "left out, since it changes nothing"}
+        assert reasons == (merged | idle if "onnx" in (one, two) else {})
+
+
+def test_a_changed_weight_shows_in_a_diff(run):
+    onnx = pytest.importorskip("onnx")
+    export("net.onnx")
+    model = onnx.load("net.onnx")
+    weight = next(each for each in model.graph.initializer if each.name == "fc.weight")
+    weight.CopyFrom(
+        onnx.numpy_helper.from_array(2 * onnx.numpy_helper.to_array(weight), "fc.weight")
+    )
+    onnx.save(model, "other.onnx")
+    for name in ("net", "other"):
+        run("golden", f"{name}.onnx", "a.npy", "--layers", "leaf", "-o", f"{name}.json")
+    ended = run("diff", "net.json", "other.json", "--match", "id", "--format", "json")
+    assert (ended.code, json.loads(ended.out)["first"]) == (7, "fc")
+
+
+def test_a_file_and_a_model_are_compared_in_both_directions(compare):
+    export("net.onnx")
+    for model, other in (("net.onnx", "nets.py:Net"), ("nets.py:Net", "net.onnx")):
+        document = compare(model, "--against", f"model={other}", "--blame")
+        assert (document["equal"], document["culprits"]) == (True, [])
+        assert "blocks.0.conv" in [each["call_id"] for each in document["left_out"]]
+
+
+def test_a_file_is_not_exported_again(refused):
+    export("net.onnx")
+    assert refused("net.onnx", "a.npy", "--against", "onnx") == (
+        2,
+        "error: net.onnx is a file already, and onnx needs a PyTorch model",
+        "hint: compare two files, with model=FILE.onnx",
+    )
+
+
+def test_the_layers_of_a_file_are_listed(run):
+    export("net.onnx")
+    ended = run("layers", "net.onnx", "--layers", "conv,blocks.0", "--ops", "--format", "csv")
+    rows = {row["call_id"]: row for row in csv.DictReader(io.StringIO(ended.out))}
+    assert list(rows) == [
+        "stem",
+        "blocks.0",
+        "blocks.0.norm",
+        "blocks.0/op:add",
+        *(f"blocks.{n}.norm" for n in (1, 2)),
+    ]
+    assert rows["stem"]["params"] == str(8 * 3 * 9 + 8)
+    assert rows["blocks.0"]["params"] == rows["blocks.0.norm"]["params"] == str(8 * 8 * 9 + 8)
+    assert (rows["stem"]["shape"], rows["stem"]["layout"]) == ("1x8x12x10", "NCHW")
+    assert rows["stem"]["flops"] == ""
+
+
+def test_photos_of_a_folder_go_through_one_at_a_time_and_a_run_is_resumed(run, tmp_path):
+    """The file fixes a batch of one picture of 24 by 20 pixels."""
+    export("net.onnx")
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        Image.new("RGB", (40, 30 + number), (0, 80 * number, 0)).save(f"photos/{number}.png")
+    words = ("inspect", "net.onnx", "photos", "--layers", "leaf", "-o", "out")
+    ended = run(*words)
+    assert ended.code == 0, ended.err
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    assert manifest["model"]["input_shape"] == [1, 3, 24, 20]
+    assert manifest["model"]["preprocessing"].startswith("resized to 24x20 pixels (bilinear)")
+    rows = list(csv.DictReader(io.StringIO(Path("out/layers.csv").read_text())))
+    assert [row["images"] for row in rows] == ["3"] * len(rows)
+    assert run(*words, "--resume").err.splitlines() == ["the run in 'out' is complete"]
+    export("net.onnx", "wrong")
+    again = run(*words, "--resume")
+    assert again.code == 2
+    assert "with other weights: sha256" in again.err
+
+
+def test_a_file_says_nothing_of_its_pictures_and_like_does(run):
+    export("net.onnx")
+    Image.new("RGB", (40, 30)).save("photo.png")
+    words = ("photo.png", "--grids", "none", "-o", "out", "--overwrite")
+    ended = run("inspect", "net.onnx", *words)
+    assert "the file does not say how its images are prepared" in ended.err
+    ended = run("inspect", "net.onnx", *words, "--mean", "0,0,0", "--std", "1,1,1")
+    assert "the file does not say" not in ended.err
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    assert "mean 0 0 0" in manifest["model"]["preprocessing"]
+
+
+def test_pictures_are_prepared_as_for_another_model_but_in_the_size_of_the_file(run):
+    export("net.onnx")
+    Image.new("RGB", (40, 30)).save("photo.png")
+    words = ("--like", "resnet18", "--grids", "none", "-o", "out")
+    ended = run("inspect", "net.onnx", "photo.png", *words)
+    assert (ended.code, "the file does not say" in ended.err) == (0, False)
+    model = json.loads(Path("out/manifest.json").read_text())["model"]
+    assert (model["task"], model["input_shape"]) == ("classification", [1, 3, 24, 20])
+    assert "mean 0.485 0.456 0.406" in model["preprocessing"]
+
+
+def test_a_classifier_is_read_with_the_names_that_the_user_gives(run):
+    export("net.onnx")
+    Path("names.txt").write_text("ant\nbee\ncat\ndog\nelk\n")
+    words = ("--categories", "names.txt", "--grids", "none", "--mean", "0,0,0", "--std", "1,1,1")
+    ended = run("inspect", "net.onnx", "a.npy", *words)
+    with torch.no_grad():
+        top = int(make()(torch.from_numpy(np.load("a.npy"))[None]).argmax())
+    assert f"a.npy: {('ant', 'bee', 'cat', 'dog', 'elk')[top]} " in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--weights", "random"), "--weights does not apply to 'net.onnx': the file fixes it"),
+        (("--dtype", "float16"), "--dtype does not apply to 'net.onnx': the file fixes it"),
+        (("--device", "cuda"), "--device does not apply to 'net.onnx'"),
+        (("--provider", "tpu"), "ONNX Runtime has no provider 'tpu' here"),
+        (("--at", "input"), "--at needs the modules of a model, and net.onnx runs without them"),
+        (
+            ("--edit", "fc:zero"),
+            "--edit needs the modules of a model, and net.onnx runs without them",
+        ),
+        (("--layers", "lstm"), "no layer matches 'lstm'"),
+    ],
+)
+def test_what_a_file_cannot_do_is_refused(run, words, message):
+    export("net.onnx")
+    ended = run("inspect", "net.onnx", "a.npy", *words)
+    assert ended.code == 2
+    errors = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+    assert errors == [f"error: {message}"]
+
+
+@pytest.mark.parametrize("command", ["gradients", "ablate"])
+def test_commands_that_need_modules_refuse_a_file(run, command):
+    export("net.onnx")
+    ended = run(command, "net.onnx", "a.npy")
+    assert ended.code == 2
+    assert f"error: {command} needs the modules of a model" in ended.err
+
+
+def test_options_for_files_are_refused_for_other_models(run):
+    for words, what in (
+        (("--like", "resnet18"), "files of models"),
+        (("--provider", "cpu"), "ONNX"),
+    ):
+        ended = run("inspect", "nets.py:Net", "a.npy", *words)
+        assert ended.code == 2
+        assert f"error: {' '.join(words)} is for {what}" in ended.err
+
+
+def test_values_come_in_groups_that_fit_into_memory(inspect, monkeypatch):
+    """Each group is one run of the file. Three values of 8 x 12 x 10 floats have 11,520 bytes."""
+    export("net.onnx")
+    whole = inspect("net.onnx", "--layers", "leaf")
+    runs = []
+    runner = pytest.importorskip("hookcli.passes.onnx_file")
+    start = runner.OnnxRunner._start
+    monkeypatch.setattr(runner, "_GROUP_SIZE", 12_000)
+    monkeypatch.setattr(
+        runner.OnnxRunner,
+        "_start",
+        lambda self, values, fed: runs.append(len(values)) or start(self, values, fed),
+    )
+    assert inspect("net.onnx", "--layers", "leaf", "-o", "again") == whole
+    assert runs == [3, 3, 3, 2]

@@ -1,0 +1,78 @@
+"""What hookcli knows of the model in a file, with inputs that these tests state."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+from hookcli.config import ModelRequest
+from hookcli.errors import RequestError
+from hookcli.models.graph_file import GraphInput, check_graph_request, describe_graph
+
+FLOAT = "float32"
+
+
+def describe(*shapes, dtype=FLOAT, **options):
+    inputs = [GraphInput(shape, dtype) for shape in shapes]
+    request = ModelRequest("net.onnx", **options)
+    return describe_graph(request, inputs, "", has_classifier=False)
+
+
+def refuse(*shapes, **options):
+    with pytest.raises(RequestError) as caught:
+        describe(*shapes, **options)
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("shape", "made"),
+    [
+        ((1, 3, 96, 96), (3, 96, 96)),
+        ((1, 3, 96, 64), (3, 96, 64)),
+        ((None, 3, None, None), (3, 224, 224)),
+        ((None, None, None, None), (3, 224, 224)),
+        ((1, 1, 32, 32), (1, 32, 32)),
+        ((1, 1, 32, 16), (1, 32, 16)),
+    ],
+)
+def test_a_picture_gets_the_size_and_the_colours_of_the_input(shape, made):
+    described = describe(shape)
+    pixels = described.prepare.to_pixels([Image.new("RGB", (50, 80), "white")])
+    assert tuple(pixels.shape) == made
+    assert described.info.input_shape == (1, *made)
+
+
+def test_a_grey_picture_is_scaled_to_one():
+    pixels = describe((1, 1, 8, 8)).prepare.to_pixels([Image.new("RGB", (8, 8), "white")])
+    assert pixels.unique().tolist() == [1.0]
+
+
+def test_the_size_is_chosen_if_the_file_leaves_it_open():
+    assert describe((1, 3, None, None), size=64).info.input_shape == (1, 3, 64, 64)
+    message = refuse((1, 3, 96, 96), size=64)
+    assert message == "'net.onnx' takes pictures of 96x96 pixels"
+
+
+def test_inputs_that_are_no_pictures_are_refused():
+    assert refuse((1, 7)) == "'net.onnx' takes 1x7, and a picture is (1, C, H, W)"
+    assert refuse((1, 3, 8, 8), (1, 7)) == "'net.onnx' takes 2 inputs, not 1"
+    assert refuse() == "'net.onnx' takes nothing, and pixels are floating-point numbers"
+    assert refuse((1, 3, 8, 8), dtype="int64").startswith("'net.onnx' takes int64")
+
+
+def test_another_model_says_how_pictures_are_prepared():
+    described = describe((1, 3, 96, 64), like="resnet18")
+    assert described.categories[0] == "tench"
+    assert described.info.preprocessing == (
+        "resized to 96x64 pixels (bilinear), scaled to 0 to 1, mean 0.485 0.456 0.406, "
+        "standard deviation 0.229 0.224 0.225"
+    )
+    assert described.info.notes == ()
+
+
+@pytest.mark.parametrize(
+    "options", [{"weights": "random"}, {"dtype": "float16"}, {"mode": "train"}, {"device": "cuda"}]
+)
+def test_what_the_file_fixes_cannot_be_requested(options):
+    with pytest.raises(RequestError):
+        check_graph_request(ModelRequest("net.onnx", **options))
