@@ -19,6 +19,7 @@ from hookcli.compare.diff import check_comparison, pair_ids
 from hookcli.compare.left_out import list_left_out
 from hookcli.compare.order import pair_by_order
 from hookcli.compare.side import list_side_changes, list_uncalled, pixels_of, run_side
+from hookcli.distance.axes import find_axes
 from hookcli.distance.comparison import Comparison
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import measure_arrays
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 
 _RELUS = ("relu", "relu6")
+_FAR = 0.1  # the relative L2 distance from which on a tensor may have other axes
 _ONLY_OUTPUTS = (
     "the file does not say which module each node comes from, so only the model's output is "
     "compared: `match='order'` pairs the nodes with layers"
@@ -214,6 +216,8 @@ class _SeenCalls:
         b: B's calls, by call id.
         values: copies of A's tensors on the host, by call id.
         distances: the distance of each tensor of B from its counterpart in A, by A's call id.
+        axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
+            only of transposed tensors.
         partners: the id of the counterpart in A, by the id of the call of B.
     """
 
@@ -223,6 +227,7 @@ class _SeenCalls:
     b: dict[str, _SeenCall] = field(default_factory=dict)
     values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
+    axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
     _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
 
@@ -247,8 +252,7 @@ class _SeenCalls:
             partner = self._find_merged(partner, tensor)
         self.partners[call.id] = partner
         plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
-        if plain.shape == tuple(tensor.shape):
-            self.distances[partner] = measure_arrays(plain, to_array(tensor))
+        self._measure(partner, plain, to_array(tensor))
 
     def measure_by_order(self, others: _SeenCalls) -> None:
         """Measure the distances of all tensors of B, paired by their order and kind.
@@ -262,9 +266,18 @@ class _SeenCalls:
             layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
         self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(*layers)
         for call_id, partner in self.partners.items():
-            plain, other = self.values[partner], others.values[call_id]
-            if plain.shape == other.shape:
-                self.distances[partner] = measure_arrays(plain, other)
+            self._measure(partner, self.values[partner], others.values[call_id])
+
+    def _measure(self, call_id: str, a: NDArray[np.generic], b: NDArray[np.generic]) -> None:
+        """Measure the distance of B from A, and find out whether B is A with other axes.
+
+        ``call_id`` is the id of the call of A.
+        """
+        distance = measure_arrays(a, b) if a.shape == b.shape else None
+        if distance is not None:
+            self.distances[call_id] = distance
+        if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
+            self.axes[call_id] = axes
 
     def _find_merged(self, partner: str, tensor: Tensor) -> str:
         """Return the id of the ReLU after ``partner`` in A, if B merged it into its counterpart.
@@ -368,7 +381,8 @@ def _compare_image(
         one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
         if listed_a.has(one) or listed_b.has(two):
             pair = (one.tensor if one else None, two.tensor if two else None)
-            yield CallPair(image_a.key, *pair, seen.distances.get(call_id))
+            distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
+            yield CallPair(image_a.key, *pair, distance, axes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from hookcli.distance.axes import axes_text
 from hookcli.distance.comparison import DiffRow
 from hookcli.distance.tolerance import RTOL
 from hookcli.records.text import shape_text
@@ -50,12 +51,15 @@ class CallPair:
         b: the call in B; None if B lacks the call.
         distance: the distance of the tensor in B from the tensor in A; None if either tensor is
             missing, or if their shapes differ.
+        axes: the order in which B has the axes of A; empty unless the tensor in B is the transposed
+            tensor in A.
     """
 
     image: str
     a: CallTensor | None
     b: CallTensor | None
     distance: Distance | None = None
+    axes: tuple[int, ...] = ()
 
     @property
     def present(self) -> tuple[CallTensor, ...]:
@@ -198,8 +202,12 @@ class Judge:
             return "only in B" if a is None else "only in A"
         if bool(a.reason) != bool(b.reason):
             return f"no gradient in {'A' if a.reason else 'B'}: {a.reason or b.reason}"
+        axes = axes_text(pair.axes) if pair.axes else ""
         if a.shape != b.shape:
-            return f"shapes differ: {shape_text(a.shape)} and {shape_text(b.shape)}"
+            shapes = f"shapes differ: {shape_text(a.shape)} and {shape_text(b.shape)}"
+            return f"{shapes}: {axes}" if axes else shapes
+        if axes:
+            return axes
         if distance is None:
             return ""
         if distance.misplaced:

@@ -180,6 +180,8 @@ def test_an_output_of_another_shape_is_a_culprit(blame):
     document = blame("nets.py:Turns", "--against", "model=nets.py:turned")
     assert document["culprits"] == ["turn"]
     assert "turn (Identity), which differs in shape" in document["blame"]
+    (row,) = (row for row in document["layers"] if row["call_id"] == "turn")
+    assert row["reason"] == "shapes differ: 1x3x1x3 and 1x3x3x1: axes 2 and 3 are swapped"
 
 
 def test_values_that_become_infinite_are_a_culprit(blame):
