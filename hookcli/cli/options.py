@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
+from hookcli.config import Theme
 from hookcli.outside.flags import Flag
 
 MOST_ROWS = 20  # rows that a table shows by default
@@ -29,6 +30,10 @@ TopCalls: TypeAlias = Annotated[
         at_least=1,
         panel="Output",
     ),
+]
+PageTheme: TypeAlias = Annotated[
+    Theme,
+    Flag("--theme dark|light", "Background of --pictures; light is for papers.", panel="Output"),
 ]
 RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
 

@@ -1,14 +1,16 @@
 """``hookcli compare``: run two sides, A and B, and compare their tensors layer by layer.
 
 Both sides run one image at a time. hookcli keeps each tensor of A on the host until B has run the
-same call. hookcli measures each tensor of B inside the hook, and keeps no copy. After both sides
-have run an image, only figures remain.
+same call. hookcli measures each tensor of B inside the hook, and keeps no copy, except of the few
+calls that get a picture. After both sides have run an image, only figures remain, and the feature
+maps of these calls.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from hookcli.compare.worst_calls import WorstCalls
     from hookcli.config import Match
     from hookcli.distance.comparison import DiffRow, LeftOut
     from hookcli.distance.metrics import Distance
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.passes.runner import Side
     from hookcli.records.calls import Call, LayerInfo
+
+    Values = NDArray[np.generic]
 
 
 _RELUS = ("relu", "relu6")
@@ -61,6 +66,7 @@ def compare_sides(
     keeps_images: bool = False,
     blames: bool = False,
     match: Match = "id",
+    worst: WorstCalls | None = None,
 ) -> Comparison:
     """Run the images through both sides, and compare each call of B with the same call of A.
 
@@ -74,6 +80,7 @@ def compare_sides(
         match: how to pair the calls of A and B: by ``id``, or by ``order``.
         blames: whether to find the calls that are to blame. Both runners then observe all layers
             and operations, and not only those that the comparison lists.
+        worst: receives what the page shows of the calls that differ most; None without a page.
 
     Raises:
         RequestError: nothing could be compared, or an edit changed nothing.
@@ -83,7 +90,7 @@ def compare_sides(
     dtypes = (a.info.dtype, b.info.dtype)
     judge = Judge(tolerance, dtypes, keeps_images)
     blamer = Blamer(a, b) if blames else None
-    pairing = _Pairing(match, blamer)
+    pairing = _Pairing(match, blamer, judge, worst)
     keys: list[str] = []
     skipped_before = list_skipped(a, b)
     skipped: list[SkippedImage] = []
@@ -109,6 +116,8 @@ def compare_sides(
                     first_shape = tuple(image_a.pixels.shape)
                 for pair in pairs:
                     judge.add(pair)
+                if worst is not None:
+                    worst.finish(judge.rows(), image_a.key)
             image_done(len(keys) + len(skipped), len(skipped))
         all_skipped = (*skipped_before, *skipped)
         require_image(keys, all_skipped)
@@ -161,10 +170,14 @@ class _Pairing:
     Attributes:
         match: ``id`` or ``order``.
         blamer: measures the own errors; None if nobody asked for them.
+        judge: compares the pairs with the tolerance.
+        worst: keeps the tensors to draw; None without pictures.
     """
 
     match: Match
     blamer: Blamer | None
+    judge: Judge
+    worst: WorstCalls | None
 
     def leaves_out(self, call_id: str, other: str, a: Side, b: Side) -> bool:
         """Return whether a pair is not judged, because one side computes its calls in another way.
@@ -219,21 +232,24 @@ class _SeenCalls:
         axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
             only of transposed tensors.
         partners: the id of the counterpart in A, by the id of the call of B.
+        show: called with every pair of calls, right after its distance was measured, and with the
+            tensors of A and of B; None if nobody wants to see them.
     """
 
     keeps_values: bool = False
     merges_calls: bool = False
     a: dict[str, _SeenCall] = field(default_factory=dict)
     b: dict[str, _SeenCall] = field(default_factory=dict)
-    values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
+    show: Callable[[_SeenPair, Values, Values], None] | None = None
     _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
-        self.a[call.id] = _describe(call, tensor)
+        self.a[call.id] = _describe(call, tensor, len(self.a))
         place = (call.layer.module_path, call.call_index, call.side)
         self._outputs.setdefault(place, []).append(call.id)
         self.values[call.id] = np.array(to_array(tensor))
@@ -241,10 +257,9 @@ class _SeenCalls:
     def measure(self, call: Call, tensor: Tensor) -> None:
         """Measure the distance of a tensor of B from its counterpart in A.
 
-        Unless ``keeps_values``, this deletes the copy of the counterpart. If the shapes differ,
-        there is no distance.
+        Unless ``keeps_values``, this deletes the copy of the counterpart.
         """
-        self.b[call.id] = _describe(call, tensor)
+        self.b[call.id] = _describe(call, tensor, len(self.b))
         partner = self._find_partner(call)
         if partner is None:
             return
@@ -252,7 +267,7 @@ class _SeenCalls:
             partner = self._find_merged(partner, tensor)
         self.partners[call.id] = partner
         plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
-        self._measure(partner, plain, to_array(tensor))
+        self._measure_pair(partner, call.id, plain, to_array(tensor))
 
     def measure_by_order(self, others: _SeenCalls) -> None:
         """Measure the distances of all tensors of B, paired by their order and kind.
@@ -266,18 +281,20 @@ class _SeenCalls:
             layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
         self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(*layers)
         for call_id, partner in self.partners.items():
-            self._measure(partner, self.values[partner], others.values[call_id])
+            self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
-    def _measure(self, call_id: str, a: NDArray[np.generic], b: NDArray[np.generic]) -> None:
-        """Measure the distance of B from A, and find out whether B is A with other axes.
+    def _measure_pair(self, partner: str, call_id: str, a: Values, b: Values) -> None:
+        """Measure a pair of tensors, given the ids of the calls in A and in B, and show it.
 
-        ``call_id`` is the id of the call of A.
+        If the shapes differ, there is no distance; B may be A with its axes in another order.
         """
         distance = measure_arrays(a, b) if a.shape == b.shape else None
-        if distance is not None:
-            self.distances[call_id] = distance
         if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
-            self.axes[call_id] = axes
+            self.axes[partner] = axes
+        if distance is not None:
+            self.distances[partner] = distance
+            if self.show is not None:
+                self.show(_SeenPair(self.a[partner], self.b[call_id], distance), a, b)
 
     def _find_merged(self, partner: str, tensor: Tensor) -> str:
         """Return the id of the ReLU after ``partner`` in A, if B merged it into its counterpart.
@@ -352,7 +369,12 @@ def _compare_image(
     With a blamer, the own errors of all calls are measured, too.
     """
     blamer = pairing.blamer
+    listed = _Listed(a.layers), _Listed(b.layers)
     seen = _SeenCalls(keeps_values=blamer is not None, merges_calls=b.runner.merges_calls)
+    if pairing.worst is not None:
+        pairing.worst.start()
+        size = a.runner.size_of(pixels_of(image_a))
+        seen.show = partial(_offer, pairing.worst, pairing.judge, listed, size)
     run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
     if pairing.match == "id":
         run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
@@ -369,17 +391,16 @@ def _compare_image(
             dtypes={each.tensor.dtype for each in seen.b.values()},
             partners=seen.partners,
         )
-    listed_a, listed_b = _Listed(a.layers), _Listed(b.layers)
     if b.runner.merges_calls:
-        effects.leave_out(seen.a, seen.partners.values(), listed_a)
+        effects.leave_out(seen.a, seen.partners.values(), listed[0])
     elif a.runner.merges_calls:
-        effects.leave_out(seen.b, seen.partners, listed_b)
+        effects.leave_out(seen.b, seen.partners, listed[1])
     of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
     for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
         if pairing.leaves_out(call_id, other, a, b):
             continue
         one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
-        if listed_a.has(one) or listed_b.has(two):
+        if _is_listed(listed, one, two):
             pair = (one.tensor if one else None, two.tensor if two else None)
             distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
             yield CallPair(image_a.key, *pair, distance, axes)
@@ -387,10 +408,24 @@ def _compare_image(
 
 @dataclass(frozen=True, slots=True)
 class _SeenCall:
-    """A call that was observed, and the description of its tensor."""
+    """A call that was observed, and the description of its tensor.
+
+    Attributes:
+        place: the position of the call in the order in which the calls complete, from 0.
+    """
 
     call: Call
     tensor: CallTensor
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenPair:
+    """A call of A, its counterpart in B, and the distance of their tensors."""
+
+    a: _SeenCall
+    b: _SeenCall
+    distance: Distance
 
 
 class _Listed:
@@ -405,13 +440,41 @@ class _Listed:
         return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
 
 
+def _is_listed(listed: tuple[_Listed, _Listed], a: _SeenCall | None, b: _SeenCall | None) -> bool:
+    """Return whether a comparison lists a pair; ``listed`` has the listed calls of A and of B."""
+    return listed[0].has(a) or listed[1].has(b)
+
+
+def _offer(
+    worst: WorstCalls,
+    judge: Judge,
+    listed: tuple[_Listed, _Listed],
+    size: tuple[int, int],
+    pair: _SeenPair,
+    a: Values,
+    b: Values,
+) -> None:
+    """Offer a pair of calls for a picture, if the comparison lists it.
+
+    ``size`` is the height and width of the input of A's layers.
+    """
+    if not _is_listed(listed, pair.a, pair.b):
+        return
+    one, two = pair.a.tensor, pair.b.tensor
+    layout = pair.a.call.layer.layout_of(one.shape, size)
+    if one.shape[:1] != (1,):  # such as the windows of an image: a part is no picture of the image
+        layout = replace(layout, height=0, width=0)
+    judged = judge.judge(CallPair("", one, two, pair.distance))
+    worst.offer(judged, pair.a.place, layout, a, b)
+
+
 def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], float]) -> Iterator[DiffRow]:
     """Yield rows with their own errors; ``own`` has them by the keys of images and call ids."""
     for row in rows:
         yield replace(row, own_rel_l2=own.get((row.image, row.call_id))) if own else row
 
 
-def _describe(call: Call, tensor: Tensor) -> _SeenCall:
+def _describe(call: Call, tensor: Tensor, place: int) -> _SeenCall:
     dtype = str(tensor.dtype).removeprefix("torch.")
     shape = tuple(tensor.shape)
-    return _SeenCall(call, CallTensor(call.id, call.layer.module_type, shape, dtype))
+    return _SeenCall(call, CallTensor(call.id, call.layer.module_type, shape, dtype), place)

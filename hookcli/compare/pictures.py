@@ -1,16 +1,19 @@
-"""Write a page with pictures of the differences between the saved tensors of two runs.
+"""Write a page about a comparison, with pictures of the calls that differ most.
 
-This module does not import torch.
+The pictures show tensors that two runs saved, or tensors that a live comparison has just seen
+(``compare/worst_calls``). This module does not import torch.
 """
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from hookcli.compare.compared_run import match_images
+from hookcli.distance.comparison import find_first
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import MOST_BYTES
 from hookcli.outside.escape import for_page
@@ -23,7 +26,7 @@ from hookcli.render.report.diff_page import DiffPicture, render_difference
 from hookcli.store.places.names import MANIFEST, PAGE, REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from hookcli.compare.compared_run import ComparedRun, RunCall
@@ -31,12 +34,26 @@ if TYPE_CHECKING:
     from hookcli.distance.comparison import Comparison, DiffRow
     from hookcli.reading.shards import Array
     from hookcli.records.golden import ImageFacts
+    from hookcli.render.draw.compared_maps import ComparedMaps
 
 MOST_PICTURES = 12
 _OURS = b'content="hookcli diff"'  # in the head of every page that this module writes
 _PNG = "[0-9][0-9]_*.png"
 _ANOTHER = "choose another folder for `pictures`"
 _WHOLE = "save whole tensors in both runs: `tensors.save` without `pool` and `save.channels`"
+
+
+@dataclass(frozen=True, slots=True)
+class CallMaps:
+    """What a picture of one call shows, for one image.
+
+    Attributes:
+        compared: the feature maps or bars of A, of B and of B - A.
+        layout: the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, ….
+    """
+
+    compared: ComparedMaps
+    layout: str
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
@@ -65,14 +82,35 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
         kinds = " and ".join(f"{run.name!r} {' '.join(run.saved) or 'none'}" for run in (a, b))
         hint = "run both with the same `save.dtype`"
         raise RequestError(f"`pictures` needs tensors of one kind: {kinds}", hint)
-    _check_folder(folder)
+    check_folder(folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Check, before a comparison, that hookcli can write its page to ``folder``.
+
+    Raises:
+        OutputError: the folder is a run folder, holds files that no comparison wrote, or cannot be
+            read.
+    """
+    try:
+        what = _say_protected(folder)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(folder)!r}: {error.strerror}", _ANOTHER) from error
+    if what:
+        raise OutputError(f"{str(folder)!r} {what}", _ANOTHER)
+
+
+def name_models(a: str, b: str) -> str:
+    """Return the title of a comparison: the name of the model, or of both models."""
+    return a if a == b else f"{a} and {b}"
 
 
 def write_pictures(
     folder: Path,
     comparison: Comparison,
-    runs: tuple[ComparedRun, ComparedRun],
-    notes: Sequence[str],
+    rows: Sequence[DiffRow],
+    maps_of: Callable[[DiffRow], CallMaps],
+    title: str,
     theme: Theme = "dark",
 ) -> Path:
     """Write the page of a comparison and the pictures, and return the path of the page.
@@ -81,19 +119,19 @@ def write_pictures(
 
     Args:
         folder: the folder for the page and the pictures.
-        comparison: the comparison of the two runs.
-        runs: run A and run B.
-        notes: the lines at the top of the page, beginning with the verdict.
+        comparison: the comparison.
+        rows: the rows of the calls to draw, as ``choose_rows`` returns them.
+        maps_of: returns what the picture of a row shows; called in several threads.
+        title: the title of the comparison, as ``name_models`` returns it.
         theme: the colours of the pictures.
 
     Raises:
         OutputError: a file cannot be written, or exists although no comparison wrote it.
     """
-    names = [run.facts["model"]["name"] for run in runs]
-    title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
-    drawn = list(_draw_pictures(comparison, *runs, title, theme))
+    several = len(comparison.images) > 1
+    drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))
     pictures = [picture for picture, _ in drawn]
-    page = render_difference(title, notes, comparison, pictures)
+    page = render_difference(title, comparison, pictures)
     known = _list_known(folder)
     for name in (PAGE, *(picture.file for picture, _ in drawn)):
         if name not in known and os.path.lexists(folder / name):
@@ -113,15 +151,33 @@ def write_pictures(
         raise
 
 
-def choose_rows(comparison: Comparison) -> list[DiffRow]:
+def choose_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
     """Return the rows of the calls to draw: the call that differs first, then the worst calls.
 
     The result has at most 12 rows. It leaves out calls whose tensors are equal, and calls that were
-    compared without tensors.
+    compared without tensors. ``rows`` has the worst call first.
     """
-    measured = (row for row in comparison.rows if row.source.startswith("tensors"))
-    rows = [row for row in measured if row.max_abs or row.reason]
-    return sorted(rows, key=lambda row: row != comparison.first)[:MOST_PICTURES]
+    first = find_first(rows)
+    drawable = filter(is_drawable, rows)
+    return sorted(drawable, key=lambda row: row != first)[:MOST_PICTURES]
+
+
+def is_drawable(row: DiffRow) -> bool:
+    """Return whether whole tensors of a call were compared, and differ."""
+    return row.source.startswith("tensors") and bool(row.max_abs or row.reason)
+
+
+def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
+    """Return a function that reads the saved tensors of a row, and reduces them to maps."""
+    others = dict(match_images(a, b))
+
+    def read(row: DiffRow) -> CallMaps:
+        one = _find_call(a, row.image, row.call_id)
+        two = _find_call(b, others[row.image], row.other_call_id)
+        layout = recall_layout(one.layout, one.tensor.shape, _size_of(a.images[row.image]))
+        return CallMaps(compare_maps(_read(one), _read(two), layout), layout.name)
+
+    return read
 
 
 def _has_tensors(run: ComparedRun) -> bool:
@@ -129,19 +185,23 @@ def _has_tensors(run: ComparedRun) -> bool:
 
 
 def _draw_pictures(
-    comparison: Comparison, a: ComparedRun, b: ComparedRun, models: str, theme: Theme
+    rows: Sequence[DiffRow],
+    maps_of: Callable[[DiffRow], CallMaps],
+    models: str,
+    theme: Theme,
+    *,
+    several: bool,
 ) -> Iterator[tuple[DiffPicture, bytes]]:
-    """Yield each picture with the bytes of its PNG file; headings show ``models``."""
-    others = dict(match_images(a, b))
-    several = len(comparison.images) > 1
+    """Yield each picture with the bytes of its PNG file; headings show ``models``.
+
+    ``several`` says whether several images were compared.
+    """
 
     def draw(numbered: tuple[int, DiffRow]) -> tuple[DiffPicture, bytes]:
         number, row = numbered
-        one = _find_call(a, row.image, row.call_id)
-        two = _find_call(b, others[row.image], row.other_call_id)
-        layout = recall_layout(one.layout, one.tensor.shape, _size_of(a.images[row.image]))
-        compared = compare_maps(_read(one), _read(two), layout)
-        title = [row.names, shape_text(row.shape), layout.name, models, row.image]
+        maps = maps_of(row)
+        compared = maps.compared
+        title = [row.names, shape_text(row.shape), maps.layout, models, row.image]
         heading = ["   ".join(for_page(word) for word in title), *compared.notes]
         signed = row.call_id.startswith(("grad_", "param:"))
         data, pixels = draw_compared_maps(compared, heading, signed=signed, theme=theme)
@@ -154,7 +214,7 @@ def _draw_pictures(
         return DiffPicture(row, file, pixels, caption=caption, alt=alt), data
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
-        yield from threads.map(draw, enumerate(choose_rows(comparison), 1))
+        yield from threads.map(draw, enumerate(rows, 1))
 
 
 def _size_of(image: ImageFacts) -> tuple[int, int] | None:
@@ -176,16 +236,9 @@ def _figures(row: DiffRow) -> str:
     parts = [row.reason] if row.reason else []
     if row.rel_l2 is not None:
         parts.append(f"relative L2 {row.rel_l2:.3g}")
+    if row.own_rel_l2 is not None:
+        parts.append(f"own error {row.own_rel_l2:.3g}")
     return ", ".join([*parts, f"largest difference {row.max_abs:.3g}"])
-
-
-def _check_folder(folder: Path) -> None:
-    try:
-        what = _say_protected(folder)
-    except OSError as error:
-        raise OutputError(f"cannot write {str(folder)!r}: {error.strerror}", _ANOTHER) from error
-    if what:
-        raise OutputError(f"{str(folder)!r} {what}", _ANOTHER)
 
 
 def _say_protected(folder: Path) -> str:

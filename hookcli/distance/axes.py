@@ -19,7 +19,8 @@ _MOST_AXES = 5
 def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]:
     """Return the order in which B has the axes of A, so that ``a.transpose(order)`` is B.
 
-    The order is empty if B is no transposed A, or if the values are no floats. Axes of length 1 stay in their places, if possible.
+    The order is empty if B is no transposed A, or if the values are no floats. Axes of length 1
+    stay in their places, if possible.
     """
     if a.ndim != b.ndim or a.ndim > _MOST_AXES or sorted(a.shape) != sorted(b.shape):
         return ()

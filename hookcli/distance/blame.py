@@ -85,6 +85,11 @@ class Blame:
     is_rounding: bool
     dtype: str
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the culprits."""
+        return tuple(each.call_id for each in self.culprits)
+
 
 def coarser(*dtypes: str) -> str:
     """Return the dtype with the fewest digits, among those that hold floating-point numbers."""

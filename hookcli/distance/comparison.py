@@ -9,6 +9,8 @@ from hookcli import errors
 from hookcli.outside.documents import AtLeastOne, Axes, Distance, Whole, keywords
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hookcli.distance.blame import Blame
     from hookcli.distance.tolerance import Tolerance
     from hookcli.records.calls import Uncalled
@@ -96,6 +98,12 @@ class DiffRow:
         return f"{self.call_id} / {self.other_call_id}"
 
 
+def find_first(rows: Iterable[DiffRow]) -> DiffRow | None:
+    """Return the row of the failing call that completes first in run A; None if no call fails."""
+    failed = (row for row in rows if not row.holds)
+    return min(failed, key=lambda row: row.order, default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class ChangedFact:
     """A fact that a run depends on and that differs between the two runs.
@@ -165,7 +173,7 @@ class Comparison:
     @property
     def first(self) -> DiffRow | None:
         """The row of the failing call that completes first in run A; None if no call fails."""
-        return min(self.failed, key=lambda row: row.order, default=None)
+        return find_first(self.rows)
 
     @property
     def failed(self) -> tuple[DiffRow, ...]:

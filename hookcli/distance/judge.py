@@ -68,16 +68,19 @@ class CallPair:
 
 
 @dataclass(slots=True)
-class _JudgedRow:
+class JudgedRow:
     """The row of a call.
 
     Attributes:
+        row: the row, whose rank and order are still 0.
         excess: the distance divided by the largest tolerated distance, for the image of the row; at
             most 1 is tolerated.
+        is_unknown: whether the metric could not be computed.
     """
 
     row: DiffRow
     excess: float
+    is_unknown: bool = False
 
 
 @dataclass(slots=True)
@@ -100,7 +103,7 @@ class Judge:
     keeps_images: bool = False
     measured: int = 0
     missing: str = ""
-    _judged: dict[tuple[str, str], _JudgedRow] = field(default_factory=dict)
+    _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)
     _order: list[tuple[str, str]] = field(default_factory=list)
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
@@ -111,7 +114,8 @@ class Judge:
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         if self.keeps_images:
             pair = self._share(pair)
-        judged = self._judge(pair)
+        judged = self.judge(pair)
+        self._count(pair, judged)
         if self.keeps_images:
             self._of_images.setdefault(key, []).append(judged.row)
         known = self._judged.get(key)
@@ -121,9 +125,26 @@ class Judge:
             images, failed = known.row.images + 1, known.row.failed_images + (not judged.row.holds)
             worst = judged if judged.excess > known.excess else known
             row = replace(worst.row, images=images, failed_images=failed, holds=not failed)
-            judged = _JudgedRow(row, worst.excess)
+            judged = JudgedRow(row, worst.excess)
         self._judged[key] = judged
         self._before = (pair.image, key)
+
+    def judge(self, pair: CallPair) -> JudgedRow:
+        """Return the row of a pair for its image alone; ``add`` also updates the call's row."""
+        distance, reason = pair.distance, self._explain(pair)
+        limit = excess = None
+        if distance is not None:
+            metric, atol = self.tolerance.metric, self.tolerance.atol
+            rtol = self._rtol_of(pair, distance)
+            excess = distance.excess(metric, rtol, atol)
+            limit = distance.limit(metric, rtol, atol)
+        is_unknown = distance is not None and excess is None and not reason
+        if distance is not None and is_unknown:
+            reason = f"{self.tolerance.metric} cannot be computed from {distance.source}"
+        if excess is None or reason:
+            excess = math.inf if reason else 0.0
+        row = _row(pair, reason, self.tolerance.metric, limit, holds=excess <= 1)
+        return JudgedRow(row, excess, is_unknown)
 
     def rows(self) -> tuple[DiffRow, ...]:
         """Return one row per call, the worst call first.
@@ -166,23 +187,12 @@ class Judge:
             return 0
         return self._order.index(self._before[1]) + 1
 
-    def _judge(self, pair: CallPair) -> _JudgedRow:
-        distance, reason = pair.distance, self._explain(pair)
-        limit = excess = None
-        if distance is not None:
-            metric, atol = self.tolerance.metric, self.tolerance.atol
-            rtol = self._rtol_of(pair, distance)
-            excess = distance.excess(metric, rtol, atol)
-            limit = distance.limit(metric, rtol, atol)
-        if distance is not None and excess is None and not reason:
-            reason = f"{self.tolerance.metric} cannot be computed from {distance.source}"
-            self.missing = self.missing or reason
-        elif distance is not None and (distance.difference.values or reason):
-            self.measured += 1
-        if excess is None or reason:
-            excess = math.inf if reason else 0.0
-        row = _row(pair, reason, self.tolerance.metric, limit, holds=excess <= 1)
-        return _JudgedRow(row, excess)
+    def _count(self, pair: CallPair, judged: JudgedRow) -> None:
+        """Update ``measured`` and ``missing`` for a pair that was judged."""
+        if judged.is_unknown:
+            self.missing = self.missing or judged.row.reason
+        elif pair.distance is not None:
+            self.measured += bool(pair.distance.difference.values or judged.row.reason)
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
         """Return the relative tolerance of a pair.

@@ -420,6 +420,13 @@ def test_other_shapes_are_reported(compare):
     assert document["first"] == "fc"
 
 
+def test_outputs_of_other_shapes_are_reported_if_calls_are_paired_by_order(compare):
+    words = ("--against", "model=nets.py:Wider", "--match", "order")
+    document = compare("Net", *words, code=7)
+    (model,) = [row for row in document["layers"] if row["call_id"] == "(model)"]
+    assert (model["reason"], model["rel_l2"]) == ("shapes differ: 1x2 and 1x5", None)
+
+
 def test_another_seed_makes_other_random_weights(run, cat):
     ended = run("compare", "resnet18", cat, *SMALL, "--against", "seed=1", "--format", "json")
     document = json.loads(ended.out)

@@ -124,6 +124,15 @@ def test_a_changed_weight_in_a_file_is_named(compare):
     assert compare("nets.py:Net", "--against", "onnx=net.onnx", "--blame")["culprits"] == []
 
 
+def test_the_page_shows_the_calls_of_a_file_and_marks_the_culprit(compare):
+    words = ("--against", "model=nets.py:wrong", "--against", "onnx", "--blame", "--pictures", "p")
+    compare("nets.py:Net", *words, code=7)
+    page = Path("p/report.html").read_text()
+    assert 'blocks.1.norm</a> <span class="chip">culprit</span>' in page
+    assert page.count('class="chip"') == 1
+    assert "A, B and B minus A of blocks.1.norm. channel " in page
+
+
 def test_distances_are_those_from_onnx_runtime_run_by_hand(compare):
     """The value of a call is the output of the last node that names its module."""
     onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")

@@ -64,6 +64,10 @@ COMMANDS = {
     "diff": ("diff", "a folder", "a folder", "--format", "json"),
     "pictures": ("diff", "one image", "one image", "--pictures", "the page"),
     "compare": ("compare", *SQUEEZE[:-2], "--against", "threads=1", "--format", "json"),
+    "pictures of a comparison": (
+        *("compare", *SQUEEZE[:-2], "--against", "dtype=bfloat16", "--blame"),
+        *("--pictures", "the live page", "--rtol", "1"),
+    ),
     "ablate": ("ablate", "net.py:Net", "photos/p00.png", "photos/p01.png", *CPU),
     "layers": ("layers", "squeezenet1_1"),
     "models": ("models",),
@@ -76,6 +80,7 @@ WITHOUT_FOLDER = (
     "diff",
     "pictures",
     "compare",
+    "pictures of a comparison",
     "ablate",
     "layers",
     "models",
@@ -162,6 +167,11 @@ def test_the_same_command_twice_prints_the_same(home, name):
 def test_the_same_diff_twice_gives_the_same_page(home):
     assert differences(home / "one/the page", home / "two/the page") == ""
     assert (home / "one/the page/report.html").exists()
+
+
+def test_the_same_comparison_twice_gives_the_same_page(home):
+    assert differences(home / "one/the live page", home / "two/the live page") == ""
+    assert len([*(home / "one/the live page").iterdir()]) == 13
 
 
 def test_what_is_compared_holds_every_kind_of_file(home):

@@ -36,6 +36,7 @@ from hookcli.records.command import compare_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookcli.compare.worst_calls import WorstCalls
     from hookcli.distance.comparison import Comparison
 
 _FORMS = (
@@ -89,6 +90,15 @@ def compare(
         ),
     ] = None,
     top: options.TopCalls = options.MOST_ROWS,
+    pictures: Annotated[
+        Path | None,
+        Flag(
+            "--pictures DIR",
+            "Also write a page with pictures of the calls that differ most.",
+            panel="Output",
+        ),
+    ] = None,
+    theme: options.PageTheme = DEFAULTS.grids.theme,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
 ) -> int:
@@ -108,16 +118,36 @@ def compare(
         other = replace(other, run=replace(other.run, layers=run.layers))
     if keep_export is not None:
         other = replace(other, export=_keep(other.export, keep_export))
+    worst = None
+    if pictures is not None:
+        from hookcli.compare.pictures import check_folder
+        from hookcli.compare.worst_calls import WorstCalls
+
+        check_folder(pictures)
+        worst = WorstCalls()
     comparison = _run(
         CompareConfig(run, other, at, blame=blame, match=match),
         tolerance,
         quiet=quiet,
         keeps_images=has_every_image(output_format),
+        worst=worst,
     )
     words = (word for text in against for word in ("--against", text))
     more = (("--blame",) if blame else (), ("--match", match) if match != "id" else ())
     command = (*compare_command(run, at), *words, *itertools.chain(*more))
     print_comparison(comparison, command, output_format, top)
+    if pictures is not None and worst is not None:
+        from hookcli.compare.pictures import name_models, write_pictures
+
+        page = write_pictures(
+            pictures,
+            comparison,
+            worst.choose_rows(comparison.rows),
+            worst.maps_of,
+            title=name_models(run.model.name, other.run.model.name),
+            theme=theme,
+        )
+        console.say(f"open first: {page}")
     return comparison.exit_code
 
 
@@ -228,6 +258,7 @@ def _run(
     *,
     quiet: bool,
     keeps_images: bool,
+    worst: WorstCalls | None,
 ) -> Comparison:
     from hookcli.plan.prepare import prepare_comparison
 
@@ -249,6 +280,7 @@ def _run(
             keeps_images=keeps_images,
             match=config.match,
             blames=config.blame,
+            worst=worst,
         )
     warn_of_skipped(comparison.skipped[len(early) :])
     chosen = {layer.label for layer in a.layers}

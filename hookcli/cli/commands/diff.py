@@ -10,9 +10,8 @@ from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.comparison import has_every_image, print_comparison
 from hookcli.cli.output.run import warn_of_damage
-from hookcli.config import DEFAULTS, Match, StorageOptions, Theme
+from hookcli.config import DEFAULTS, Match, StorageOptions
 from hookcli.distance.tolerance import Tolerance
-from hookcli.distance.verdict import list_notes, verdict_text
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 
@@ -41,12 +40,7 @@ def diff(
             panel="Output",
         ),
     ] = None,
-    theme: Annotated[
-        Theme,
-        Flag(
-            "--theme dark|light", "Background of --pictures; light is for papers.", panel="Output"
-        ),
-    ] = DEFAULTS.grids.theme,
+    theme: options.PageTheme = DEFAULTS.grids.theme,
     storage_option: StorageOptions = (),
     output_format: options.Format = "table",
 ) -> int:
@@ -78,9 +72,15 @@ def diff(
     comparison = diff_runs(one, two, tolerance, match, keeps_images=keeps_images)
     print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top)
     if pictures is not None:
-        from hookcli.compare.pictures import write_pictures
+        from hookcli.compare.pictures import choose_rows, name_models, read_maps, write_pictures
 
-        notes = (verdict_text(comparison), *list_notes(comparison))
-        page = write_pictures(pictures, comparison, (one, two), notes=notes, theme=theme)
+        page = write_pictures(
+            pictures,
+            comparison,
+            choose_rows(comparison.rows),
+            read_maps(one, two),
+            title=name_models(*(run.facts["model"]["name"] for run in (one, two))),
+            theme=theme,
+        )
         console.say(f"open first: {page}")
     return comparison.exit_code

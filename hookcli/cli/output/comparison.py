@@ -101,7 +101,7 @@ def _document(comparison: Comparison, command: tuple[str, ...]) -> ComparisonDoc
         equal=comparison.equal,
         first=None if first is None else first.call_id,
         verdict=verdict_text(comparison),
-        culprits=None if blame is None else tuple(each.call_id for each in blame.culprits),
+        culprits=None if blame is None else blame.ids,
         blame="" if blame is None else blame_text(blame),
         a=comparison.a,
         b=comparison.b,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hookcli.distance.verdict import blame_text, list_notes, verdict_text
 from hookcli.outside.escape import reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
 from hookcli.render.report.distance_svg import draw_distances
@@ -27,24 +28,25 @@ class DiffPicture:
     alt: str  # a description of the picture for screen readers
 
 
-def render_difference(
-    title: str, notes: Sequence[str], comparison: Comparison, pictures: Sequence[DiffPicture]
-) -> str:
+def render_difference(title: str, comparison: Comparison, pictures: Sequence[DiffPicture]) -> str:
     """Return the HTML page of a comparison; the same arguments always make the same page.
 
     Args:
         title: the name of the model, or of both models.
-        notes: the lines at the top of the page; the first line must be the verdict.
         comparison: the comparison to show.
         pictures: the pictures of some calls.
     """
+    blame = comparison.blame
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
     environment = make_environment()
     environment.filters |= {"figure": figure_text, "shape": shape_text, "fact": fact_text}
     return environment.get_template("diff.html.j2").render(
         title=title,
-        notes=notes,
+        verdict=verdict_text(comparison),
+        blame="" if blame is None else blame_text(blame),
+        culprits=() if blame is None else blame.ids,
+        notes=tuple(list_notes(comparison)),
         comparison=comparison,
         pictures=pictures,
         a=reversible(comparison.a),
@@ -52,6 +54,6 @@ def render_difference(
         drawn=drawn,
         anchors=anchors,
         link=linked,
-        plot=ours(draw_distances(comparison.rows, anchors)),
+        plot=ours(draw_distances(comparison.rows, anchors, blame)),
         style=ours(asset("page.css") + asset("diff.css")),
     )
