@@ -111,8 +111,8 @@ types: setup ## mypy --strict
 fuzz: setup ## 5,000 damaged files of runs, read by every command: no traceback, no hang, nothing outside (minutes)
 	nice $(BIN)/python tools/fuzz.py
 
-bench: setup ## speed and memory, as ratios side by side: one image, folders, gradients, sketches, a cluster
-	$(INSTALL) --editable '.[ray]' --group bench
+bench: setup ## speed and memory, as ratios side by side: one image, exports, folders, gradients, sketches, a cluster
+	$(INSTALL) --editable '.[onnx,ray]' --group bench
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/folders.py
 	$(BIN)/python benchmarks/gradients.py

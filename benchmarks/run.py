@@ -16,11 +16,13 @@ import sys
 import tempfile
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 HERE = Path(__file__).parent
 PHOTO = HERE.parent / "sample_images" / "cat.png"
+ONNX_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,6 +70,7 @@ def main() -> None:
             slower = [1 / ratio for ratio in pair_commands(ours, theirs, turns, warm_up=False)]
             goal = "at least 18" if channels == "all" else ""
             report(f"tutorial way / whole command, {what} ({turns} turns)", slower, goal)
+        report_onnx(out / "resnet34.onnx")
     for batch, goals in (
         (1, ("at most 1.15", "at most 1.3")),
         (8, ("at most 1.12", "")),
@@ -81,6 +84,23 @@ def main() -> None:
         f"{'peak memory over the bare forward, 36 convs, batch 8, MB':<58}"
         f"{statistics.median(extra):>8.1f}{extra[0]:>8.1f}{extra[-1]:>8.1f}   at most 100"
     )
+
+
+def report_onnx(file: Path) -> None:
+    """Print the lines of comparing a model with an ONNX file, which is written to ``file``."""
+    if lacking := [name for name in ONNX_PACKAGES if find_spec(name) is None]:
+        print(f"no figures of ONNX files: install hookcli[onnx], which has {', '.join(lacking)}")
+        return
+    command = [sys.executable, "-m", "hookcli", "compare", "resnet34", str(PHOTO)]
+    command += ["--weights", "random", "--against"]
+    run([*command, "onnx", "--keep-export", str(file)])
+    command += [f"onnx={file}"]
+    bare = [sys.executable, str(HERE / "bare_onnx.py"), str(PHOTO), str(file)]
+    report(
+        "compare with an ONNX file / bare script", pair_commands(command, bare, 7), "at most 1.3"
+    )
+    ratios = pair_commands([*command, "--blame"], command, 7)
+    report("compare with an ONNX file, with --blame / without", ratios, "at most 1.6")
 
 
 def report(what: str, ratios: Sequence[float], goal: str) -> None:
