@@ -17,6 +17,7 @@ import torch
 
 from hookcli.compare.arrays import to_array
 from hookcli.compare.side import naming
+from hookcli.distance.axes import is_same
 from hookcli.distance.blame import EPSILON, OwnError, coarser, find_culprits
 from hookcli.distance.metrics import measure_arrays
 from hookcli.passes.runner import Batch
@@ -85,7 +86,7 @@ class Blamer:
             partners: the id of the call of A, by the id of the call of B.
         """
         self._dtypes.update(dtypes)
-        own = _Measured(values, partners)
+        own = _Measured(values, partners, self.b.runner.merges_calls)
         with naming(self.b):
             _run(self.b.runner, image, pixels[1], own.feed, own)
         moved = _Measured(values, {call_id: call_id for call_id in values})
@@ -168,6 +169,8 @@ class _Measured:
     Attributes:
         values: the outputs of A's calls, by call id.
         partners: the id of the call of A, by the id of the call of the fed run.
+        reshapes: whether a call may return its values in another shape than in A, as exports do
+            that merge several reshapes.
         errors: the distance of each call, by the id of the call of A, or by the own id if A has no
             such call.
         types: the type of the module of each call, by the same id.
@@ -175,6 +178,7 @@ class _Measured:
 
     values: Mapping[str, Values]
     partners: Mapping[str, str]
+    reshapes: bool = False
     errors: dict[str, float | None] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     _last: str = ""
@@ -189,7 +193,8 @@ class _Measured:
         partner = self.partners.get(call.id, "") or self._find_replaced(array) or call.id
         values = self.values.get(partner)
         self.types[partner] = call.layer.module_type
-        self.errors[partner] = None if values is None else _error(values, array)
+        own = None if values is None else _error(values, array, reshapes=self.reshapes)
+        self.errors[partner] = own
         if values is not None:
             self._last = partner
 
@@ -245,9 +250,14 @@ def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
     return None if values is None else move(values)
 
 
-def _error(a: Values, b: Values) -> float:
-    """Return the relative L2 distance of B from A, or Inf if they cannot be compared."""
+def _error(a: Values, b: Values, *, reshapes: bool = False) -> float:
+    """Return the relative L2 distance of B from A, or Inf if they cannot be compared.
+
+    ``reshapes`` says whether B may have the same values in another shape.
+    """
     if a.shape != b.shape:
-        return float("inf")
+        if not (reshapes and is_same(a, b)):
+            return float("inf")
+        b = b.reshape(a.shape)
     distance = measure_arrays(a, b)
     return float("inf") if distance.misplaced else distance.rel_l2

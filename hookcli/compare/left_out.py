@@ -9,7 +9,15 @@ from hookcli.distance.comparison import LeftOut
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-_IDLE = ("Dropout", "Identity", "StochasticDepth", "DropPath", "DropBlock")
+_IDLE = (
+    "Dropout",
+    "Identity",
+    "QuantStub",
+    "DeQuantStub",
+    "StochasticDepth",
+    "DropPath",
+    "DropBlock",
+)
 _MERGED, _INTO = ("Conv", "Linear", "BatchNorm"), ("BatchNorm", "ReLU", "relu")
 
 

@@ -21,14 +21,16 @@ from hookcli.compare.diff import check_comparison, pair_ids
 from hookcli.compare.left_out import list_left_out
 from hookcli.compare.order import pair_by_order
 from hookcli.compare.side import list_side_changes, list_uncalled, pixels_of, run_side
-from hookcli.distance.axes import find_axes
-from hookcli.distance.comparison import Comparison
+from hookcli.distance.axes import find_axes, is_same
+from hookcli.distance.comparison import Comparison, LeftOut
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import measure_arrays
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
+from hookcli.records.calls import OPERATION
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import SkippedImage
+from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from hookcli.compare.worst_calls import WorstCalls
     from hookcli.config import Match
-    from hookcli.distance.comparison import DiffRow, LeftOut
+    from hookcli.distance.comparison import DiffRow
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
@@ -186,7 +188,8 @@ class _Pairing:
         """
         if not other:
             return b.runner.merges_calls
-        return not call_id and (a.runner.merges_calls or self.match == "order")
+        merges = a.runner.merges_calls or (b.runner.merges_calls and OPERATION in other)
+        return not call_id and (merges or self.match == "order")
 
 
 @dataclass(slots=True)
@@ -231,6 +234,8 @@ class _SeenCalls:
         distances: the distance of each tensor of B from its counterpart in A, by A's call id.
         axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
             only of transposed tensors.
+        reshaped: how B returns the tensor of a call of A, in words, by A's call id; only if B
+            returns the same values in another shape.
         partners: the id of the counterpart in A, by the id of the call of B.
         show: called with every pair of calls, right after its distance was measured, and with the
             tensors of A and of B; None if nobody wants to see them.
@@ -243,6 +248,7 @@ class _SeenCalls:
     values: dict[str, Values] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    reshaped: dict[str, str] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
     show: Callable[[_SeenPair, Values, Values], None] | None = None
     _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
@@ -265,6 +271,10 @@ class _SeenCalls:
             return
         if self.merges_calls:
             partner = self._find_merged(partner, tensor)
+            if call.layer.is_operation:
+                partner = self._find_same(call, partner, to_array(tensor))
+                if partner is None:
+                    return
         self.partners[call.id] = partner
         plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
         self._measure_pair(partner, call.id, plain, to_array(tensor))
@@ -289,12 +299,33 @@ class _SeenCalls:
         If the shapes differ, there is no distance; B may be A with its axes in another order.
         """
         distance = measure_arrays(a, b) if a.shape == b.shape else None
+        if self.merges_calls and distance is None and is_same(a, b):
+            self.reshaped[partner] = f"returned in the shape {shape_text(b.shape)}"
+            return
         if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes
         if distance is not None:
             self.distances[partner] = distance
             if self.show is not None:
                 self.show(_SeenPair(self.a[partner], self.b[call_id], distance), a, b)
+
+    def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
+        """Return the id of the call of A that computes the same as an operation of B.
+
+        An export may lack some calls of an operation, or have more, so that the indices differ.
+        ``partner`` has the same index. None if that call is paired already, and no other has the
+        same values.
+        """
+        is_free = partner not in self.partners.values()
+        if is_free and is_same(self.values[partner], values, _FAR):
+            return partner
+        path = call.layer.module_path
+        for call_id, each in self.a.items():
+            if each.call.layer.module_path == path and call_id in self.values:
+                is_new = call_id not in self.partners.values()
+                if is_new and is_same(self.values[call_id], values):
+                    return call_id
+        return partner if is_free else None
 
     def _find_merged(self, partner: str, tensor: Tensor) -> str:
         """Return the id of the ReLU after ``partner`` in A, if B merged it into its counterpart.
@@ -397,10 +428,13 @@ def _compare_image(
         effects.leave_out(seen.b, seen.partners, listed[1])
     of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
     for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
-        if pairing.leaves_out(call_id, other, a, b):
-            continue
         one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
-        if _is_listed(listed, one, two):
+        is_listed = _is_listed(listed, one, two)
+        if call_id in seen.reshaped and is_listed:
+            effects.left_out[call_id] = LeftOut(call_id, seen.reshaped[call_id])
+        if call_id in seen.reshaped or pairing.leaves_out(call_id, other, a, b):
+            continue
+        if is_listed:
             pair = (one.tensor if one else None, two.tensor if two else None)
             distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
             yield CallPair(image_a.key, *pair, distance, axes)

@@ -1,4 +1,4 @@
-"""Whether a tensor of B is a tensor of A with its axes in another order."""
+"""Whether a tensor of B has the values of a tensor of A, with other axes or in another shape."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
 _SAME = 0.01  # the largest relative L2 distance of tensors that are taken for the same
 _MOST_AXES = 5
+
+
+def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = _SAME) -> bool:
+    """Return whether B has the values of A in the same order, in any shape.
+
+    ``most`` is the largest relative L2 distance of tensors that are taken for the same.
+    """
+    if a.size != b.size:
+        return False
+    distance = measure_arrays(a.reshape(-1), b.reshape(-1))
+    return not distance.misplaced and distance.rel_l2 < most
 
 
 def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]:

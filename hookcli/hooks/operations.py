@@ -82,13 +82,24 @@ _ATEN = {
     "_native_batch_norm_legit_no_training": "batch_norm",
     "_softmax": "softmax",
     "_log_softmax": "log_softmax",
+    "_upsample_bicubic2d_aa": "interpolate",
+    "_upsample_bilinear2d_aa": "interpolate",
     "addmm": "linear",
+    "col2im": "fold",
     "convolution": "conv2d",
+    "grid_sampler": "grid_sample",
+    "grid_sampler_2d": "grid_sample",
+    "im2col": "unfold",
+    "linalg_vector_norm": "norm",
     "native_group_norm": "group_norm",
     "native_layer_norm": "layer_norm",
     "upsample_bicubic2d": "interpolate",
     "upsample_bilinear2d": "interpolate",
+    "upsample_linear1d": "interpolate",
+    "upsample_nearest1d": "interpolate",
     "upsample_nearest2d": "interpolate",
+    "upsample_nearest3d": "interpolate",
+    "upsample_trilinear3d": "interpolate",
 }
 
 
@@ -222,6 +233,11 @@ def name_operation(function: Callable[..., object]) -> str:
     if name == "__get__":
         owner: object = getattr(function, "__self__", None)
         name = getattr(owner, "__name__", "")
+    return name_spelling(name)
+
+
+def name_spelling(name: str) -> str:
+    """Return the name of an operation from one of its spellings: ``__iadd__`` is ``add``."""
     if name.startswith("__") and name.endswith("__"):
         name = name[2:-2]
         if name[:1] in ("i", "r") and name[1:] in _OPERATORS:

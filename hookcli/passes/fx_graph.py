@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, fx
 
-from hookcli.hooks.operations import name_aten, name_operation
+from hookcli.hooks.operations import name_aten, name_operation, name_spelling
 from hookcli.passes.graph import GraphNode, Scope
 
 if TYPE_CHECKING:
@@ -35,7 +35,42 @@ def list_nodes(module: fx.GraphModule) -> Iterator[GraphNode]:
             inside = tuple(scope for scope in scopes if scope.path)
             used = (str(each.target) for each in node.all_input_nodes if each.op == "get_attr")
             weights = tuple((name, parameters[name].numel()) for name in used if name in parameters)
-            yield GraphNode(inside, _name(node), node.name, outputs, weights)
+            operation, step = find_function(node) or (_name(node), node.name)
+            yield GraphNode(inside, operation, step, outputs, weights)
+
+
+def find_function(node: fx.Node) -> tuple[str, str] | None:
+    """Return the name of the torch function that the model called, and a text for this call.
+
+    One call of a function such as ``normalize`` may have become several nodes. None if the graph
+    does not say the function.
+    """
+    known = node.meta.get("torch_fn")
+    if not (isinstance(known, tuple) and len(known) == 2):
+        return None
+    step, function = map(str, known)
+    return name_spelling(function.rpartition(".")[2]), step
+
+
+def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
+    """Return for each node its function, the text of the call, and the index of the call.
+
+    The text and the function are as in ``find_function``. The index counts the calls of the
+    function in one module, from 0. Nodes that do not say their function are left out.
+    """
+    steps: dict[tuple[str, str], list[str]] = {}
+    found = {}
+    for node in graph.nodes:
+        function = find_function(node)
+        if function is not None:
+            name, step = function
+            stack = node.meta.get("nn_module_stack") or {}
+            path = [*stack.values()][-1][0] if stack else ""
+            calls = steps.setdefault((path, name), [])
+            if step not in calls:
+                calls.append(step)
+            found[node.name] = (name, step, calls.index(step))
+    return found
 
 
 def _read_scope(key: str, path: str, kind: object) -> Scope:
@@ -56,9 +91,11 @@ def _name(node: fx.Node) -> str:
 def _list_outputs(node: fx.Node) -> tuple[str, ...]:
     """Return the names of the values of a node; empty if it returns no tensor.
 
-    If a node returns several values, its users are nodes that pick one of them.
+    If a node returns several values, its users are nodes that pick one of them. Values without
+    users are left out.
     """
     picks = [user for user in node.users if user.target is operator.getitem]
+    picks = [user for user in picks if user.users] or picks
     if not picks:
         return (node.name,) if isinstance(_example_of(node), Tensor) else ()
     chosen = sorted((user.args[1], user.name) for user in picks if isinstance(user.args[1], int))

@@ -56,6 +56,8 @@ class GraphNode:
         outputs: the names of the values that the node computes.
         weights: the names of the weights that the node uses, each with its number of values.
         family: the family of what the node computes, such as ``conv``; empty if it is not known.
+        call_index: which call of the function in its module the node belongs to, counted from 0;
+            None if the graph does not say it, and all calls are in the graph.
     """
 
     scopes: tuple[Scope, ...]
@@ -64,6 +66,7 @@ class GraphNode:
     outputs: tuple[str, ...]
     weights: tuple[tuple[str, int], ...] = ()
     family: str = ""
+    call_index: int | None = None
 
     def within(self, prefix: str) -> GraphNode:
         """Return the node with ``prefix`` before its step and the names of its values."""
@@ -135,6 +138,8 @@ def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCa
         is_part = inside.path in leaves and inside.kind.startswith(_TORCH)
         if is_last and not is_part and node.operation not in _VIEWS:
             layer = _operation_layer(inside.path, node.operation)
+            if node.call_index is not None:
+                counts[layer.module_path] = node.call_index
             add(layer, node.outputs, place, family_of_operation(node.operation))
         for scope, start in ended[place]:
             python_module, _, name = scope.kind.rpartition(".")

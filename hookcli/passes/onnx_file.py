@@ -22,6 +22,7 @@ from hookcli.hooks.operations import name_aten
 from hookcli.models.graph_file import GraphInput
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
+from hookcli.passes.fx_graph import count_functions
 from hookcli.passes.graph import GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
 from hookcli.records.text import shape_text
@@ -39,6 +40,7 @@ SUFFIX = ".onnx"
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 _GIVEN = "//given"  # the end of the name of an input that replaces a value
 _SCOPES = "pkg.torch.onnx.name_scopes"
+_FUNCTION = "hookcli.function"  # hookcli's own: the function, its call, and the call's index
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
 _WEIGHTS = (1, 2, 3, 10, 11, 16)  # TensorProto's float, uint8, int8, float16, double, bfloat16
@@ -86,10 +88,24 @@ def export_onnx(runner: EagerRunner, pixels: Tensor, file: Path, *, apart: bool 
                 "export it yourself, and name the file: onnx=FILE",
             ) from error
     assert program is not None  # noqa: S101  None only with dynamo=False
+    _note_functions(program)
     try:
         program.save(file, external_data=apart or None)
     except OSError as error:
         raise cannot_write(file, error) from error
+
+
+def _note_functions(program: Any) -> None:
+    """Write into the metadata of an ONNX model which torch function each node belongs to.
+
+    The exporter computes functions such as ``normalize`` with several operators, and folds
+    constants, so that the operators alone do not show the calls of the model.
+    """
+    functions = count_functions(program.exported_program.graph)
+    for node in program.model.graph:
+        names = _read_list(node.metadata_props, _SCOPES)
+        if names and names[-1] in functions:
+            node.metadata_props[_FUNCTION] = repr([*map(str, functions[names[-1]])])
 
 
 def _find_cause(error: BaseException) -> str:
@@ -432,6 +448,8 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
     If no node says from which module it comes, nodes that do not depend on the inputs are left out.
     """
     dequantized = _find_dequantized(graph)
+    used = {name for node in graph.node for name in node.input}
+    used |= {each.name for each in graph.output}
     sizes = {each.name: math.prod(each.dims) for each in graph.initializer if _is_weight(each)}
     known = [{each.key: each.value for each in node.metadata_props} for node in graph.node]
     if not any(_SCOPES in each for each in known):
@@ -443,9 +461,17 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
             continue
         pairs = zip(paths[:-1], kinds[:-1], strict=True)
         scopes = tuple(Scope(path, kind) for path, kind in pairs if path)
-        outputs = tuple(dequantized.get(name, name) for name in node.output if name)
+        own = [name for name in node.output if name in used] or [
+            each for each in node.output if each
+        ]
+        outputs = tuple(dequantized.get(name, name) for name in own)
         weights = _list_weights(node, sizes)
         family = family_of_operation(node.op_type)
+        function = _read_list(metadata, _FUNCTION)
+        if len(function) == 3 and function[2].isdecimal():
+            name, step, index = function[0], function[1], int(function[2])
+            yield GraphNode(scopes, name, step, outputs, weights, family, index)
+            continue
         step = paths[-1] or str(number)
         yield GraphNode(scopes, name_aten(kinds[-1]), step, outputs, weights, family)
 

@@ -115,6 +115,12 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     export = config.other.export
     exports_onnx = export is not None and export.way == "onnx"
     check_file_options(one.model, two.model, exports_onnx=exports_onnx)
+    if export is not None and two.edits:
+        raise RequestError(
+            f"an edit changes a tensor while PyTorch runs, and {export.way} exports the model "
+            "without it",
+            "write the change into the model's own code",
+        )
     for request in (two, one):
         check_request(request)
     one, two = _prepare_alike(one, two), _prepare_alike(two, one)

@@ -356,8 +356,10 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
     )
     judged = [layer for layer in runner.layers if layer.is_leaf and layer not in listed]
     runner = replace(runner, layers=(*listed, *(judged if config.judges_all else ()), runner.root))
-    whole = replace(a.runner, layers=(*a.runner.layers, root))
-    a = replace(a, runner=whole, layers=(*a.layers, root))
+    observed, chosen = (
+        layers if root in layers else (*layers, root) for layers in (a.runner.layers, a.layers)
+    )
+    a = replace(a, runner=replace(a.runner, layers=observed), layers=chosen)
     return a, replace(b, request=request, runner=runner, layers=(*listed, runner.root))
 
 

@@ -73,6 +73,70 @@ class Pair(nn.Module):
 
     def forward(self, x):
         return {"out": self.conv(x), "mean": x.mean((1, 2, 3))}
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 4, 3)
+
+
+class Folded(Base):
+    '''The exporter folds the first division, which does not depend on the input.'''
+
+    def forward(self, x):
+        scale = torch.ones(4, 1, 1) / 3
+        return (self.conv(x) / scale / 7).relu()
+
+
+class Normalized(Base):
+    '''Exporters compute normalize with a division of their own.'''
+
+    def forward(self, x):
+        return F.normalize(self.conv(x), dim=1) / 0.07
+
+
+class Sampled(Base):
+    def forward(self, x):
+        return F.grid_sample(self.conv(x), torch.zeros(1, 5, 5, 2), align_corners=False)
+
+
+class Top(nn.Module):
+    def forward(self, x):
+        return x.topk(2, 1).values
+
+
+class Unused(Base):
+    '''The function of the module ``top`` returns two tensors, of which one is used.'''
+
+    def __init__(self):
+        super().__init__()
+        self.top, self.act = Top(), nn.ReLU()
+
+    def forward(self, x):
+        return self.act(self.top(self.conv(x)))
+
+
+class Flat(nn.Module):
+    def forward(self, x):
+        return x.permute(0, 2, 3, 1).reshape(1, -1, 4)
+
+
+class Grid(nn.Module):
+    def forward(self, x):
+        return x.reshape(1, 22, 18, 4).permute(0, 3, 1, 2)
+
+
+class Reshaped(Base):
+    '''The exporter merges the two reshapes.'''
+
+    def __init__(self):
+        super().__init__()
+        self.flat, self.grid, self.act = Flat(), Grid(), nn.ReLU()
+
+    def forward(self, x):
+        return self.act(self.grid(self.flat(self.conv(x))))
 """
 
 

@@ -256,6 +256,60 @@ def test_outputs_of_other_shapes_are_not_measured(compare):
     assert (row["reason"], row["rel_l2"]) == ("shapes differ: 1x5 and 1x7", None)
 
 
+@pytest.mark.parametrize("way", ["onnx", "torch-export"])
+@pytest.mark.parametrize(
+    ("name", "operations"),
+    [
+        ("Folded", {"onnx": ["op:div#1", "op:div#2", "op:relu"]}),
+        ("Normalized", {"onnx": ["op:normalize", "op:div"]}),
+        ("Sampled", {"onnx": ["op:grid_sample"]}),
+    ],
+)
+def test_operations_are_paired_although_the_exporter_computes_them_otherwise(
+    compare, way, name, operations
+):
+    words = ("--layers", "leaf,op:*", "--blame")
+    document = compare(f"nets.py:{name}", "--against", way, *words)
+    assert (document["equal"], document["culprits"]) == (True, [])
+    rows = sorted(document["layers"], key=lambda row: row["order"])
+    found = [row["call_id"] for row in rows if "op:" in row["call_id"]]
+    assert found[-len(operations["onnx"]) :] == operations["onnx"]
+
+
+def test_operations_of_a_file_that_others_exported_are_paired_by_their_values(compare):
+    """Nothing in the file says that its first division was the second one of the model."""
+    export("net.onnx", "Folded")
+    words = ("--against", "onnx=net.onnx", "--layers", "leaf,op:*", "--blame")
+    document = compare("nets.py:Folded", *words)
+    assert (document["equal"], document["culprits"]) == (True, [])
+    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
+    assert (pairs["op:div#1"], pairs["op:div#2"]) == ("op:div", "op:div#1")
+
+
+def test_an_output_that_nothing_uses_is_no_output_of_the_call(compare):
+    for way in ("onnx", "torch-export"):
+        document = compare("nets.py:Unused", "--against", way, "--layers", "all")
+        assert {row["call_id"] for row in document["layers"]} == {"conv", "top", "act", "(model)"}
+
+
+def test_the_same_values_in_another_shape_are_not_compared(compare):
+    words = ("--against", "onnx", "--layers", "all", "--blame")
+    document = compare("nets.py:Reshaped", *words)
+    assert (document["equal"], document["culprits"]) == (True, [])
+    assert [(each["call_id"], each["reason"]) for each in document["left_out"]] == [
+        ("flat", "returned in the shape 1x22x18x4")
+    ]
+
+
+def test_an_edit_cannot_be_exported(refused):
+    words = ("--against", "onnx", "--against", "edit=stem:zero")
+    assert refused("nets.py:Net", "a.npy", *words) == (
+        2,
+        "error: an edit changes a tensor while PyTorch runs, and onnx exports the model without it",
+        "hint: write the change into the model's own code",
+    )
+
+
 def test_several_outputs_are_paired_by_their_order(compare):
     document = compare("nets.py:Pair", "--against", "onnx")
     assert {row["call_id"]: row["other_call_id"] for row in document["layers"]} == {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.config import ClusterRequest, ModelRequest
+from hookcli.config import ModelRequest
 from hookcli.errors import RequestError
 from hookcli.images.fit import make_fitter
 from hookcli.images.prepare import FirstImage
@@ -84,10 +84,6 @@ def test_what_needs_modules_is_refused_in_one_sentence(tmp_path, monkeypatch):
     config, model = prepare(edits=("sum:zero",))
     with pytest.raises(RequestError, match=r"^`edits` needs the modules of a model"):
         settle_run(config, model)
-    config, model = prepare()
-    machine = replace(config.machine, cluster=ClusterRequest("auto"))
-    with pytest.raises(RequestError, match=r"^`cluster` needs the modules of a model"):
-        settle_run(replace(config, machine=machine), model)
     with pytest.raises(RequestError, match=r"^ablate needs the modules of a model"):
         require_eager(model, "ablate")
     assert not Path("out").exists()
