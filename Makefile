@@ -75,7 +75,7 @@ golden: setup ## rewrite the golden files; look at the diff
 	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/world/test_whole_outputs.py tests/render/draw/test_grid.py tests/render/report/test_page.py
 
 docs: setup ## the documentation site, in build/site, with all links checked and every command run; installs its tools
-	$(INSTALL) --group docs
+	$(INSTALL) --group docs --editable '.[onnx]'
 	$(BIN)/pytest -m docs -n 2 tests/docs
 	@echo "Open: build/site/index.html (its search needs a server: make docs-serve)"
 

