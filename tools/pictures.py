@@ -257,7 +257,7 @@ def list_pictures() -> list[Picture]:
         Picture("differ", "page", differ, shoot_run(differ, before=both), WEIGHTS),
         Picture("nan", "terminal", nan, shoot_terminal(nan, tail(13))),
         Picture("nan-map", "grid", nan, take(f"{nan} -o nan", "grids/astronaut/003_norm.png")),
-        Picture("blame", "page", blame, shoot_run(blame, 1280, 900)),
+        Picture("blame", "page", blame, shoot_run(blame, 1280, 960)),
         Picture("focus", "page", eye, shoot_run(eye, act=go_to("#focus")), WEIGHTS),
         Picture("gradients-phone", "page", why, shoot_run(why, 390, 844), WEIGHTS),
         Picture("differ-phone", "page", differ, shoot_run(differ, 390, 844, before=both), WEIGHTS),

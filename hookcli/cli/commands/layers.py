@@ -90,7 +90,12 @@ def layers(
     rows = _sort(found, sort)
     document = LayersDocument(model=model, input_shape=input_shape, total=found.total, layers=rows)
     caption = _caption(found.total, shape_text(input_shape), sort)
-    print_listing(_LOOK, rows, document, output_format=output_format, caption=caption)
+    look = _LOOK
+    if found.total.flops is None:
+        empty = ("MFLOPs", "share") if sort in ("calls", "flops", "name") else ("MFLOPs",)
+        shown = (name for name in _LOOK.columns if name not in empty)
+        look = replace(_LOOK, columns={name: _LOOK.columns[name] for name in shown})
+    print_listing(look, rows, document, output_format=output_format, caption=caption)
 
 
 def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
