@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from hookcli.cluster.weights import read_weights
+from hookcli.cluster.weights import read_model, read_weights
 from hookcli.config import ModelRequest
 from hookcli.models.sources import choose_source
 
@@ -43,6 +43,17 @@ def read_weights_of(request, file):
     sent = read_weights(source_of(request), request)
     Path(file).unlink()
     return sent
+
+
+def test_the_file_of_a_whole_model_goes_into_the_cache_too():
+    request = ModelRequest("mine/net.onnx")
+    sent = read_model(ModelRequest(write("mine/net.onnx")))
+    assert sent.store(request) == request
+    Path("mine/net.onnx").unlink()
+    there = sent.store(request)
+    assert there.is_file
+    assert Path(there.name).name.endswith("-net.onnx")
+    assert Path(there.name).read_bytes() == b"weights"
 
 
 @pytest.mark.parametrize("file", [CACHED, "net.pth"])

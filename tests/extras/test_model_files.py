@@ -12,7 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.extras.exports import export, make, save_program
+from tests.world.test_folders import assert_same_folders
 
 pytestmark = [
     pytest.mark.exports,
@@ -176,6 +178,19 @@ def test_photos_of_a_folder_go_through_one_at_a_time_and_a_run_is_resumed(run, t
     again = run(*words, "--resume")
     assert again.code == 2
     assert "with other weights: sha256" in again.err
+
+
+def test_a_cluster_writes_the_run_folder_of_this_machine(run, tmp_path, monkeypatch):
+    put_in_place(monkeypatch, FakeRay(seed=0))
+    export("net.onnx")
+    (tmp_path / "many").mkdir()
+    for number in range(40):
+        np.save(f"many/{number:02}.npy", np.full((3, 24, 20), number, "f4"))
+    words = ("inspect", "net.onnx", "many", "--layers", "leaf", "--mean", "0,0,0", "--std", "1,1,1")
+    assert run(*words, "--threads", "1", "-o", "here").code == 0
+    ended = run(*words, "--cluster", "auto", "--cluster-workers", "2", "-o", "there")
+    assert ended.code == 0, ended.err
+    assert_same_folders(Path("here"), Path("there"))
 
 
 def test_a_file_says_nothing_of_its_pictures_and_like_does(run):
