@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hookcli.compare.live import compare_sides
 from hookcli.config import (
@@ -107,42 +107,45 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
         for fault, place in choose_faults(name, number):
             planted = faulty_models.faulty(name, fault, place).planted
             for way in ways:
+                row = {"model": name, "way": way, "fault": fault, "planted": planted}
                 start = time.perf_counter()
-                row: dict[str, object] = {
-                    "model": name,
-                    "way": way,
-                    "fault": fault,
-                    "planted": planted,
-                }
                 try:
                     comparison = compare_with(name, way, fault=fault, place=place)
                 except HookcliError as error:
-                    print(
-                        json.dumps(row | {"error": f"{error.message} ({error.hint})"}), flush=True
-                    )
+                    print(json.dumps(row | {"error": error.message}), flush=True)
                     continue
-                culprits = [each.call_id for each in blame_of(comparison).culprits]
-                named = comparison.first.call_id if comparison.first else ""
-                # modules that are never called, such as out_proj, are part of the module around them
-                uncalled = {each.layer.module_path for each in comparison.uncalled}
-                planted = [
-                    path.rpartition(".")[0] if path in uncalled else path for path in planted
-                ]
-                merged = [
-                    each.reason.removeprefix("merged into ")
-                    for each in comparison.left_out
-                    if each.call_id in planted and each.reason.startswith("merged")
-                ]
-                planted = [*planted, *merged]
-                found = bool(culprits) and _is_planted(culprits[0], planted)
-                tried[way] += 1
-                right[way] += found
-                first[way] += _is_planted(named, planted)
-                row |= {"found": found, "culprits": culprits[:6], "first": named}
-                row |= {"seconds": round(time.perf_counter() - start, 1)}
+                row |= judge(comparison, planted)
+                row["seconds"] = round(time.perf_counter() - start, 1)
                 print(json.dumps(row), flush=True)
+                tried[way] += 1
+                right[way] += row["by_blame"]
+                first[way] += row["by_first"]
     for way in ways:
         print(f"{way}: {right[way]} of {tried[way]} by blame, {first[way]} by the first call")
+
+
+def judge(comparison: Comparison, planted: Sequence[str]) -> dict[str, Any]:
+    """Return what the comparison names, and whether that is a planted layer.
+
+    The weights of a layer that is never called, such as ``out_proj``, are used by the module around
+    it or by an operation in that module. A convolution may be merged into its BatchNorm.
+    """
+    culprits = [each.call_id for each in blame_of(comparison).culprits]
+    first = comparison.first.call_id if comparison.first else ""
+    uncalled = {each.layer.module_path for each in comparison.uncalled}
+    around = [path.rpartition(".")[0] for path in planted if path in uncalled]
+    merged = [
+        each.reason.removeprefix("merged into ")
+        for each in comparison.left_out
+        if each.call_id in planted and each.reason.startswith("merged")
+    ]
+    right = [*planted, *around, *(f"{path}/op:linear" for path in around), *merged]
+    return {
+        "by_blame": bool(culprits) and _is_planted(culprits[0], right),
+        "by_first": _is_planted(first, right),
+        "culprits": culprits[:6],
+        "first": first,
+    }
 
 
 def _is_planted(call_id: str, planted: Sequence[str]) -> bool:

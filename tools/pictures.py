@@ -347,9 +347,9 @@ def prepare() -> None:
         (WORK / "sample_images").symlink_to(HOME / "sample_images")
     for tutorial, folder in ((TUTORIAL, WORK), (EXPORTED, WORK / "exported")):
         folder.mkdir(exist_ok=True)
-        files = re.findall(r'```python title="(.*?)"\n(.*?)```', tutorial.read_text(), re.DOTALL)
-        for name, code in files:
-            (folder / name).write_text(code)
+        blocks = re.findall(r'```python title="(.*?)"\n(.*?)```', tutorial.read_text(), re.DOTALL)
+        for file_name, code in blocks:
+            (folder / file_name).write_text(code)
     deploy = [sys.executable, "deploy.py"]
     subprocess.run(deploy, cwd=WORK / "exported", stdout=PIPE, stderr=STDOUT, check=True)
     if not (WORK / "lite0.pth").exists():

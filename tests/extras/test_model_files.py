@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import csv
 import io
 import json
@@ -10,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torchvision
 from PIL import Image
 
+import hookcli
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.extras.exports import export, make, save_program
 from tests.world.test_folders import assert_same_folders
@@ -66,6 +70,44 @@ def test_a_program_shows_what_the_modules_returned(inspect):
     expected = hooked("stem", *convs, "fc")
     assert {name: shown[name] for name in expected} == pytest.approx(expected, abs=1e-6)
     assert shown["(model)"] == shown["fc"]
+
+
+def run_by_hand(file, pixels):
+    """Return the output of the last node of each module, by the module's path, by ONNX Runtime."""
+    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    model = onnx.load(file)
+    values = {}
+    for node in model.graph.node:
+        scopes = {each.key: each.value for each in node.metadata_props}
+        for path in ast.literal_eval(scopes["pkg.torch.onnx.name_scopes"])[1:-1]:
+            values[path] = node.output[0]
+    known = {each.name for each in model.graph.output}
+    for name in {*values.values()} - known:
+        model.graph.output.append(onnx.ValueInfoProto(name=name))
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [*values.values()]
+    arrays = session.run(names, {session.get_inputs()[0].name: pixels})
+    return dict(zip(values, arrays, strict=True))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "vit_b_16"])
+def test_the_tensors_of_a_file_are_those_of_onnx_runtime_by_hand(run, name):
+    """A block that is called once returns what its last node returns."""
+    side = 224 if name == "vit_b_16" else 64
+    pixels = torch.rand(1, 3, side, side)
+    with contextlib.redirect_stdout(None):
+        net = torchvision.models.get_model(name).eval()
+        torch.onnx.export(net, (pixels,), "big.onnx", dynamo=True, verbose=False)
+    np.save("b.npy", pixels[0].numpy())
+    words = ("--layers", "all", "--save", "tensors", "--grids", "none", "-o", "out")
+    assert run("inspect", "big.onnx", "b.npy", *words).code == 0
+    saved = hookcli.load_run("out")
+    expected = run_by_hand("big.onnx", pixels.numpy())
+    last = {call_id.partition("#")[0]: call_id for call_id in saved.calls}
+    assert len(last) == len(expected) + 1  # the model itself
+    for path, array in expected.items():
+        found = saved.tensor(last[path], "b")
+        assert np.linalg.norm(found - array) <= 1e-6 * np.linalg.norm(array), path
 
 
 def test_a_value_is_shown_before_the_model_overwrites_it(inspect):
