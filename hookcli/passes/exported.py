@@ -15,6 +15,7 @@ from hookcli.models.graph_file import GraphInput
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
+from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import list_nodes
 from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
 from hookcli.passes.program_archive import check_archive
@@ -42,7 +43,7 @@ def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
             return torch.export.export(runner.module, arguments)
         except _REFUSED as error:
             raise ModelError(
-                f"torch.export cannot export the model: {first_line(error)}",
+                f"torch.export cannot export the model: {explain_refusal(runner.module, error)}",
                 "export it yourself, and name the file: torch-export=FILE",
             ) from error
 

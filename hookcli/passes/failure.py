@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _LAST_LAYERS = 3
+_LONGEST_REASON = 120
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -39,18 +40,10 @@ def describe_failure(
     of the module's inputs, and the last three observed calls; ``observed`` has the ids of all
     observed calls. For common errors, the hint also suggests a remedy.
     """
-    paths: dict[int, str] = {}
-    with Forgiveness():
-        paths = {id(module): path for path, module in model.named_modules()}
-    failed, given = model, ""
-    for frame in frames_of(error):
-        module = frame.f_locals.get("self")
-        name = frame.f_code.co_name
-        if name == "_call_impl" and is_module(module) and id(module) in paths:
-            failed, given = module, _shapes_given(module, frame)
+    path, failed, frame = _find_failed(model, error)
+    given = "" if frame is None else _shapes_given(failed, frame)
     weight = ask(failed, "weight")
     reason = foreign_line(error)
-    path = paths.get(id(failed)) or ROOT_LABEL
     facts = [f"it was given {given}"] if given else []
     if isinstance(weight, Tensor):
         facts.append(f"its weight is {shape_text(weight.shape)}")
@@ -67,6 +60,41 @@ def describe_failure(
     if isinstance(error, RecursionError):
         facts.append("it calls itself without end, or its modules are nested too deep")
     return f"the model failed in {path} ({type(failed).__name__}): {reason}", "; ".join(facts)
+
+
+def explain_refusal(model: nn.Module, error: BaseException) -> str:
+    """Return why an exporter refuses a model, in its own words, and the innermost module if known.
+
+    The reason is the first line of the innermost exception, at most 120 characters of it.
+    """
+    where = ""
+    while True:
+        path, failed, _ = _find_failed(model, error)
+        where = f"{path} ({type(failed).__name__}): " if path != ROOT_LABEL else where
+        if error.__cause__ is None:
+            break
+        error = error.__cause__
+    reason = foreign_line(error)
+    if len(reason) > _LONGEST_REASON:
+        reason = f"{reason[:_LONGEST_REASON]}..."
+    return f"{where}{reason}"
+
+
+def _find_failed(model: nn.Module, error: BaseException) -> tuple[str, nn.Module, FrameType | None]:
+    """Return the path of the innermost module that raised an error, the module, and its frame.
+
+    Without such a module, they are the model itself and None.
+    """
+    paths: dict[int, str] = {}
+    with Forgiveness():
+        paths = {id(module): path for path, module in model.named_modules()}
+    failed, called = model, None
+    for frame in frames_of(error):
+        module = frame.f_locals.get("self")
+        name = frame.f_code.co_name
+        if name == "_call_impl" and is_module(module) and id(module) in paths:
+            failed, called = module, frame
+    return paths.get(id(failed)) or ROOT_LABEL, failed, called
 
 
 def frames_of(error: BaseException) -> list[FrameType]:

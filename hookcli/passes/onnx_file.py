@@ -22,6 +22,7 @@ from hookcli.hooks.operations import name_aten
 from hookcli.models.graph_file import GraphInput
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
+from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions
 from hookcli.passes.graph import GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
@@ -84,7 +85,7 @@ def export_onnx(runner: EagerRunner, pixels: Tensor, file: Path, *, apart: bool 
             program = torch.onnx.export(runner.module, arguments, dynamo=True, verbose=False)
         except torch.onnx.errors.OnnxExporterError as error:
             raise ModelError(
-                f"the model cannot be exported to ONNX: {_find_cause(error)}",
+                f"the model cannot be exported to ONNX: {explain_refusal(runner.module, error)}",
                 "export it yourself, and name the file: onnx=FILE",
             ) from error
     assert program is not None  # noqa: S101  None only with dynamo=False
@@ -106,13 +107,6 @@ def _note_functions(program: Any) -> None:
         names = _read_list(node.metadata_props, _SCOPES)
         if names and names[-1] in functions:
             node.metadata_props[_FUNCTION] = repr([*map(str, functions[names[-1]])])
-
-
-def _find_cause(error: BaseException) -> str:
-    """Return the first line of the innermost exception, which says what the exporter lacks."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return first_line(error)
 
 
 @dataclass(slots=True)

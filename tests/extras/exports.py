@@ -64,6 +64,15 @@ class Choice(nn.Module):
         return x * 2 if x.sum() > 0 else x
 
 
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = Choice()
+
+    def forward(self, x):
+        return self.gate(x)
+
+
 class Pair(nn.Module):
     '''Two outputs, the second before the first layer.'''
 

@@ -476,3 +476,32 @@ def test_a_compiled_model_is_compared_and_its_fault_is_named(compare):
     ]
     words = ("--against", "model=nets.py:wrong", "--against", "compile", "--blame")
     assert compare("nets.py:Net", *words, code=7)["culprits"] == ["blocks.1.norm"]
+
+
+@pytest.mark.parametrize(("way", "what"), [("onnx", "to ONNX"), ("torch-export", "the model")])
+def test_the_module_that_an_exporter_refuses_is_named(refused, way, what):
+    code, message, hint = refused("nets.py:Gated", "a.npy", "--against", way)
+    assert (code, hint) == (4, f"hint: export it yourself, and name the file: {way}=FILE")
+    assert f"{what}: gate (Choice): Could not guard on data-dependent expression" in message
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda model: setattr(model.opset_import[0], "version", 99),
+        lambda model: setattr(model.graph.node[0], "op_type", "Convolve"),
+    ],
+    ids=["opset", "operator"],
+)
+def test_what_onnx_runtime_lacks_is_refused_in_its_words(refused, spoil):
+    onnx = pytest.importorskip("onnx")
+    export("net.onnx")
+    model = onnx.load("net.onnx")
+    spoil(model)
+    Path("net.onnx").write_bytes(model.SerializeToString())
+    code, message, hint = refused("nets.py:Net", "a.npy", "--against", "onnx=net.onnx")
+    assert (code, hint) == (
+        4,
+        "hint: export the model again, with operators that ONNX Runtime has",
+    )
+    assert message.startswith("error: ONNX Runtime cannot load 'net.onnx': ")
