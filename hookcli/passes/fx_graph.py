@@ -7,6 +7,7 @@ which the node was traced (``nn_module_stack``).
 from __future__ import annotations
 
 import operator
+import re
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 _SELF = "L['self']"  # the name of the model in the graphs of torch.compile
+_INDEX = re.compile(r"""(?:\._modules)?\[['"]?(\w+)['"]?\]""")  # a module in a container, there
 _COMPUTING = ("call_function", "call_method")
 
 
@@ -74,7 +76,7 @@ def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
 
 
 def _read_scope(key: str, path: str, kind: object) -> Scope:
-    path = path.removeprefix(_SELF).removeprefix(".")
+    path = _INDEX.sub(r".\1", path.removeprefix(_SELF)).removeprefix(".")
     name = f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
     return Scope(path, name, key)
 

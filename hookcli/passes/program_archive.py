@@ -52,11 +52,15 @@ def check_archive(file: Path) -> None:
 
 
 def _find_reason(archive: zipfile.ZipFile) -> str:
-    """Return why torch would run code of an archive; empty if nothing says so."""
-    # torch ignores the name of the folder that holds the members, and the case of their names
-    members = {name.partition("/")[2].lower(): name for name in archive.namelist()}
+    """Return why torch would run code of an archive; empty if nothing says so.
+
+    Raises:
+        ValueError: two members have the same name.
+    """
+    # Before torch 2.8, the members were in no folder. Torch ignores the case of their names.
+    members = {(name.partition("/")[2] or name).lower(): name for name in archive.namelist()}
     if len(members) < len(archive.namelist()):
-        return "has several members of the same name"
+        raise ValueError("several members have the same name")
     for member, name in members.items():
         if member.startswith(_LIBRARIES):
             return "holds a compiled library"

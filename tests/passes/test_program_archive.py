@@ -82,7 +82,17 @@ def test_a_compiled_library_is_refused():
 
 def test_two_members_of_one_name_are_refused():
     two = [("data/weights/a.pt", saved(torch.ones(1))), ("data/weights/A.pt", saved(Touch()))]
-    assert "has several members of the same name" in refuse(*two)
+    assert refuse(*two) == (
+        "'net.pt2' is damaged, or no exported program: several members have the same name"
+    )
+
+
+def test_an_archive_without_a_folder_is_checked_like_another():
+    with zipfile.ZipFile("net.pt2", "w") as archive:
+        archive.writestr("version", "6")
+        archive.writestr("serialized_state_dict.pt", saved(Touch()))
+    with pytest.raises(ModelError, match=r"holds a pickled object, in serialized_state_dict\.pt"):
+        check_archive(Path("net.pt2"))
 
 
 @pytest.mark.parametrize("content", ["[1]", '{"config": [1]}', "{", '{"config": {"a": 1}}'])
