@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ from hookcli.config import (
     VariantRequest,
 )
 from hookcli.distance.tolerance import Tolerance
-from hookcli.errors import HookcliError
+from hookcli.errors import HookcliError, NoLayerMatchedError
 from hookcli.outside.tables import render_markdown
 from hookcli.records.calls import ROOT_LABEL
 
@@ -139,14 +139,20 @@ def compare_model(name: str, way: str) -> Row:
     start = time.perf_counter()
     model = ModelRequest(name, weights="random", device="cpu")
     run = RunRequest(model, ImageRequest((str(PHOTO),)), layers=("leaf", "op:*"))
-    other = VariantRequest(way, run, export=ExportRequest(way))
     try:
-        a, b = prepare_comparison(CompareConfig(run, other))
+        try:
+            a, b = prepare_comparison(_compare(run, way))
+        except NoLayerMatchedError:  # alexnet and vgg have no operations
+            a, b = prepare_comparison(_compare(replace(run, layers=("leaf",)), way))
         comparison = compare_sides(a, b, Tolerance(), lambda *_: None)
     except HookcliError as error:
         taken = round(time.perf_counter() - start, 1)
         return Row(name, way, refused=error.message, hint=error.hint, seconds=taken)
     return make_row(name, way, a, comparison, time.perf_counter() - start)
+
+
+def _compare(run: RunRequest, way: str) -> CompareConfig:
+    return CompareConfig(run, VariantRequest(way, run, export=ExportRequest(way)))
 
 
 def make_row(name: str, way: str, a: Side, comparison: Comparison, seconds: float) -> Row:
