@@ -13,46 +13,33 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from hookcli.compare.arrays import to_array
 from hookcli.compare.blame import Blamer
 from hookcli.compare.diff import check_comparison, pair_ids
 from hookcli.compare.left_out import list_left_out
-from hookcli.compare.order import pair_by_order
+from hookcli.compare.seen_calls import SeenCalls
 from hookcli.compare.side import list_side_changes, list_uncalled, pixels_of, run_side
-from hookcli.distance.axes import find_axes, is_same
 from hookcli.distance.comparison import Comparison, LeftOut
-from hookcli.distance.judge import CallPair, CallTensor, Judge
-from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.judge import CallPair, Judge
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.records.calls import OPERATION
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import SkippedImage
-from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-    from torch import Tensor
-
+    from hookcli.compare.seen_calls import SeenCall, SeenPair, Values
     from hookcli.compare.worst_calls import WorstCalls
     from hookcli.config import Match
     from hookcli.distance.comparison import DiffRow
-    from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
     from hookcli.passes.runner import Side
-    from hookcli.records.calls import Call, LayerInfo
-
-    Values = NDArray[np.generic]
+    from hookcli.records.calls import LayerInfo
 
 
-_RELUS = ("relu", "relu6")
-_FAR = 0.1  # the relative L2 distance from which on a tensor may have other axes
 _ONLY_OUTPUTS = (
     "the file does not say which module each node comes from, so only the model's output is "
     "compared: `match='order'` pairs the nodes with layers"
@@ -202,7 +189,7 @@ class _RunEffects:
     left_out: dict[str, LeftOut] = field(default_factory=dict)  # by call id
 
     def leave_out(
-        self, calls: Mapping[str, _SeenCall], common: Collection[str], listed: _Listed
+        self, calls: Mapping[str, SeenCall], common: Collection[str], listed: _Listed
     ) -> None:
         """Keep the listed calls of one side that the other computes as a part of other calls.
 
@@ -219,146 +206,6 @@ class _RunEffects:
         self.effects_a.merge(later.effects_a)
         self.effects_b.merge(later.effects_b)
         self.left_out |= later.left_out
-
-
-@dataclass(slots=True)
-class _SeenCalls:
-    """The calls of one image on both sides: ``keep`` observes A, and ``measure`` observes B.
-
-    Attributes:
-        keeps_values: whether to keep the copies of A's tensors when B has run the same calls.
-        merges_calls: whether B may compute several calls of A in one.
-        a: A's calls, by call id.
-        b: B's calls, by call id.
-        values: copies of A's tensors on the host, by call id.
-        distances: the distance of each tensor of B from its counterpart in A, by A's call id.
-        axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
-            only of transposed tensors.
-        reshaped: how B returns the tensor of a call of A, in words, by A's call id; only if B
-            returns the same values in another shape.
-        partners: the id of the counterpart in A, by the id of the call of B.
-        show: called with every pair of calls, right after its distance was measured, and with the
-            tensors of A and of B; None if nobody wants to see them.
-    """
-
-    keeps_values: bool = False
-    merges_calls: bool = False
-    a: dict[str, _SeenCall] = field(default_factory=dict)
-    b: dict[str, _SeenCall] = field(default_factory=dict)
-    values: dict[str, Values] = field(default_factory=dict)
-    distances: dict[str, Distance] = field(default_factory=dict)
-    axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    reshaped: dict[str, str] = field(default_factory=dict)
-    partners: dict[str, str] = field(default_factory=dict)
-    show: Callable[[_SeenPair, Values, Values], None] | None = None
-    _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
-
-    def keep(self, call: Call, tensor: Tensor) -> None:
-        """Store a description and a copy of a tensor of A."""
-        self.a[call.id] = _describe(call, tensor, len(self.a))
-        place = (call.layer.module_path, call.call_index, call.side)
-        self._outputs.setdefault(place, []).append(call.id)
-        self.values[call.id] = np.array(to_array(tensor))
-
-    def measure(self, call: Call, tensor: Tensor) -> None:
-        """Measure the distance of a tensor of B from its counterpart in A.
-
-        Unless ``keeps_values``, this deletes the copy of the counterpart.
-        """
-        self.b[call.id] = _describe(call, tensor, len(self.b))
-        partner = self._find_partner(call)
-        if partner is None:
-            return
-        if self.merges_calls:
-            partner = self._find_merged(partner, tensor)
-            if call.layer.is_operation:
-                partner = self._find_same(call, partner, to_array(tensor))
-                if partner is None:
-                    return
-        self.partners[call.id] = partner
-        plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
-        self._measure_pair(partner, call.id, plain, to_array(tensor))
-
-    def measure_by_order(self, others: _SeenCalls) -> None:
-        """Measure the distances of all tensors of B, paired by their order and kind.
-
-        ``others`` has the calls of B as its own calls of A.
-        """
-        self.b = others.a
-        roots, layers = [], []
-        for calls in (self.a, self.b):
-            roots.append([key for key, each in calls.items() if not each.call.layer.module_path])
-            layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
-        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(*layers)
-        for call_id, partner in self.partners.items():
-            self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
-
-    def _measure_pair(self, partner: str, call_id: str, a: Values, b: Values) -> None:
-        """Measure a pair of tensors, given the ids of the calls in A and in B, and show it.
-
-        If the shapes differ, there is no distance; B may be A with its axes in another order.
-        """
-        distance = measure_arrays(a, b) if a.shape == b.shape else None
-        if self.merges_calls and distance is None and is_same(a, b):
-            self.reshaped[partner] = f"returned in the shape {shape_text(b.shape)}"
-            return
-        if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
-            self.axes[partner] = axes
-        if distance is not None:
-            self.distances[partner] = distance
-            if self.show is not None:
-                self.show(_SeenPair(self.a[partner], self.b[call_id], distance), a, b)
-
-    def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
-        """Return the id of the call of A that computes the same as an operation of B.
-
-        An export may lack some calls of an operation, or have more, so that the indices differ.
-        ``partner`` has the same index. None if that call is paired already, and no other has the
-        same values.
-        """
-        is_free = partner not in self.partners.values()
-        if is_free and is_same(self.values[partner], values, _FAR):
-            return partner
-        path = call.layer.module_path
-        for call_id, each in self.a.items():
-            if each.call.layer.module_path == path and call_id in self.values:
-                is_new = call_id not in self.partners.values()
-                if is_new and is_same(self.values[call_id], values):
-                    return call_id
-        return partner if is_free else None
-
-    def _find_merged(self, partner: str, tensor: Tensor) -> str:
-        """Return the id of the ReLU after ``partner`` in A, if B merged it into its counterpart.
-
-        Quantized files do so. B's tensor then has no negative values, and A's has some.
-        """
-        ids = [*self.a]
-        place = ids.index(partner) + 1
-        follower = ids[place] if place < len(ids) else ""
-        values = self.values.get(partner)
-        if not follower or values is None or values.shape != tuple(tensor.shape):
-            return partner
-        is_relu = self.a[follower].tensor.module_type.lower() in _RELUS
-        if (
-            is_relu
-            and follower in self.values
-            and np.any(np.less(values, 0))
-            and not (tensor < 0).any()
-        ):
-            return follower
-        return partner
-
-    def _find_partner(self, call: Call) -> str | None:
-        """Return the id of the counterpart of a call of B; None if A has no such call.
-
-        Outputs of the same call that have different keys, as those of a dictionary and those of an
-        exported graph, match by their order.
-        """
-        if call.id in self.a:
-            return call.id
-        ids = self._outputs.get((call.layer.module_path, call.call_index, call.side), [])
-        left = [call_id for call_id in ids if call_id not in self.partners.values()]
-        return left[0] if left else None
 
 
 def _try_image(
@@ -401,7 +248,7 @@ def _compare_image(
     """
     blamer = pairing.blamer
     listed = _Listed(a.layers), _Listed(b.layers)
-    seen = _SeenCalls(keeps_values=blamer is not None, merges_calls=b.runner.merges_calls)
+    seen = SeenCalls(keeps_values=blamer is not None, merges_calls=b.runner.merges_calls)
     if pairing.worst is not None:
         pairing.worst.start()
         size = a.runner.size_of(pixels_of(image_a))
@@ -410,7 +257,7 @@ def _compare_image(
     if pairing.match == "id":
         run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
     else:
-        others = _SeenCalls()
+        others = SeenCalls()
         run_side(b, image_b, others.keep, called=effects.called, effects=effects.effects_b)
         seen.measure_by_order(others)
     if blamer is not None:
@@ -440,41 +287,19 @@ def _compare_image(
             yield CallPair(image_a.key, *pair, distance, axes)
 
 
-@dataclass(frozen=True, slots=True)
-class _SeenCall:
-    """A call that was observed, and the description of its tensor.
-
-    Attributes:
-        place: the position of the call in the order in which the calls complete, from 0.
-    """
-
-    call: Call
-    tensor: CallTensor
-    place: int
-
-
-@dataclass(frozen=True, slots=True)
-class _SeenPair:
-    """A call of A, its counterpart in B, and the distance of their tensors."""
-
-    a: _SeenCall
-    b: _SeenCall
-    distance: Distance
-
-
 class _Listed:
     """The calls that a comparison lists, of those that a runner observed."""
 
     def __init__(self, layers: Sequence[LayerInfo]) -> None:
         self._layers = {layer.module_path: layer for layer in layers}
 
-    def has(self, seen: _SeenCall | None) -> bool:
+    def has(self, seen: SeenCall | None) -> bool:
         """Return whether a call is listed; no call is not."""
         layer = self._layers.get(seen.call.layer.module_path) if seen else None
         return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
 
 
-def _is_listed(listed: tuple[_Listed, _Listed], a: _SeenCall | None, b: _SeenCall | None) -> bool:
+def _is_listed(listed: tuple[_Listed, _Listed], a: SeenCall | None, b: SeenCall | None) -> bool:
     """Return whether a comparison lists a pair; ``listed`` has the listed calls of A and of B."""
     return listed[0].has(a) or listed[1].has(b)
 
@@ -484,7 +309,7 @@ def _offer(
     judge: Judge,
     listed: tuple[_Listed, _Listed],
     size: tuple[int, int],
-    pair: _SeenPair,
+    pair: SeenPair,
     a: Values,
     b: Values,
 ) -> None:
@@ -506,9 +331,3 @@ def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], float]) -> I
     """Yield rows with their own errors; ``own`` has them by the keys of images and call ids."""
     for row in rows:
         yield replace(row, own_rel_l2=own.get((row.image, row.call_id))) if own else row
-
-
-def _describe(call: Call, tensor: Tensor, place: int) -> _SeenCall:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    shape = tuple(tensor.shape)
-    return _SeenCall(call, CallTensor(call.id, call.layer.module_type, shape, dtype), place)

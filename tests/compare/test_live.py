@@ -1120,12 +1120,12 @@ def test_no_tensor_of_an_image_is_kept_after_its_forward_pass(nets, monkeypatch)
     end."""
     kept = []
 
-    class Watched(live._SeenCalls):
+    class Watched(live.SeenCalls):
         def __init__(self, **options):
             super().__init__(**options)
             kept.append(self)
 
-    monkeypatch.setattr(live, "_SeenCalls", Watched)
+    monkeypatch.setattr(live, "SeenCalls", Watched)
     a, b = make_sides()
     left = []
     monkeypatch.setattr(
