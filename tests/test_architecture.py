@@ -74,8 +74,8 @@ THIRD_PARTY = {
     "timm": {"models"},
     "transformers": {"models"},
     "open_clip": {"models"},
-    "google": {"passes"},  # the errors of damaged ONNX files
-    "onnx": {"passes"},
+    "google": {"models"},  # the errors of damaged ONNX files
+    "onnx": {"models", "passes"},
     "onnxruntime": {"passes"},
     "ray": {"cluster"},
     "fsspec": {"store"},

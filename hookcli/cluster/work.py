@@ -144,9 +144,7 @@ def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> W
             **list_packages(),
             "code of this package": _hash_code(),
             "code of your own": hash_own_code(config),
-            "weights": hash_weights(loaded.module)
-            if isinstance(loaded, LoadedModel)
-            else loaded.info.sha256,
+            "weights": _hash_model(loaded),
             "device": loaded.info.device.partition(":")[0],
             "first image": str(file_state(setup.first.file).size),
             "run folder": _hash_request(setup.folder),

@@ -277,11 +277,7 @@ def _compare_image(
     for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
         one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
         is_listed = _is_listed(listed, one, two)
-        if call_id in seen.reshaped and is_listed:
-            effects.left_out[call_id] = LeftOut(call_id, seen.reshaped[call_id])
-        if call_id in seen.reshaped or pairing.leaves_out(call_id, other, a, b):
-            continue
-        if is_listed:
+        if is_listed and not pairing.leaves_out(call_id, other, a, b):
             pair = (one.tensor if one else None, two.tensor if two else None)
             distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
             yield CallPair(image_a.key, *pair, distance, axes)

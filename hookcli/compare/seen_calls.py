@@ -15,7 +15,6 @@ from hookcli.compare.order import pair_by_order
 from hookcli.distance.axes import find_axes, is_same
 from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import measure_arrays
-from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,8 +66,6 @@ class SeenCalls:
         distances: the distance of each tensor of B from its counterpart in A, by A's call id.
         axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
             only of transposed tensors.
-        reshaped: how B returns the tensor of a call of A, in words, by A's call id; only if B
-            returns the same values in another shape.
         partners: the id of the counterpart in A, by the id of the call of B.
         show: called with every pair of calls, right after its distance was measured, and with the
             tensors of A and of B; None if nobody wants to see them.
@@ -81,7 +78,6 @@ class SeenCalls:
     values: dict[str, Values] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    reshaped: dict[str, str] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
     show: Callable[[SeenPair, Values, Values], None] | None = None
     _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
@@ -125,12 +121,12 @@ class SeenCalls:
     def _measure_pair(self, partner: str, call_id: str, a: Values, b: Values) -> None:
         """Measure a pair of tensors, given the ids of the calls in A and in B, and show it.
 
-        If the shapes differ, there is no distance; B may be A with its axes in another order.
+        If the shapes differ, there is no distance, unless an export has the same values in another
+        shape; B may be A with its axes in another order.
         """
+        if self.merges_calls and a.shape != b.shape and is_same(a, b):
+            b = b.reshape(a.shape)  # exporters merge several reshapes
         distance = measure_arrays(a, b) if a.shape == b.shape else None
-        if self.merges_calls and distance is None and is_same(a, b):
-            self.reshaped[partner] = f"returned in the shape {shape_text(b.shape)}"
-            return
         if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes
         if distance is not None:
@@ -143,10 +139,10 @@ class SeenCalls:
 
         ``partner`` is the call of A with the same path and index.
         """
-        if call.layer.is_operation:
+        merged = self._find_merged(partner, tensor)
+        if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
-        partner = self._find_merged(partner, tensor)
-        return partner if partner in self.values else None
+        return merged if merged in self.values else None
 
     def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
         """Return the id of the call of A that computes the same as an operation of B.

@@ -50,7 +50,7 @@ class CallPair:
         a: the call in A; None if A lacks the call.
         b: the call in B; None if B lacks the call.
         distance: the distance of the tensor in B from the tensor in A; None if either tensor is
-            missing, or if their shapes differ.
+            missing, or if their shapes differ and so may their values.
         axes: the order in which B has the axes of A; empty unless the tensor in B is the transposed
             tensor in A.
     """
@@ -213,7 +213,7 @@ class Judge:
         if bool(a.reason) != bool(b.reason):
             return f"no gradient in {'A' if a.reason else 'B'}: {a.reason or b.reason}"
         axes = axes_text(pair.axes) if pair.axes else ""
-        if a.shape != b.shape:
+        if a.shape != b.shape and distance is None:
             shapes = f"shapes differ: {shape_text(a.shape)} and {shape_text(b.shape)}"
             return f"{shapes}: {axes}" if axes else shapes
         if axes:

@@ -129,7 +129,7 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
 
 def _left_out_texts(left_out: Sequence[LeftOut]) -> Iterator[str]:
     """Yield a sentence for each kind of reason, the merged calls first."""
-    for start in ("merged", "left out", "computed", "returned"):
+    for start in ("merged", "left out", "computed"):
         calls = [each for each in left_out if each.reason.startswith(start)]
         if calls:
             named = "; ".join(f"{each.call_id} is {each.reason}" for each in calls[:2])

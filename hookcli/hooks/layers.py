@@ -47,17 +47,14 @@ _ACTIVATIONS = frozenset(
     | {"logsoftmax", "prelu", "quickgelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax"}
     | {"softplus", "softsign", "swish", "tanh", "thresholdedrelu"}
 )
-# Parts of the names of operators, in the order in which hookcli looks for them.
-_OPERATION_PARTS = {
-    "attention": "attention",
-    "dropout": "dropout",
-    "norm": "norm",
-    "pool": "pool",
-    "conv": "conv",
-    "gemm": "linear",
-    "linear": "linear",
-    "matmul": "linear",
-    "addmm": "linear",
+# The names of other operators, in lower case and without underscores, by family.
+_OPERATIONS = {
+    "conv": re.compile(r"(deform|fused|nhwc)?conv(olution|integer|transpose)?(\dd)?"),
+    "linear": re.compile(r"(fused)?(gemm|matmul|matmulinteger|linear|addmm)"),
+    "norm": re.compile(r".+norm(alization)?"),
+    "pool": re.compile(r".*pool(\dd)?"),
+    "attention": re.compile(r".*attention.*"),
+    "dropout": re.compile(r".*dropout(\dd)?"),
 }
 NOT_CALLED = "the model did not call it for this input"
 FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
@@ -164,10 +161,10 @@ def family_of_class(name: str, python_module: str) -> str:
 
 def family_of_operation(name: str) -> str:
     """Return the family of an operator of ONNX or a function of torch; empty if it has none."""
-    plain = name.lower().replace("_", "")
+    plain = name.lower().replace("_", "").removeprefix("qlinear")
     if plain in _ACTIVATIONS:
         return "act"
-    return next((family for part, family in _OPERATION_PARTS.items() if part in plain), "")
+    return next((each for each, form in _OPERATIONS.items() if form.fullmatch(plain)), "")
 
 
 def _channels_of(module: nn.Module) -> Channels:

@@ -249,7 +249,8 @@ def name_spelling(name: str) -> str:
 
 def name_aten(target: str) -> str:
     """Return the name of an operation from an overload of ATen: ``aten.add_.Tensor`` is ``add``."""
-    name = target.split(".")[1] if target.startswith("aten.") else target.rpartition(".")[2]
+    parts = target.replace("::", ".").split(".")
+    name = parts[1] if len(parts) > 1 else parts[0]
     name = name.removesuffix("_")
     return _ATEN.get(name) or _SAME.get(name, name)
 

@@ -106,7 +106,7 @@ def _explain_file(name: str) -> RequestError:
             f"{save_line(file, kind.state)}; then `weights={weights_name(file)!r}`",
         )
     return RequestError(
-        f"{name!r} holds {kind.what}, and only PyTorch modules can be inspected",
+        f"{name!r} holds {kind.what}, and a PyTorch model is needed here",
         "name the code that it was made from: FILE.py:FUNCTION",
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.config import DEFAULTS
+from hookcli.config import DEFAULTS, LARGEST_SIDE
 from hookcli.errors import RequestError
 from hookcli.models.categories import read_categories
 from hookcli.models.description import ModelDescription
@@ -22,7 +22,6 @@ from hookcli.models.task import FixedSize, Preprocessing
 from hookcli.models.tasks import CLASSIFICATION
 from hookcli.models.torchvision_import import torchvision
 from hookcli.records.runs import ModelInfo
-from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +34,7 @@ _ASSUMED = (
     "the file does not say how its images are prepared, so they are prepared as for ImageNet: "
     "`like=MODEL` prepares them as for another model"
 )
+_FLOATS = ("float32", "float16", "float64", "bfloat16")
 _LIKE = "name the model that it was made from: `like=MODEL`"
 
 
@@ -84,7 +84,10 @@ def check_graph_request(request: ModelRequest) -> None:
             )
     if request.device not in ("auto", "cpu"):
         raise RequestError(
-            f"`device` does not apply to {request.name!r}", "for ONNX files: `provider='cuda'`"
+            f"`device` does not apply to {request.name!r}",
+            "for ONNX files: `provider='cuda'`"
+            if request.name.endswith(".onnx")
+            else "export the model on that device",
         )
 
 
@@ -103,9 +106,13 @@ def describe_graph(
         RequestError: the file takes something other than pictures, or a requested change does not
             apply.
     """
-    if not inputs or not inputs[0].dtype.startswith(("float", "bfloat")):
-        kind = inputs[0].dtype if inputs else "nothing"
-        raise RequestError(f"{request.name!r} takes {kind}, and pixels are floating-point numbers")
+    if not inputs or inputs[0].dtype not in _FLOATS:
+        kind = (inputs[0].dtype or "something other than a tensor") if inputs else "nothing"
+        raise RequestError(
+            f"{request.name!r} takes {kind}, which pixels cannot be",
+            f"export the model for one of: {', '.join(_FLOATS)}",
+        )
+    _check_picture(request, inputs[0].shape)
     notes: tuple[str, ...] = ()
     if request.like is not None:
         prepare, categories, task = _prepare_like(request, request.like, inputs)
@@ -163,9 +170,27 @@ def _check_count(request: ModelRequest, inputs: Sequence[GraphInput], count: int
     """
     if len(inputs) != count:
         raise RequestError(f"{request.name!r} takes {len(inputs)} inputs, not {count}", _LIKE)
-    if request.like is None and len(inputs[0].shape) != 4:
-        shape = shape_text([length or 0 for length in inputs[0].shape])
-        raise RequestError(f"{request.name!r} takes {shape}, and a picture is (1, C, H, W)", _LIKE)
+
+
+def _check_picture(request: ModelRequest, shape: tuple[int | None, ...]) -> None:
+    """Check that the graph takes one picture of a possible size.
+
+    Raises:
+        RequestError: it takes something else.
+    """
+    text = "x".join("?" if length is None else str(length) for length in shape)
+    if len(shape) != 4 and (request.like is None or len(shape) < 4):
+        taken = f"the shape {text}" if shape else "an input of unknown shape"
+        raise RequestError(f"{request.name!r} takes {taken}, and a picture is 1xCxHxW", _LIKE)
+    if shape[0] not in (None, 1):
+        raise RequestError(
+            f"{request.name!r} takes {shape[0]} pictures at once, not one",
+            "export the model for one picture, or with a free batch axis",
+        )
+    if max(length or 0 for length in shape[-2:]) > LARGEST_SIDE:
+        raise RequestError(
+            f"{request.name!r} takes {text}, and a picture has at most {LARGEST_SIDE} pixels a side"
+        )
 
 
 def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:

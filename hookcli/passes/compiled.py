@@ -6,6 +6,7 @@ one unless the model has code that cannot be traced. Each graph is compiled by I
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -20,7 +21,7 @@ from hookcli.passes.fx_graph import list_nodes, take_apart
 from hookcli.passes.graph_runner import GraphRunner, quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from torch import fx
 
@@ -35,10 +36,12 @@ class CompiledRunner(GraphRunner):
     Attributes:
         module: the model before it is compiled.
         placed: returns pixels on the model's device and in its dtype.
+        graphs: the nodes of each graph into which torch.compile splits the model.
     """
 
     module: nn.Module
     placed: Callable[[Tensor], Tensor]
+    graphs: Sequence[Sequence[GraphNode]]
     note: ClassVar[str] = (
         "the compiled model returns the tensors of its layers, which can change what is fused"
     )
@@ -53,15 +56,27 @@ class CompiledRunner(GraphRunner):
             ModelError: the model cannot be traced.
         """
         graphs: list[list[GraphNode]] = []
+        runs: Counter[int] = Counter()
+        paths = {str(id(module)): path for path, module in runner.module.named_modules()}
 
         def collect(module: fx.GraphModule, _examples: Sequence[Tensor]) -> Callable[..., object]:
-            graphs.append([each.within(f"{len(graphs)}/") for each in list_nodes(module)])
-            return module.forward
+            nodes = list_nodes(module, paths)
+            number = len(graphs)
+            graphs.append([each.within(f"{number}/") for each in nodes])
+
+            def run(*inputs: Tensor) -> object:
+                runs[number] += 1
+                return module.forward(*inputs)
+
+            return run
 
         arguments_of = runner.inputs.arguments_of
         _run_with(runner.module, arguments_of(runner.place(pixels)), collect)
+        # the calls in a graph that runs several times cannot be told apart
+        graphs = [nodes if runs[number] == 1 else [] for number, nodes in enumerate(graphs)]
         nodes = (node for nodes in graphs for node in nodes)
-        return cls.of_nodes(nodes, arguments_of, module=runner.module, placed=runner.place)
+        more = {"module": runner.module, "placed": runner.place, "graphs": graphs}
+        return cls.of_nodes(nodes, arguments_of, **more)
 
     def place(self, pixels: Tensor) -> Tensor:
         return self.placed(pixels)
@@ -75,11 +90,16 @@ class CompiledRunner(GraphRunner):
     ) -> list[Tensor]:
         found: dict[str, Tensor] = {}
         graphs = 0
+        is_other = False
 
         def compile_graph(module: fx.GraphModule, examples: list[Tensor]) -> Callable[..., object]:
-            nonlocal graphs
+            nonlocal graphs, is_other
             prefix = f"{graphs}/"
+            names = set(_list_names(self.graphs[graphs])) if graphs < len(self.graphs) else set()
+            is_other |= not names <= {f"{prefix}{node.name}" for node in module.graph.nodes}
             graphs += 1
+            if is_other:
+                return module.forward
             wanted = [name for name in values if name.startswith(prefix)]
             given = {name: each for name, each in fed.items() if name.startswith(prefix)}
             bare = [[name.removeprefix(prefix) for name in names] for names in (wanted, given)]
@@ -96,9 +116,20 @@ class CompiledRunner(GraphRunner):
             return run
 
         output = _run_with(self.module, arguments, compile_graph)
+        if is_other or graphs != len(self.graphs):
+            raise ForwardError(
+                "torch.compile traces the model in another way for this image than for the first",
+                "compare the images one by one",
+            )
         for name in values:
             receive(name, found.pop(name))
         return [each for _, each in named_tensors(output)]
+
+
+def _list_names(nodes: Sequence[GraphNode]) -> Iterator[str]:
+    """Yield the names of the values of nodes."""
+    for node in nodes:
+        yield from node.outputs
 
 
 def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:

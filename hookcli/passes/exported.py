@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx, nn
 
-from hookcli.errors import ModelError
+from hookcli.errors import ModelError, OutputError
 from hookcli.hooks.nested import named_tensors
 from hookcli.models.file_kind import DAMAGED
 from hookcli.models.graph_file import GraphInput
-from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.failure import explain_refusal
@@ -28,7 +27,11 @@ if TYPE_CHECKING:
 
     from hookcli.passes.eager import EagerRunner
 
-_REFUSED = (torch._dynamo.exc.TorchDynamoException, RuntimeError)
+# What torch.export, or the model's own code while it is traced, may raise
+_REFUSED = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, NameError, OSError),
+    *(RuntimeError, TypeError, ValueError, torch._dynamo.exc.TorchDynamoException),
+)
 
 
 def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
@@ -56,8 +59,8 @@ def save_program(program: ExportedProgram, file: Path) -> None:
     """
     try:
         torch.export.save(program, file)
-    except OSError as error:
-        raise cannot_write(file, error) from error
+    except (OSError, RuntimeError) as error:
+        raise OutputError(f"cannot write {str(file)!r}: {first_line(error)}") from error
 
 
 def load_program(file: Path) -> ExportedProgram:
@@ -98,6 +101,9 @@ class ProgramRunner(GraphRunner):
     ) -> ProgramRunner:
         """Return a runner of a program that observes all calls and the model itself."""
         module: Any = program.module()
+        for inner in module.modules():  # the model that was exported has the same buffers
+            for name, buffer in inner.named_buffers(recurse=False):
+                setattr(inner, name, buffer.clone())
         values = ((node.name, node.meta.get("val")) for node in module.graph.nodes)
         shapes = {name: _fixed_shape(each) for name, each in values if isinstance(each, Tensor)}
         known = {name: shape for name, shape in shapes.items() if None not in shape}

@@ -17,21 +17,29 @@ from hookcli.hooks.operations import name_aten, name_operation, name_spelling
 from hookcli.passes.graph import GraphNode, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _SELF = "L['self']"  # the name of the model in the graphs of torch.compile
 _INDEX = re.compile(r"""(?:\._modules)?\[['"]?(\w+)['"]?\]""")  # a module in a container, there
 _COMPUTING = ("call_function", "call_method")
 
 
-def list_nodes(module: fx.GraphModule) -> Iterator[GraphNode]:
-    """Yield the nodes of a graph that return tensors, in running order."""
+def list_nodes(
+    module: fx.GraphModule, paths: Mapping[str, str] | None = None
+) -> Iterator[GraphNode]:
+    """Yield the nodes of a graph that return tensors, in running order.
+
+    ``paths`` has the path of each module by its Python ``id`` as a text, for the graphs of
+    torch.compile: these have the ids, and after a graph break the paths are not those of the model.
+    """
     parameters = dict(module.named_parameters(remove_duplicate=False))
     for node in module.graph.nodes:
         if node.op not in _COMPUTING or node.target is operator.getitem:
             continue
         stack = node.meta.get("nn_module_stack") or {}
-        scopes = (_read_scope(str(key), path, kind) for key, (path, kind) in stack.items())
+        scopes = (
+            _read_scope(str(key), path, kind, paths or {}) for key, (path, kind) in stack.items()
+        )
         outputs = _list_outputs(node)
         if outputs:
             inside = tuple(scope for scope in scopes if scope.path)
@@ -52,6 +60,15 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
         return None
     step, function = map(str, known)
     return name_spelling(function.rpartition(".")[2]), step
+
+
+def list_module_calls(node: fx.Node) -> list[str]:
+    """Return a text for each module around a node, which differs between the module's calls.
+
+    The outermost module comes first; the model itself is left out.
+    """
+    stack = node.meta.get("nn_module_stack") or {}
+    return [str(key) for key, (path, _) in stack.items() if path]
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
@@ -75,8 +92,10 @@ def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
     return found
 
 
-def _read_scope(key: str, path: str, kind: object) -> Scope:
+def _read_scope(key: str, path: str, kind: object, paths: Mapping[str, str]) -> Scope:
+    known = paths.get(key.partition("@")[0])
     path = _INDEX.sub(r".\1", path.removeprefix(_SELF)).removeprefix(".")
+    path = path if known is None else known
     name = f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
     return Scope(path, name, key)
 

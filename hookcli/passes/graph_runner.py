@@ -94,15 +94,8 @@ class GraphRunner(Runner):
 
     def guess_sizes(self, area: float) -> list[tuple[int, float]]:
         values = {call.layer.module_path: call.values[0] for call in self.calls}
-        return [
-            self._guess_size(layer, values.get(layer.module_path, ""), area)
-            for layer in self.layers
-        ]
-
-    def _guess_size(self, layer: LayerInfo, value: str, area: float) -> tuple[int, float]:
-        shape = self.shapes.get(value, ())
-        axis = layer.layout_of(shape).channel_axis if shape else None
-        return (COLOURS, area) if axis is None else (shape[axis], math.prod(shape) / shape[axis])
+        shapes = (self.shapes.get(values.get(layer.module_path, ""), ()) for layer in self.layers)
+        return [_guess_size(*each, area) for each in zip(self.layers, shapes, strict=True)]
 
     @property
     def alone(self) -> bool:

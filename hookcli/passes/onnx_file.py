@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,10 +21,11 @@ from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
 from hookcli.models.graph_file import GraphInput
+from hookcli.models.onnx_weights import read_graph, read_small_weights
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
 from hookcli.passes.failure import explain_refusal
-from hookcli.passes.fx_graph import count_functions
+from hookcli.passes.fx_graph import count_functions, list_module_calls
 from hookcli.passes.graph import GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
 from hookcli.records.text import shape_text
@@ -37,12 +39,18 @@ if TYPE_CHECKING:
 
     from hookcli.passes.eager import EagerRunner
 
-SUFFIX = ".onnx"
-PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+PACKAGES = ("onnx", "onnxruntime")
 _GIVEN = "//given"  # the end of the name of an input that replaces a value
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _FUNCTION = "hookcli.function"  # hookcli's own: the function, its call, and the call's index
+_CALLS = "hookcli.calls"  # hookcli's own: a text for each module around the node
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
+# The beginnings of the names of layers that compute a single function
+_SIMPLE = (
+    *("torch.nn.modules.batchnorm.", "torch.nn.modules.conv.", "torch.nn.modules.linear."),
+    *("torch.nn.modules.normalization.", "torch.nn.modules.pooling."),
+    *("torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.GELU"),
+)
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
 _WEIGHTS = (1, 2, 3, 10, 11, 16)  # TensorProto's float, uint8, int8, float16, double, bfloat16
 PROVIDER = "CPUExecutionProvider"
@@ -54,31 +62,33 @@ _MOST_SESSIONS = 4
 _FEW_VALUES = 1024  # a smaller tensor may be a shape
 
 
-def require_onnx() -> None:
-    """Check that the packages for ONNX files are installed.
+def require_onnx(*, exports: bool = False) -> None:
+    """Check that the packages that read ONNX files are installed, or those that export to them.
 
     Raises:
         RequestError: a package is missing.
     """
-    for name in PACKAGES:
+    for name in (*PACKAGES, *(["onnxscript"] if exports else [])):
         if importlib.util.find_spec(name) is None:
             raise RequestError(
                 f"ONNX files need {name}, which is not installed", "pip install 'hookcli[onnx]'"
             )
 
 
-def export_onnx(runner: EagerRunner, pixels: Tensor, file: Path, *, apart: bool = False) -> None:
+def export_onnx(
+    runner: EagerRunner, pixels: Tensor, file: Path, *, has_weights: bool = True
+) -> None:
     """Export a model for pixels (1, …) of one image to an ONNX file.
 
-    With ``apart``, the weights are in another file of the same folder, which ONNX Runtime reads
-    itself.
+    Without ``has_weights``, the weights are in another file of the same folder, which ONNX Runtime
+    reads itself.
 
     Raises:
         RequestError: a package is missing.
         ModelError: the model cannot be exported.
         OutputError: the file cannot be written.
     """
-    require_onnx()
+    require_onnx(exports=True)
     arguments = runner.inputs.arguments_of(runner.place(pixels))
     with quiet():
         try:
@@ -91,22 +101,26 @@ def export_onnx(runner: EagerRunner, pixels: Tensor, file: Path, *, apart: bool 
     assert program is not None  # noqa: S101  None only with dynamo=False
     _note_functions(program)
     try:
-        program.save(file, external_data=apart or None)
+        program.save(file, external_data=None if has_weights else True)
     except OSError as error:
         raise cannot_write(file, error) from error
 
 
 def _note_functions(program: Any) -> None:
-    """Write into the metadata of an ONNX model which torch function each node belongs to.
+    """Write into the metadata of an ONNX model to which calls each node belongs.
 
-    The exporter computes functions such as ``normalize`` with several operators, and folds
-    constants, so that the operators alone do not show the calls of the model.
+    The exporter does not tell two calls of a module in a row apart. It computes functions such as
+    ``normalize`` with several operators, and folds constants.
     """
-    functions = count_functions(program.exported_program.graph)
+    graph = program.exported_program.graph
+    functions = count_functions(graph)
+    modules = {node.name: list_module_calls(node) for node in graph.nodes}
     for node in program.model.graph:
         names = _read_list(node.metadata_props, _SCOPES)
         if names and names[-1] in functions:
             node.metadata_props[_FUNCTION] = repr([*map(str, functions[names[-1]])])
+        if names and names[-1] in modules:
+            node.metadata_props[_CALLS] = repr(modules[names[-1]])
 
 
 @dataclass(slots=True)
@@ -173,11 +187,11 @@ class OnnxRunner(GraphRunner):
         outputs: dict[str, Tensor] = {}
         for group in self._group(tuple(values)):
             results = self._run_session(arguments, group, fed)
-            outputs |= {name: results[name] for name in self._outputs}
-            for name in group:
+            outputs |= {name: results[name] for name in self._outputs if name in results}
+            for name in filter(results.__contains__, group):
                 self._types[name] = str(results[name].numpy().dtype)
                 receive(name, results.pop(name) if name not in outputs else results[name].clone())
-        return [fed.get(name, outputs[name]) for name in self._outputs]
+        return [fed.get(name, outputs[name]) for name in self._outputs if name in outputs]
 
     @property
     def _outputs(self) -> list[str]:
@@ -227,7 +241,8 @@ class OnnxRunner(GraphRunner):
                     f"ONNX Runtime cannot run {str(self.file)!r}: {first_line(error)}",
                     "the model may be exported for images of another size",
                 ) from error
-            return {name: torch.from_numpy(each) for name, each in zip(names, arrays, strict=True)}
+            found = zip(names, arrays, strict=True)
+            return {name: _to_tensor(each) for name, each in found if _is_numeric(each)}
 
     def _feeds(self, session: Any, arguments: Sequence[Tensor]) -> dict[str, Any]:
         """Return the inputs of the file by name.
@@ -243,15 +258,24 @@ class OnnxRunner(GraphRunner):
             )
         feeds = {}
         for wanted, tensor in zip(inputs, arguments, strict=True):
-            lengths = zip(wanted.shape, tensor.shape, strict=False)
-            fits = all(isinstance(a, str) or a is None or a == b for a, b in lengths)
-            if len(wanted.shape) != tensor.dim() or not fits:
+            shape = tuple(tensor.shape)
+            lengths = zip(wanted.shape, shape, strict=False)
+            wrong = [n for n, (a, b) in enumerate(lengths) if isinstance(a, int) and a != b]
+            if len(wanted.shape) != len(shape) or wrong:
+                is_size = len(wanted.shape) == len(shape) and min(wrong) > 1
                 raise ForwardError(
                     f"{str(self.file)!r} takes an input of the shape {shape_text(wanted.shape)}, "
-                    f"and the image has {shape_text(tuple(tensor.shape))}",
-                    "choose the size with `size`",
+                    f"and the image has {shape_text(shape)}",
+                    "choose the size with `size`"
+                    if is_size
+                    else "export the model for images of this shape, or with a free batch axis",
                 )
-            feeds[wanted.name] = tensor.cpu().numpy().astype(_DTYPES.get(wanted.type, "float32"))
+            if wanted.type not in _DTYPES:
+                raise ForwardError(
+                    f"{str(self.file)!r} takes {wanted.type}, which pixels cannot be",
+                    f"export the model for one of: {', '.join(sorted(set(_DTYPES.values())))}",
+                )
+            feeds[wanted.name] = tensor.cpu().numpy().astype(_DTYPES[wanted.type])
         return feeds
 
     def _session(self, values: Sequence[str], fed: tuple[str, ...]) -> Any:
@@ -301,6 +325,17 @@ class OnnxRunner(GraphRunner):
             ) from error
 
 
+def _is_numeric(value: object) -> bool:
+    """Return whether ONNX Runtime returned numbers, and not a sequence or texts."""
+    import numpy as np
+
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
+
+
+def _to_tensor(array: Any) -> Tensor:
+    return torch.from_numpy(array)
+
+
 def find_provider(name: str) -> str:
     """Return the execution provider of ONNX Runtime with a name such as ``cuda``, in any case.
 
@@ -329,8 +364,13 @@ def _describe_value(value: Any) -> GraphInput:
     import onnx
 
     kind = value.type.tensor_type
-    lengths = (each.dim_value if each.HasField("dim_value") else None for each in kind.shape.dim)
-    name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name if kind.elem_type else ""
+    lengths = (each.dim_value if each.dim_value > 0 else None for each in kind.shape.dim)
+    name = ""
+    if kind.elem_type:
+        try:
+            name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
+        except KeyError:  # a type that this version of onnx does not know
+            name = "an unknown type"
     return GraphInput(tuple(lengths), name)
 
 
@@ -355,85 +395,29 @@ def _given(name: str) -> str:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of ONNX Runtime, which have no base class of their own."""
+    """Return the exceptions of ONNX Runtime, which have no base class of their own.
+
+    A ``RuntimeError`` says that numpy lacks the type of a value, such as bfloat16.
+    """
     state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     names = (
         *("EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf"),
         *("ModelLoaded", "NoModel", "NoSuchFile", "NotImplemented", "RuntimeException"),
     )
-    return tuple(getattr(state, name) for name in names)
+    return (RuntimeError, *(getattr(state, name) for name in names))
 
 
 def _load(file: Path) -> Any:
     """Return the model of an ONNX file, without the weights that are in other files.
 
+    Small tensors are read from the other files, because ONNX Runtime infers shapes from them.
+
     Raises:
         ModelError: the file cannot be read.
     """
-    import onnx
-    from google.protobuf.message import DecodeError
-
-    try:
-        model = onnx.load(file, load_external_data=False)
-    except OSError as error:
-        raise ModelError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    except DecodeError as error:
-        raise ModelError(
-            f"{str(file)!r} is damaged, or no ONNX file", "export the model again"
-        ) from error
-    if not model.graph.node:
-        raise ModelError(f"{str(file)!r} holds no graph", "export the model again")
-    for tensor in _list_tensors(model.graph):
-        if onnx.external_data_helper.uses_external_data(tensor):
-            _check_external(file, tensor)
-            if math.prod(tensor.dims) <= _FEW_VALUES:
-                _take_in(file, tensor)
+    model = read_graph(file)
+    read_small_weights(file, model, most=_FEW_VALUES)
     return model
-
-
-def _list_tensors(graph: Any) -> Iterator[Any]:
-    """Yield the weights of a graph, and the constants in its nodes and in the graphs inside it."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _list_tensors(inner)
-
-
-def _check_external(file: Path, tensor: Any) -> None:
-    """Check that the other file in which a tensor of ``file`` is exists in the same folder.
-
-    Raises:
-        ModelError: the other file is missing, or in another folder.
-    """
-    import onnx
-
-    place = onnx.external_data_helper.ExternalDataInfo(tensor).location
-    data = (file.parent / place).resolve()
-    if not data.is_relative_to(file.parent.resolve()):
-        raise ModelError(
-            f"{str(file)!r} has weights outside its folder, in {place!r}",
-            "move them into the folder of the file",
-        )
-    if not data.is_file():
-        raise ModelError(f"the weights of {str(file)!r} are missing: {place!r}", "copy both files")
-
-
-def _take_in(file: Path, tensor: Any) -> None:
-    """Read a small tensor from another file, because ONNX Runtime infers shapes from its values.
-
-    Raises:
-        ModelError: the other file is damaged.
-    """
-    import onnx
-
-    try:
-        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(file.parent))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"{str(file)!r}: {first_line(error)}", "export the model again") from error
-    tensor.data_location = onnx.TensorProto.DEFAULT
-    del tensor.external_data[:]
 
 
 def _list_nodes(graph: Any) -> Iterator[GraphNode]:
@@ -445,6 +429,7 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
     sizes = {each.name: math.prod(each.dims) for each in graph.initializer if _is_weight(each)}
+    repeats = _Repeats()
     known = [{each.key: each.value for each in node.metadata_props} for node in graph.node]
     if not any(_SCOPES in each for each in known):
         yield from _list_bare_nodes(graph, dequantized, sizes)
@@ -454,7 +439,8 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
         if not paths or len(paths) != len(kinds):
             continue
         pairs = zip(paths[:-1], kinds[:-1], strict=True)
-        scopes = tuple(Scope(path, kind) for path, kind in pairs if path)
+        bare = [Scope(path, kind) for path, kind in pairs if path]
+        scopes = tuple(repeats.mark(bare, _read_list(metadata, _CALLS), kinds[-1], paths[-1]))
         own = [name for name in node.output if name in used] or [
             each for each in node.output if each
         ]
@@ -468,6 +454,47 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
             continue
         step = paths[-1] or str(number)
         yield GraphNode(scopes, name_aten(kinds[-1]), step, outputs, weights, family)
+
+
+class _Repeats:
+    """Tells two calls of a module in a row apart.
+
+    If the file does not say so, a layer of torch with a single function starts a new call when the
+    function appears again.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[str, str, str] | None = None
+        self._calls = 0
+
+    def mark(
+        self, scopes: Sequence[Scope], calls: Sequence[str], operator: str, step: str
+    ) -> Iterator[Scope]:
+        """Yield the scopes of a node with a text that differs between the calls of a module.
+
+        Args:
+            scopes: the scopes without such texts, outermost first.
+            calls: the texts that hookcli wrote into the file; empty without them.
+            operator: the operator of ATen that the node computes.
+            step: a text that the nodes of one operator have in common.
+        """
+        if len(calls) == len(scopes):
+            yield from (
+                replace(scope, call=call) for scope, call in zip(scopes, calls, strict=True)
+            )
+            return
+        yield from scopes[:-1]
+        if not scopes or not scopes[-1].kind.startswith(_SIMPLE):
+            yield from scopes[-1:]
+            self._last = None
+            return
+        now = (scopes[-1].path, operator, step)
+        if self._last is None or self._last[0] != now[0]:
+            self._calls = 0
+        elif self._last[1] == operator and self._last[2] != step:
+            self._calls += 1
+        self._last = now
+        yield replace(scopes[-1], call=str(self._calls))
 
 
 def _is_weight(tensor: Any) -> bool:
@@ -488,13 +515,18 @@ def _list_bare_nodes(
     alive = {each.name for each in graph.input} - weights
     names: set[str] = set()
     for node in graph.node:
+        named = [each for each in node.output if each]
+        if not named:
+            continue
         if node.op_type in _QUANTIZING or not alive.intersection(node.input):
             alive.update(node.output if node.op_type in _QUANTIZING else ())
             continue
         alive.update(node.output)
-        name = node.name if node.name and node.name not in names else node.output[0]
+        name = node.name or named[0]
+        if name in names:
+            name = next(each for n in itertools.count(1) if (each := f"{name}_{n}") not in names)
         names.add(name)
-        outputs = tuple(dequantized.get(each, each) for each in node.output if each)
+        outputs = tuple(dequantized.get(each, each) for each in named)
         yield GraphNode((), node.op_type, name, outputs, _list_weights(node, sizes))
 
 

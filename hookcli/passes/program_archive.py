@@ -55,12 +55,14 @@ def _find_reason(archive: zipfile.ZipFile) -> str:
     """Return why torch would run code of an archive; empty if nothing says so.
 
     Raises:
-        ValueError: two members have the same name.
+        ValueError: two members have the same name, or are compressed, as torch never does.
     """
     # Before torch 2.8, the members were in no folder. Torch ignores the case of their names.
     members = {(name.partition("/")[2] or name).lower(): name for name in archive.namelist()}
     if len(members) < len(archive.namelist()):
         raise ValueError("several members have the same name")
+    if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
+        raise ValueError("its members are compressed")
     for member, name in members.items():
         if member.startswith(_LIBRARIES):
             return "holds a compiled library"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.errors import ModelError, RequestError
+from hookcli.errors import RequestError
 from hookcli.models.graph_file import describe_graph
+from hookcli.models.onnx_weights import hash_graph
 from hookcli.models.tasks import CLASSIFICATION
-from hookcli.outside.files import hash_file
+from hookcli.outside.files import cannot_write
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
     from hookcli.config import ExportRequest, ModelRequest
@@ -40,13 +44,17 @@ def make_runner(
     if export.way == "onnx":
         from hookcli.passes.onnx_file import OnnxRunner, export_onnx
 
-        folder, file = None, export.file or export.keep
-        if file is None:
-            folder = tempfile.TemporaryDirectory()
-            file = Path(folder.name, "model.onnx")
-        if export.file is None:
-            export_onnx(runner, pixels, file, apart=folder is not None)
-        return OnnxRunner.of(file, runner.inputs.arguments_of, provider, folder)
+        arguments_of = runner.inputs.arguments_of
+        if export.file is not None:
+            return OnnxRunner.of(export.file, arguments_of, provider)
+        if export.keep is not None:
+            with _kept(export.keep) as file:
+                export_onnx(runner, pixels, file)
+            return OnnxRunner.of(export.keep, arguments_of, provider)
+        folder = tempfile.TemporaryDirectory()
+        file = Path(folder.name, "model.onnx")
+        export_onnx(runner, pixels, file, has_weights=False)
+        return OnnxRunner.of(file, arguments_of, provider, folder)
     if export.way == "torch-export":
         from hookcli.passes.exported import (
             ProgramRunner,
@@ -59,13 +67,32 @@ def make_runner(
             export_program(runner, pixels) if export.file is None else load_program(export.file)
         )
         if export.keep is not None:
-            save_program(program, export.keep)
+            with _kept(export.keep) as file:
+                save_program(program, file)
         return ProgramRunner.of(program, runner.inputs.arguments_of)
     if export.way == "compile":
         from hookcli.passes.compiled import CompiledRunner
 
         return CompiledRunner.of(runner, pixels)
     raise RequestError(f"there is no way {export.way!r} to run a model")
+
+
+@contextmanager
+def _kept(file: Path) -> Iterator[Path]:
+    """Return a block that writes an export under a temporary name, and keep it as ``file``.
+
+    The exporter may write further files beside it, which are kept, too.
+
+    Raises:
+        OutputError: the files cannot be written.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=".hookcli-") as folder:
+            yield Path(folder, file.name)
+            for written in sorted(Path(folder).iterdir()):
+                written.replace(file.parent / written.name)
+    except OSError as error:
+        raise cannot_write(file, error) from error
 
 
 def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
@@ -87,10 +114,7 @@ def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
         from hookcli.passes.exported import ProgramRunner, load_program
 
         runner = ProgramRunner.of(load_program(file), CLASSIFICATION.arguments)
-    try:
-        sha256 = hash_file(file)
-    except OSError as error:
-        raise ModelError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    inputs, has_classifier = runner.inputs, runner.has_classifier
-    described = describe_graph(request, inputs, sha256, has_classifier=has_classifier)
+    described = describe_graph(
+        request, runner.inputs, hash_graph(file), has_classifier=runner.has_classifier
+    )
     return replace(runner, arguments_of=described.task.arguments), described

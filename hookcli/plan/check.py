@@ -91,6 +91,31 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
         )
 
 
+def check_kept(file: Path, way: str) -> None:
+    """Check that an export can be kept in ``file``.
+
+    Raises:
+        RequestError: the name has another ending.
+        OutputError: the file exists already, or it cannot be written.
+    """
+    suffix = {"onnx": ".onnx", "torch-export": ".pt2"}[way]
+    if file.suffix != suffix:
+        raise RequestError(
+            f"{way} writes {suffix}, not {file.name!r}", f"{file.with_suffix(suffix)!s}"
+        )
+    for each in (file, file.with_name(f"{file.name}.data")):
+        if each.is_symlink() or each.exists():
+            raise OutputError(f"{str(each)!r} already exists", "name another file")
+    holder = find_holder(file)
+    if holder is not None:
+        raise OutputError(
+            f"{str(file)!r} is a file of the run in {str(holder)!r}",
+            "name a file outside run folders",
+        )
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"cannot write {str(file)!r}", "name a file in an existing folder")
+
+
 def _check_words(request: RunRequest) -> None:
     """Check that the user did not swap model and images, or separate layers by a space."""
     name, images = request.model.name, request.images.names

@@ -77,8 +77,13 @@ def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, clean
     folder = name_folder(config, sources)
     if config.folder.resume:
         model = config.run.model
-        file = model.name if model.is_file else model.weights
-        known = hash_file(file) if os.path.isfile(file) else ""  # noqa: PTH113  pathlib's may raise
+        known = ""
+        if model.is_file:
+            from hookcli.models.onnx_weights import hash_graph  # for most runs not needed
+
+            known = hash_graph(Path(model.name))
+        elif os.path.isfile(model.weights):  # noqa: PTH113  pathlib's may raise
+            known = hash_file(model.weights)
         images = {source.name: source.kept.sha256 if source.kept else "" for source in sources}
         finish_resume(folder, to_command(config), known, images, cleans_up=cleans_up)
     check_folder(

@@ -16,6 +16,7 @@ from hookcli.errors import RequestError
 from hookcli.outside.files import full_name
 from hookcli.plan.check import (
     check_file_options,
+    check_kept,
     check_request,
     check_run,
     check_score,
@@ -115,6 +116,10 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     export = config.other.export
     exports_onnx = export is not None and export.way == "onnx"
     check_file_options(one.model, two.model, exports_onnx=exports_onnx)
+    if export is not None:
+        _check_export(config, export.way)
+    if export is not None and export.keep is not None:
+        check_kept(export.keep, export.way)
     if export is not None and two.edits:
         raise RequestError(
             f"an edit changes a tensor while PyTorch runs, and {export.way} exports the model "
@@ -134,7 +139,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
                 f"two different images are compared one with one, not {count_one} with {count_two}",
                 "give one image on each side",
             )
-    from hookcli.plan.prepared import prepare_export, prepare_side
+    from hookcli.plan.prepared import list_outputs, prepare_export, prepare_side
 
     judges = config.judges_all
     a = prepare_side(VariantRequest(one.model.name, one), found_one, config.at, judges_all=judges)
@@ -146,8 +151,26 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
             b = prepare_side(config.other, found_two, config.at, judges_all=judges)
             stack.callback(b.runner.close)
             _refuse_shared(a, b)
+        if a.runner.merges_calls or b.runner.merges_calls:
+            a, b = list_outputs(a), list_outputs(b)
         stack.pop_all()
     return a, b
+
+
+def _check_export(config: CompareConfig, way: str) -> None:
+    """Check that B has no setting that only PyTorch's own way of running a model has.
+
+    Raises:
+        RequestError: B has such a setting.
+    """
+    asked = {
+        "channels-last": config.other.channels_last,
+        "threads": config.other.threads is not None,
+        "`at`": config.at != "output",
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise RequestError(f"{name} cannot be combined with {way}", f"leave out {name}")
 
 
 def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:

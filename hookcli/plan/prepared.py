@@ -320,8 +320,6 @@ def prepare_side(
 def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[Side, Side]:
     """Return both sides of a comparison in which B does not run in PyTorch.
 
-    The outputs of the model itself always count, so A observes and lists the model, too.
-
     Args:
         a: the first side.
         config: the comparison, whose second variant names the way to run the model.
@@ -346,7 +344,6 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
             raise NoImageError("no image can be prepared for the model")
         provider = request.run.model.provider
         runner = make_runner(request.export, b.runner, pixels, provider)
-    root = list_layers(a.runner.module)[0]
     shown = {layer.module_path for layer in a.layers}
     pairs_all = config.match == "order"
     listed = tuple(
@@ -355,12 +352,23 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
         if layer.module_path in shown or (pairs_all and layer.is_leaf)
     )
     judged = [layer for layer in runner.layers if layer.is_leaf and layer not in listed]
-    runner = replace(runner, layers=(*listed, *(judged if config.judges_all else ()), runner.root))
-    observed, chosen = (
-        layers if root in layers else (*layers, root) for layers in (a.runner.layers, a.layers)
+    runner = replace(runner, layers=(*listed, *(judged if config.judges_all else ())))
+    return a, replace(b, request=request, runner=runner, layers=listed)
+
+
+def list_outputs(side: Side) -> Side:
+    """Return a side that also observes and lists the model itself, whose outputs always count."""
+    runner = side.runner
+    if isinstance(runner, EagerRunner):
+        root = list_layers(runner.module)[0]
+    elif isinstance(runner, GraphRunner):
+        root = runner.root
+    else:
+        return side
+    observed, listed = (
+        layers if root in layers else (*layers, root) for layers in (runner.layers, side.layers)
     )
-    a = replace(a, runner=replace(a.runner, layers=observed), layers=chosen)
-    return a, replace(b, request=request, runner=runner, layers=(*listed, runner.root))
+    return replace(side, runner=replace(runner, layers=observed), layers=listed)
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:

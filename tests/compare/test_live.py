@@ -17,7 +17,7 @@ import pytest
 import torch
 from torchvision.models import resnet18
 
-from hookcli.compare import live
+from hookcli.compare import live, seen_calls
 from hookcli.config import CompareConfig, ImageRequest, ModelRequest, RunRequest, VariantRequest
 from hookcli.distance import sketch
 from hookcli.distance.metrics import measure_arrays
@@ -1129,7 +1129,7 @@ def test_no_tensor_of_an_image_is_kept_after_its_forward_pass(nets, monkeypatch)
     a, b = make_sides()
     left = []
     monkeypatch.setattr(
-        live,
+        seen_calls,
         "measure_arrays",
         lambda *two: (left.append(len(kept[0].values)), measure_arrays(*two))[1],
     )

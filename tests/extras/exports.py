@@ -91,6 +91,54 @@ class Base(nn.Module):
         self.conv = nn.Conv2d(3, 4, 3)
 
 
+class Repeated(Base):
+    '''Three calls of one layer in a row.'''
+
+    def __init__(self):
+        super().__init__()
+        self.again = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        x = self.conv(x)
+        for _ in range(3):
+            x = self.again(x)
+        return x
+
+
+class Counting(Base):
+    '''A model with a state that changes when it runs.'''
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return self.conv(x) * self.count
+
+
+class Halves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.act = nn.Conv2d(4, 4, 1), nn.ReLU()
+
+    def forward(self, x):
+        x = self.conv(x)
+        torch._dynamo.graph_break()
+        return self.act(x)
+
+
+class Broken(Base):
+    '''torch.compile splits the model inside a module whose layer is called as one outside.'''
+
+    def __init__(self):
+        super().__init__()
+        self.halves = Halves()
+
+    def forward(self, x):
+        return self.halves(self.conv(x))
+
+
 class Folded(Base):
     '''The exporter folds the first division, which does not depend on the input.'''
 

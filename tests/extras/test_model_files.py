@@ -173,6 +173,7 @@ def test_a_file_and_a_model_are_compared_in_both_directions(compare):
         document = compare(model, "--against", f"model={other}", "--blame")
         assert (document["equal"], document["culprits"]) == (True, [])
         assert "blocks.0.conv" in [each["call_id"] for each in document["left_out"]]
+        assert "(model)" in [row["call_id"] for row in document["layers"]]
 
 
 def test_a_file_is_not_exported_again(refused):
@@ -220,6 +221,23 @@ def test_photos_of_a_folder_go_through_one_at_a_time_and_a_run_is_resumed(run, t
     again = run(*words, "--resume")
     assert again.code == 2
     assert "with other weights: sha256" in again.err
+
+
+def test_weights_beside_a_file_are_part_of_its_hash(run):
+    onnx = pytest.importorskip("onnx")
+    hashes = []
+    for factor in (1, 2):
+        export("net.onnx")
+        model = onnx.load("net.onnx")
+        weight = next(each for each in model.graph.initializer if each.name == "fc.weight")
+        scaled = factor * onnx.numpy_helper.to_array(weight)
+        weight.CopyFrom(onnx.numpy_helper.from_array(scaled, "fc.weight"))
+        onnx.save(model, "out.onnx", save_as_external_data=True, size_threshold=0, location="w")
+        words = ("--grids", "none", "-o", "out", "--overwrite", "--layers", "fc")
+        assert run("inspect", "out.onnx", "a.npy", *words).code == 0
+        hashes.append(json.loads(Path("out/manifest.json").read_text())["model"]["sha256"])
+        Path("w").unlink()
+    assert hashes[0] != hashes[1]
 
 
 def test_a_cluster_writes_the_run_folder_of_this_machine(run, tmp_path, monkeypatch):

@@ -292,13 +292,13 @@ def test_an_output_that_nothing_uses_is_no_output_of_the_call(compare):
         assert {row["call_id"] for row in document["layers"]} == {"conv", "top", "act", "(model)"}
 
 
-def test_the_same_values_in_another_shape_are_not_compared(compare):
+def test_the_same_values_in_another_shape_are_compared(compare):
     words = ("--against", "onnx", "--layers", "all", "--blame")
     document = compare("nets.py:Reshaped", *words)
     assert (document["equal"], document["culprits"]) == (True, [])
-    assert [(each["call_id"], each["reason"]) for each in document["left_out"]] == [
-        ("flat", "returned in the shape 1x22x18x4")
-    ]
+    (row,) = (row for row in document["layers"] if row["call_id"] == "flat")
+    assert (row["shape"], row["other_shape"]) == ([1, 396, 4], [1, 22, 18, 4])
+    assert row["rel_l2"] < 1e-6
 
 
 def test_an_edit_cannot_be_exported(refused):
@@ -505,3 +505,82 @@ def test_what_onnx_runtime_lacks_is_refused_in_its_words(refused, spoil):
         "hint: export the model again, with operators that ONNX Runtime has",
     )
     assert message.startswith("error: ONNX Runtime cannot load 'net.onnx': ")
+
+
+@pytest.mark.parametrize("way", ["onnx", "torch-export", "onnx=net.onnx"])
+def test_calls_of_one_layer_in_a_row_are_told_apart(compare, way):
+    """A file that others exported does not say so, but its function appears again."""
+    export("net.onnx", "Repeated")
+    document = compare("nets.py:Repeated", "--against", way, "--blame")
+    assert (document["equal"], document["culprits"], document["left_out"]) == (True, [], [])
+    ids = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
+    assert ids == {each: each for each in ("conv", "again", "again#1", "again#2", "(model)")}
+
+
+def test_the_layers_behind_a_graph_break_have_their_own_names(compare):
+    document = compare("nets.py:Broken", "--against", "compile", "--blame")
+    assert (document["equal"], document["culprits"], document["left_out"]) == (True, [], [])
+    ids = {row["call_id"] for row in document["layers"]}
+    assert ids == {"conv", "halves.conv", "halves.act", "(model)"}
+
+
+def test_a_program_has_a_state_of_its_own(compare):
+    document = compare("nets.py:Counting", "--against", "torch-export")
+    assert document["equal"]
+
+
+def test_an_output_in_another_shape_is_judged_by_its_values(compare):
+    """The file returns the logits times 1.005, as a column."""
+    onnx = pytest.importorskip("onnx")
+    export("net.onnx")
+    model = onnx.load("net.onnx")
+    numbers = onnx.numpy_helper.from_array
+    model.graph.initializer.extend(
+        [numbers(np.array([5, 1]), "shape"), numbers(np.array(1.005, "f4"), "factor")]
+    )
+    last = model.graph.output[0].name
+    model.graph.node.extend(
+        [
+            onnx.helper.make_node("Mul", [last, "factor"], ["scaled"]),
+            onnx.helper.make_node("Reshape", ["scaled", "shape"], ["column"]),
+        ]
+    )
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("column", 1, [5, 1]))
+    onnx.save(model, "net.onnx")
+    document = compare("nets.py:Net", "--against", "onnx=net.onnx", code=7)
+    (row,) = (row for row in document["layers"] if row["call_id"] == "(model)")
+    assert (row["holds"], row["other_shape"]) == (False, [5, 1])
+    assert row["rel_l2"] == pytest.approx(0.005, rel=1e-3)
+
+
+def test_an_export_is_kept_only_in_a_new_file(refused):
+    Path("mine.onnx").write_bytes(b"mine")
+    words = ("nets.py:Net", "a.npy", "--against", "onnx", "--keep-export")
+    assert refused(*words, "mine.onnx") == (
+        5,
+        "error: 'mine.onnx' already exists",
+        "hint: name another file",
+    )
+    assert Path("mine.onnx").read_bytes() == b"mine"
+    assert refused(*words, "mine.txt")[:2] == (2, "error: onnx writes .onnx, not 'mine.txt'")
+    assert refused(*words, "no/mine.onnx")[:2] == (5, "error: cannot write 'no/mine.onnx'")
+
+
+def test_a_kept_export_leaves_no_other_file(compare):
+    compare("nets.py:Net", "--against", "onnx", "--keep-export", "mine.onnx")
+    names = {file.name for file in Path().iterdir()} - {"__pycache__"}
+    assert names == {"nets.py", "a.npy", "mine.onnx"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("torch-export",), "--against onnx and --against torch-export are two ways to run B"),
+        (("channels-last",), "channels-last cannot be combined with onnx"),
+        (("threads=1",), "threads cannot be combined with onnx"),
+    ],
+)
+def test_what_cannot_be_combined_with_an_export_is_refused(refused, words, message):
+    more = (word for each in words for word in ("--against", each))
+    ended = refused("nets.py:Net", "a.npy", "--against", "onnx", *more)
+    assert ended[:2] == (2, f"error: {message}")

@@ -53,11 +53,30 @@ def test_the_size_is_chosen_if_the_file_leaves_it_open():
     assert message == "'net.onnx' takes pictures of 96x96 pixels"
 
 
-def test_inputs_that_are_no_pictures_are_refused():
-    assert refuse((1, 7)) == "'net.onnx' takes 1x7, and a picture is (1, C, H, W)"
-    assert refuse((1, 3, 8, 8), (1, 7)) == "'net.onnx' takes 2 inputs, not 1"
-    assert refuse() == "'net.onnx' takes nothing, and pixels are floating-point numbers"
-    assert refuse((1, 3, 8, 8), dtype="int64").startswith("'net.onnx' takes int64")
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((1, 7),), "'net.onnx' takes the shape 1x7, and a picture is 1xCxHxW"),
+        (((),), "'net.onnx' takes an input of unknown shape, and a picture is 1xCxHxW"),
+        (((1, 3, 8, 8), (1, 7)), "'net.onnx' takes 2 inputs, not 1"),
+        (((4, 3, 8, 8),), "'net.onnx' takes 4 pictures at once, not one"),
+        ((), "'net.onnx' takes nothing, which pixels cannot be"),
+        (
+            ((1, 3, 10_000, 8),),
+            "'net.onnx' takes 1x3x10000x8, and a picture has at most 8192 pixels a side",
+        ),
+    ],
+)
+def test_inputs_that_are_no_pictures_are_refused(shapes, message):
+    assert refuse(*shapes) == message
+
+
+def test_an_input_of_whole_numbers_is_refused():
+    assert refuse((1, 3, 8, 8), dtype="int64") == "'net.onnx' takes int64, which pixels cannot be"
+
+
+def test_an_input_of_unknown_shape_is_refused_also_with_another_model():
+    assert "unknown shape" in refuse((), like="resnet18")
 
 
 def test_another_model_says_how_pictures_are_prepared():

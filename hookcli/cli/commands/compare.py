@@ -205,6 +205,11 @@ def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
     if name == "channels-last":
         return replace(other, channels_last=True)
     if name in _EXPORTS:
+        if other.export is not None:
+            raise RequestError(
+                f"--against {other.export.way} and --against {name} are two ways to run B",
+                "one run B at a time: compare twice",
+            )
         return replace(other, export=ExportRequest(name, Path(value) if value else None))
     if name == "threads":
         if not value.isdecimal() or not 1 <= int(value) <= _MOST_THREADS:
