@@ -239,7 +239,9 @@ class OnnxRunner(GraphRunner):
                     continue
                 raise ForwardError(
                     f"ONNX Runtime cannot run {str(self.file)!r}: {first_line(error)}",
-                    "the model may be exported for images of another size",
+                    "the model may be exported for images of another size"
+                    if type(error) is not RuntimeError
+                    else "leave out layers that return such values: `exclude=('LAYER',)`",
                 ) from error
             found = zip(names, arrays, strict=True)
             return {name: _to_tensor(each) for name, each in found if _is_numeric(each)}

@@ -113,7 +113,7 @@ def compare(
     run = with_progress(run, quiet=quiet)
     other = read_against(against, run)
     is_graph = other.export is not None or run.model.is_file or other.run.model.is_file
-    if is_graph and run.layers == DEFAULTS.run.layers:
+    if is_graph and run.layers is DEFAULTS.run.layers:  # not chosen, not even as the default
         run = replace(run, layers=("leaf",))
         other = replace(other, run=replace(other.run, layers=run.layers))
     if keep_export is not None:
