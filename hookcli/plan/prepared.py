@@ -343,7 +343,8 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
         if pixels is None:
             raise NoImageError("no image can be prepared for the model")
         provider = request.run.model.provider
-        runner = make_runner(request.export, b.runner, pixels, provider)
+        with a.runner.ready():  # the exporter sees the same functions as A's run
+            runner = make_runner(request.export, b.runner, pixels, provider)
     shown = {layer.module_path for layer in a.layers}
     pairs_all = config.match == "order"
     listed = tuple(

@@ -1120,7 +1120,7 @@ def test_no_tensor_of_an_image_is_kept_after_its_forward_pass(nets, monkeypatch)
     end."""
     kept = []
 
-    class Watched(live.SeenCalls):
+    class Watched(seen_calls.SeenCalls):
         def __init__(self, **options):
             super().__init__(**options)
             kept.append(self)
