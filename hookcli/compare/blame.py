@@ -17,7 +17,7 @@ import torch
 
 from hookcli.compare.arrays import to_array
 from hookcli.compare.side import naming
-from hookcli.distance.axes import is_same
+from hookcli.distance.axes import SAME, is_same
 from hookcli.distance.blame import EPSILON, OwnError, coarser, find_culprits
 from hookcli.distance.metrics import measure_arrays
 from hookcli.passes.runner import Batch
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call
 
     Values = NDArray[np.generic]
-
-
-_SAME = 0.01  # two calls with a smaller relative L2 distance compute the same in any dtype
 
 
 @dataclass(slots=True)
@@ -207,7 +204,7 @@ class _Measured:
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
         gap = itertools.takewhile(lambda call_id: call_id not in taken, ids[start:])
-        return next((each for each in gap if _error(self.values[each], array) < _SAME), "")
+        return next((each for each in gap if _error(self.values[each], array) < SAME), "")
 
     def list_errors(self, rounding: Mapping[str, float | None], least: float) -> list[OwnError]:
         """Return the own errors of the calls that A and B have, in the order of B.

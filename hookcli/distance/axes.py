@@ -12,11 +12,11 @@ from hookcli.distance.metrics import measure_arrays
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_SAME = 0.01  # the largest relative L2 distance of tensors that are taken for the same
+SAME = 0.01  # the largest relative L2 distance of tensors that are taken for the same
 _MOST_AXES = 5
 
 
-def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = _SAME) -> bool:
+def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = SAME) -> bool:
     """Return whether B has the values of A in the same order, in any shape.
 
     ``most`` is the largest relative L2 distance of tensors that are taken for the same.
@@ -38,14 +38,14 @@ def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]
     if {a.dtype.kind, b.dtype.kind} != {"f"}:
         return ()
     norms = [float(np.linalg.norm(each.astype("f4").ravel())) for each in (a, b)]
-    if not np.isfinite(norms).all() or abs(norms[0] - norms[1]) > _SAME * norms[0]:
+    if not np.isfinite(norms).all() or abs(norms[0] - norms[1]) > SAME * norms[0]:
         return ()
     long_axes = [axis for axis, length in enumerate(a.shape) if length > 1]
     for order in itertools.permutations(range(a.ndim)):
         kept = [axis for axis in order if axis in long_axes]
         turned = a.transpose(order)
         is_new = a.shape != b.shape or kept != long_axes
-        if is_new and turned.shape == b.shape and measure_arrays(turned, b).rel_l2 < _SAME:
+        if is_new and turned.shape == b.shape and measure_arrays(turned, b).rel_l2 < SAME:
             return order
     return ()
 

@@ -17,7 +17,7 @@ from hookcli.errors import ForwardError, ModelError
 from hookcli.hooks.nested import named_tensors
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
-from hookcli.passes.fx_graph import list_nodes, take_apart
+from hookcli.passes.fx_graph import expose_values, list_nodes
 from hookcli.passes.graph_runner import GraphRunner, quiet
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class CompiledRunner(GraphRunner):
             wanted = [name for name in values if name.startswith(prefix)]
             given = {name: each for name, each in fed.items() if name.startswith(prefix)}
             bare = [[name.removeprefix(prefix) for name in names] for names in (wanted, given)]
-            whole = take_apart(module, *bare)
+            whole = expose_values(module, *bare)
             fakes = _make_fake(examples, [*given.values()])
             compiled = torch._inductor.compile(whole, [*examples, *fakes])
 

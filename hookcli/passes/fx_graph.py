@@ -128,7 +128,7 @@ def _example_of(node: fx.Node) -> object:
     return node.meta.get("val", node.meta.get("example_value"))
 
 
-def take_apart(
+def expose_values(
     module: fx.GraphModule, values: Sequence[str], fed: Collection[str]
 ) -> fx.GraphModule:
     """Return a module that also returns values, and that takes others as inputs.
