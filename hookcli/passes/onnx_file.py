@@ -323,7 +323,9 @@ class OnnxRunner(GraphRunner):
         except _errors() as error:
             raise ModelError(
                 f"ONNX Runtime cannot load {str(self.file)!r}: {first_line(error)}",
-                "export the model again, with operators that ONNX Runtime has",
+                "it needs more memory than there is"
+                if "bad_alloc" in str(error)
+                else "export the model again, with operators that ONNX Runtime has",
             ) from error
 
 
