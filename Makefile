@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 ifeq ($(VERSIONS),lowest)
-	$(BIN)/uv pip compile --quiet --no-deps --python $(BIN)/python --resolution lowest-direct --extra timm --extra onnx --output-file $(VENV)/lowest.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --no-deps --python $(BIN)/python --resolution lowest-direct --extra timm --output-file $(VENV)/lowest.txt pyproject.toml
 endif
 	$(INSTALL) --editable . --group dev
 	@touch $(STAMP)
