@@ -21,7 +21,7 @@ from hookcli.passes.fx_graph import expose_values, list_nodes
 from hookcli.passes.graph_runner import GraphRunner, quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from torch import fx
 
@@ -57,7 +57,7 @@ class CompiledRunner(GraphRunner):
         """
         graphs: list[list[GraphNode]] = []
         runs: Counter[int] = Counter()
-        paths = {str(id(module)): path for path, module in runner.module.named_modules()}
+        paths = _list_paths(runner.module)
 
         def collect(module: fx.GraphModule, _examples: Sequence[Tensor]) -> Callable[..., object]:
             nodes = list_nodes(module, paths)
@@ -89,14 +89,16 @@ class CompiledRunner(GraphRunner):
         fed: Mapping[str, Tensor],
     ) -> list[Tensor]:
         found: dict[str, Tensor] = {}
+        paths = _list_paths(self.module)
         graphs = 0
         is_other = False
 
         def compile_graph(module: fx.GraphModule, examples: list[Tensor]) -> Callable[..., object]:
             nonlocal graphs, is_other
             prefix = f"{graphs}/"
-            names = set(_list_names(self.graphs[graphs])) if graphs < len(self.graphs) else set()
-            is_other |= not names <= {f"{prefix}{node.name}" for node in module.graph.nodes}
+            known = self.graphs[graphs] if graphs < len(self.graphs) else ()
+            nodes = [each.within(prefix) for each in list_nodes(module, paths)]
+            is_other |= bool(known) and nodes != known
             graphs += 1
             if is_other:
                 return module.forward
@@ -126,10 +128,9 @@ class CompiledRunner(GraphRunner):
         return [each for _, each in named_tensors(output)]
 
 
-def _list_names(nodes: Sequence[GraphNode]) -> Iterator[str]:
-    """Yield the names of the values of nodes."""
-    for node in nodes:
-        yield from node.outputs
+def _list_paths(module: nn.Module) -> dict[str, str]:
+    """Return the path of each module by its Python ``id``, as torch.compile writes it."""
+    return {str(id(each)): path for path, each in module.named_modules()}
 
 
 def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:

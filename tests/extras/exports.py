@@ -105,6 +105,17 @@ class Repeated(Base):
         return x
 
 
+class Either(Base):
+    '''Two layers of one shape, of which the picture chooses one.'''
+
+    def __init__(self):
+        super().__init__()
+        self.other = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.conv(x) if x.mean() > 0 else self.other(x)
+
+
 class Counting(Base):
     '''A model with a state that changes when it runs.'''
 

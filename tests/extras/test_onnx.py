@@ -584,3 +584,11 @@ def test_what_cannot_be_combined_with_an_export_is_refused(refused, words, messa
     more = (word for each in words for word in ("--against", each))
     ended = refused("nets.py:Net", "a.npy", "--against", "onnx", *more)
     assert ended[:2] == (2, f"error: {message}")
+
+
+def test_a_picture_that_takes_another_way_through_a_compiled_model_is_refused(run):
+    for name, sign in (("one", 1), ("two", -1)):
+        np.save(f"{name}.npy", np.full((3, 8, 8), sign, "f4"))
+    ended = run("compare", "nets.py:Either", "one.npy", "two.npy", "--against", "compile")
+    assert ended.code == 4
+    assert "torch.compile traces the model in another way for this image" in ended.err
