@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hookcli.outside.documents import (
     LEFT_OUT,
@@ -28,7 +28,10 @@ from hookcli.records.shared_fields import (
     UncalledLayers,
 )
 
-_SHOWN_VERSIONS = ("hookcli", "torch", "torchvision")  # page.html.j2 names these
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SHOWN_VERSIONS = ("hookcli", "torch", "torchvision")  # the page always names these
 _TEXT = {"type": "string"}
 PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 """The packages whose versions every run depends on."""
@@ -265,6 +268,17 @@ class ReportDocument(FinishedRun):
     top_images: dict[str, tuple[TopChannel, ...]] = field(default_factory=dict)
     ranked_images: dict[str, RankedImages] = field(default_factory=dict)
     colours: tuple[Colour, ...] = ()
+
+    @property
+    def shown_versions(self) -> Iterator[tuple[str, str]]:
+        """The names and versions of the packages that the page shows.
+
+        They are the packages that every run uses, and the libraries that this run uses in addition.
+        """
+        for name, version in self.versions.items():
+            is_shown = name in _SHOWN_VERSIONS or name not in DEFINED_VERSIONS["required"]
+            if is_shown or (name == "timm" and version):
+                yield name, version
 
     def __post_init__(self) -> None:
         """Raise a ValueError if a version that the page shows, or a grid's call, is missing."""

@@ -148,6 +148,12 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
+def test_the_page_names_the_versions_of_the_libraries_that_ran_the_model():
+    versions = {"hookcli": "1", "torch": "2", "torchvision": "3", "timm": "", "python": "3.11"}
+    page = Page(render_report(document(versions=versions | {"onnxruntime": "1.32"})))
+    assert "hookcli 1, torch 2, torchvision 3, onnxruntime 1.32" in page.text
+
+
 def test_the_page_says_what_the_document_says():
     page = Page(render_report(document()))
     text = " ".join(" ".join(page.text).split())
