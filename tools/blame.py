@@ -137,7 +137,7 @@ def judge(comparison: Comparison, planted: Sequence[str]) -> dict[str, Any]:
     merged = [
         each.reason.removeprefix("merged into ")
         for each in comparison.left_out
-        if each.call_id in planted and each.reason.startswith("merged")
+        if each.call_id in planted and each.kind == "merged"
     ]
     right = [*planted, *around, *(f"{path}/op:linear" for path in around), *merged]
     return {

@@ -59,7 +59,7 @@ SHORT = ("mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1")
 SHORT_WAYS = ("onnx", "torch-export")
 FEW = 3  # this many reasons are printed
 LIMIT = 1e-4  # a larger relative L2 norm of the difference deserves a look
-MERGED, PART = "merged into ", "computed as a part of "
+PART = "computed as a part of "
 OUTPUT = f"{PART}the model's output"
 GIB = 1 << 30
 HEADER = (
@@ -161,7 +161,7 @@ def make_row(name: str, way: str, a: Side, comparison: Comparison, seconds: floa
     in_a = [row for row in comparison.rows if row.dtype]
     matched = [row for row in in_a if row.other_dtype]
     measured = {row.call_id: row.rel_l2 for row in matched if row.rel_l2 is not None}
-    others = [each for each in comparison.left_out if not each.reason.startswith(MERGED)]
+    others = [each for each in comparison.left_out if each.kind != "merged"]
     failing = sorted((row for row in matched if row.reason), key=lambda row: row.order)
     worst = max(measured, key=lambda call_id: measured[call_id], default=None)
     roots = [each for call_id, each in measured.items() if call_id.startswith(ROOT_LABEL)]

@@ -9,6 +9,8 @@ from hookcli.distance.comparison import LeftOut
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from hookcli.distance.comparison import LeftOutKind
+
 _IDLE = (
     "Dropout",
     "Identity",
@@ -35,16 +37,15 @@ def list_left_out(types: Mapping[str, str], common: Collection[str]) -> Iterator
         if call_id in common:
             after = call_id
         else:
-            reason = _explain(module_type, after, types.get(after, ""))
-            found.append(LeftOut(call_id, reason))
+            found.append(LeftOut(call_id, *_explain(module_type, after, types.get(after, ""))))
     yield from reversed(found)
 
 
-def _explain(module_type: str, after: str, type_after: str) -> str:
+def _explain(module_type: str, after: str, type_after: str) -> tuple[LeftOutKind, str]:
     if module_type.startswith(_IDLE):
-        return "left out, since it changes nothing"
+        return "idle", "left out, since it changes nothing"
     if not after:
-        return "computed as a part of the model's output"
+        return "part", "computed as a part of the model's output"
     if module_type.startswith(_MERGED) and type_after.startswith(_INTO):
-        return f"merged into {after}"
-    return f"computed as a part of {after}"
+        return "merged", f"merged into {after}"
+    return "part", f"computed as a part of {after}"

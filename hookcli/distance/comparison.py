@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, get_args
 
 from hookcli import errors
 from hookcli.outside.documents import AtLeastOne, Axes, Distance, Whole, keywords
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hookcli.records.images import SkippedImage
 
 Cosine: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
+LeftOutKind: TypeAlias = Literal["merged", "idle", "part"]
+LEFT_OUT_KINDS: tuple[LeftOutKind, ...] = get_args(LeftOutKind)
 Fact: TypeAlias = Annotated[object, keywords(type=["string", "integer", "array", "null"])]
 
 
@@ -125,10 +127,14 @@ class LeftOut:
 
     Attributes:
         call_id: the id of the call.
+        kind: ``merged`` for a layer whose arithmetic is in the weights of another layer, such as a
+            convolution in its BatchNorm; ``idle`` for a layer that changes nothing; ``part`` for
+            everything else that B computes as a part of another call.
         reason: where B computes the call, in words, or why B leaves the call out.
     """
 
     call_id: str
+    kind: LeftOutKind
     reason: str
 
 

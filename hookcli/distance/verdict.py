@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hookcli.distance.comparison import LEFT_OUT_KINDS
 from hookcli.records.text import and_more, count, fact_text, figure_text, shape_text
 
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _left_out_texts(left_out: Sequence[LeftOut]) -> Iterator[str]:
-    """Yield a sentence for each kind of reason, the merged calls first."""
-    for start in ("merged", "left out", "computed"):
-        calls = [each for each in left_out if each.reason.startswith(start)]
+    """Yield a sentence for each kind, the merged calls first."""
+    for kind in LEFT_OUT_KINDS:
+        calls = [each for each in left_out if each.kind == kind]
         if calls:
             named = "; ".join(f"{each.call_id} is {each.reason}" for each in calls[:2])
             number = count(len(calls), "call")
