@@ -18,6 +18,7 @@ from hookcli.hooks.nested import named_tensors
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.fx_graph import expose_values, list_nodes
+from hookcli.passes.graph import Graph
 from hookcli.passes.graph_runner import GraphRunner, quiet
 
 if TYPE_CHECKING:
@@ -75,8 +76,7 @@ class CompiledRunner(GraphRunner):
         # the calls in a graph that runs several times cannot be told apart
         graphs = [nodes if runs[number] == 1 else [] for number, nodes in enumerate(graphs)]
         nodes = (node for nodes in graphs for node in nodes)
-        more = {"module": runner.module, "placed": runner.place, "graphs": graphs}
-        return cls.of_nodes(nodes, arguments_of, **more)
+        return cls(Graph.of(nodes), arguments_of, runner.module, runner.place, graphs)
 
     def place(self, pixels: Tensor) -> Tensor:
         return self.placed(pixels)

@@ -16,7 +16,8 @@ from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import list_nodes
-from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
+from hookcli.passes.graph import Graph
+from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.passes.program_archive import check_archive
 
 if TYPE_CHECKING:
@@ -106,8 +107,7 @@ class ProgramRunner(GraphRunner):
                 setattr(inner, name, buffer.clone())
         values = ((node.name, node.meta.get("val")) for node in module.graph.nodes)
         shapes = {name: _fixed_shape(each) for name, each in values if isinstance(each, Tensor)}
-        known = {name: shape for name, shape in shapes.items() if None not in shape}
-        return cls.of_nodes(list_nodes(module), arguments_of, module=module, shapes=known)
+        return cls(Graph.of(list_nodes(module)), arguments_of, module, shapes=keep_fixed(shapes))
 
     @property
     def inputs(self) -> list[GraphInput]:

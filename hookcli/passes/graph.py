@@ -17,7 +17,7 @@ from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layouts import Channels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _TORCH = "torch.nn."  # the modules of torch, whose operations are part of them
 # Operations that return views or copies: a model with other ones may compute the same.
@@ -98,6 +98,37 @@ class GraphCall:
         for number, value in enumerate(self.values):
             key = str(number) if len(self.values) > 1 else ""
             yield Call(self.layer, self.call_index, order, output_key=key), value
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What hookcli knows of a graph without running it.
+
+    Attributes:
+        calls: all calls that the graph shows, in the order in which they end.
+        root: the model itself, as a layer.
+        names_modules: whether the nodes say which modules of the original model they come from.
+    """
+
+    calls: Sequence[GraphCall]
+    root: LayerInfo
+    names_modules: bool
+
+    @classmethod
+    def of(cls, nodes: Iterable[GraphNode]) -> Graph:
+        """Return what the nodes of a graph, in running order, say about its calls."""
+        listed = list(nodes)
+        weights = dict(weight for node in listed for weight in node.weights)
+        root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
+        return cls(find_calls(listed), root, names_modules=any(node.scopes for node in listed))
+
+    @property
+    def layers(self) -> tuple[LayerInfo, ...]:
+        """The model itself, and the layers of all calls."""
+        layers: dict[str, LayerInfo] = {}
+        for call in self.calls:
+            layers.setdefault(call.layer.module_path, call.layer)
+        return (self.root, *layers.values())
 
 
 def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCall, ...]:

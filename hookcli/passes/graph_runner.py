@@ -8,7 +8,7 @@ import logging
 import math
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 
@@ -16,12 +16,11 @@ from hookcli.hooks.filter import Entry, choose_layers, make_entry
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import FoundOperation
 from hookcli.models.task import COLOURS
-from hookcli.passes.graph import find_calls
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.records.calls import Call, LayerInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from hookcli.hooks.observe import Observer
     from hookcli.models.graph_file import GraphInput
-    from hookcli.passes.graph import GraphCall, GraphNode
+    from hookcli.passes.graph import Graph, GraphCall
     from hookcli.passes.runner import Batch
 
 
@@ -38,46 +37,25 @@ class GraphRunner(Runner):
     """Runs a model that is a graph; a subclass computes the values.
 
     Attributes:
-        calls: all calls that the graph shows, in the order in which they end.
-        layers: the observed layers.
-        root: the model itself, as a layer.
+        graph: what the graph says without running.
         arguments_of: returns the arguments of the model for given pixels.
+        layers: the observed layers; by default, the layers of all calls and the model itself.
         shapes: the shape of each value in the last run, by name; before the first run, the shapes
             that the graph states. Only a tensor of the same shape can replace a value.
     """
 
-    calls: Sequence[GraphCall]
-    layers: Sequence[LayerInfo]
-    root: LayerInfo
+    graph: Graph
     arguments_of: Callable[[Tensor], tuple[object, ...]]
-    names_modules: bool = field(default=True, kw_only=True)
+    layers: Sequence[LayerInfo] = field(default=(), kw_only=True)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
     merges_calls: ClassVar[bool] = True
 
-    @classmethod
-    def of_nodes(
-        cls,
-        nodes: Iterable[GraphNode],
-        arguments_of: Callable[[Tensor], tuple[object, ...]],
-        **more: Any,
-    ) -> Self:
-        """Return a runner that observes all calls and the model itself.
+    def __post_init__(self) -> None:
+        self.layers = self.layers or self.graph.layers
 
-        Args:
-            nodes: the nodes of the graph in running order.
-            arguments_of: as the attribute.
-            more: the attributes that the subclass adds.
-        """
-        listed = list(nodes)
-        calls = find_calls(listed)
-        weights = dict(weight for node in listed for weight in node.weights)
-        root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
-        layers: dict[str, LayerInfo] = {}
-        for call in calls:
-            layers.setdefault(call.layer.module_path, call.layer)
-        names_modules = any(node.scopes for node in listed)
-        observed = (root, *layers.values())
-        return cls(calls, observed, root, arguments_of, names_modules=names_modules, **more)
+    @property
+    def names_modules(self) -> bool:
+        return self.graph.names_modules
 
     @property
     def inputs(self) -> Sequence[GraphInput]:
@@ -87,13 +65,13 @@ class GraphRunner(Runner):
     @property
     def has_classifier(self) -> bool:
         """Whether the last layer is linear, apart from activations such as softmax."""
-        last = (call for call in reversed(self.calls) if call.layer.is_leaf)
+        last = (call for call in reversed(self.graph.calls) if call.layer.is_leaf)
         return next(
             ("linear" in each.families for each in last if "act" not in each.families), False
         )
 
     def guess_sizes(self, area: float) -> list[tuple[int, float]]:
-        values = {call.layer.module_path: call.values[0] for call in self.calls}
+        values = {call.layer.module_path: call.values[0] for call in self.graph.calls}
         shapes = (self.shapes.get(values.get(layer.module_path, ""), ()) for layer in self.layers)
         return [_guess_size(*each, area) for each in zip(self.layers, shapes, strict=True)]
 
@@ -114,15 +92,15 @@ class GraphRunner(Runner):
     def judging_all(self) -> Self:
         """Return a runner that also observes all leaf layers and all operations."""
         whole = (replace(layer, chosen_calls=()) for layer in self.layers)
-        leaves = (call.layer for call in self.calls if call.layer.is_leaf)
+        leaves = (call.layer for call in self.graph.calls if call.layer.is_leaf)
         layers = {layer.module_path: layer for layer in (*whole, *leaves)}
         return replace(self, layers=tuple(layers.values()))
 
     def _list_entries(self) -> Iterator[Entry]:
         """Yield the model and its modules for the filter language, outer modules first."""
-        yield make_entry(self.root, [self.root.module_type], [])
+        yield make_entry(self.graph.root, [self.graph.root.module_type], [])
         known: set[str] = set()
-        for call in sorted(self.calls, key=_starting):
+        for call in sorted(self.graph.calls, key=_starting):
             layer = call.layer
             if layer.module_path not in known and not layer.is_operation:
                 known.add(layer.module_path)
@@ -133,7 +111,7 @@ class GraphRunner(Runner):
         """The operations between modules, in running order."""
         moments: dict[str, list[int]] = {}
         layers: dict[str, LayerInfo] = {}
-        for moment, call in enumerate(sorted(self.calls, key=_starting), 1):
+        for moment, call in enumerate(sorted(self.graph.calls, key=_starting), 1):
             if call.layer.is_operation:
                 layers.setdefault(call.layer.module_path, call.layer)
                 moments.setdefault(call.layer.module_path, []).append(moment)
@@ -198,10 +176,10 @@ class GraphRunner(Runner):
                 observer(call, tensor)
 
         outputs = self.compute(self.arguments_of(batch.pixels), chosen, receive, fed)
-        if self.root in self.layers:
+        if self.graph.root in self.layers:
             for number, tensor in enumerate(outputs):
                 key = str(number) if len(outputs) > 1 else ""
-                observer(Call(self.root, 0, 1, output_key=key), tensor)
+                observer(Call(self.graph.root, 0, 1, output_key=key), tensor)
         return outputs
 
     def _list_outputs(self) -> Iterator[tuple[Call, str]]:
@@ -209,11 +187,11 @@ class GraphRunner(Runner):
         paths = {layer.module_path: layer for layer in self.layers}
         observed = [
             call
-            for call in self.calls
+            for call in self.graph.calls
             if (layer := paths.get(call.layer.module_path)) and layer.has_call(call.call_index)
         ]
         places = {id(call): place for place, call in enumerate(sorted(observed, key=_starting))}
-        first = 2 if self.root in self.layers else 1
+        first = 2 if self.graph.root in self.layers else 1
         for call in observed:
             yield from call.outputs(places[id(call)] + first)
 
@@ -227,6 +205,14 @@ def _guess_size(layer: LayerInfo, shape: tuple[int, ...], area: float) -> tuple[
     """Return the number of channels, and of values in each; ``shape`` is empty if unknown."""
     axis = layer.layout_of(shape).channel_axis if shape else None
     return (COLOURS, area) if axis is None else (shape[axis], math.prod(shape) / shape[axis])
+
+
+def keep_fixed(shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes whose sides are all known, by the names of the values."""
+    whole = {
+        name: tuple(side for side in shape if side is not None) for name, shape in shapes.items()
+    }
+    return {name: shape for name, shape in whole.items() if len(shape) == len(shapes[name])}
 
 
 def flatten(arguments: tuple[object, ...]) -> list[Tensor]:

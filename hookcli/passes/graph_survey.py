@@ -61,7 +61,7 @@ def survey_graph(
     runner.run(Batch([""], runner.place(torch.zeros(shape))), measure)
     leaves = [each for each in seen if each.call.layer.is_leaf]
     megabytes = sum(each.megabytes for each in leaves if not each.call.layer.is_operation)
-    total = ModelTotal(runner.root.params, None, megabytes)
+    total = ModelTotal(runner.graph.root.params, None, megabytes)
     return tuple(_list_rows(seen, wanted, shape)), total, shape
 
 

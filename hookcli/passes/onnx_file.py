@@ -26,8 +26,8 @@ from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line
 from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, list_module_calls
-from hookcli.passes.graph import GraphNode, Scope
-from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
+from hookcli.passes.graph import Graph, GraphNode, Scope
+from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -162,9 +162,9 @@ class OnnxRunner(GraphRunner):
         model = _load(file)
         values = (*model.graph.value_info, *model.graph.output)
         shapes = {each.name: _describe_value(each).shape for each in values}
-        known = {name: shape for name, shape in shapes.items() if shape and None not in shape}
-        more = {"file": file, "provider": chosen, "folder": folder, "_model": model}
-        return cls.of_nodes(_list_nodes(model.graph), arguments_of, shapes=known, **more)
+        known = keep_fixed({name: shape for name, shape in shapes.items() if shape})
+        graph = Graph.of(_list_nodes(model.graph))
+        return cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
 
     @property
     def inputs(self) -> list[GraphInput]:

@@ -87,16 +87,19 @@ class Runner:
         edits: the edits, which change tensors inside the model.
         merges_calls: whether the model may compute several calls of the original model in one, and
             leave out calls that change nothing.
-        names_modules: whether the layers have the module paths of the original model.
         note: how observing the layers may change what the model computes; empty if it does not.
     """
 
     merges_calls: ClassVar[bool] = False
-    names_modules: bool = True
     note: ClassVar[str] = ""
     layers: Sequence[LayerInfo]
     device: torch.device | str = "cpu"
     edits: Edits = Edits()
+
+    @property
+    def names_modules(self) -> bool:
+        """Whether the layers have the module paths of the original model."""
+        return True
 
     # Running a batch
 

@@ -363,7 +363,7 @@ def list_outputs(side: Side) -> Side:
     if isinstance(runner, EagerRunner):
         root = list_layers(runner.module)[0]
     elif isinstance(runner, GraphRunner):
-        root = runner.root
+        root = runner.graph.root
     else:
         return side
     observed, listed = (

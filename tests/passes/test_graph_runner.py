@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hookcli.errors import NoLayerMatchedError
-from hookcli.passes.graph import GraphNode, Scope
+from hookcli.passes.graph import Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.runner import Batch
 
@@ -47,7 +47,7 @@ PIXELS = torch.tensor([[[[-1.0, 2.0]]]])
 
 @pytest.fixture
 def toy():
-    return Toy.of_nodes(NODES, lambda pixels: (pixels,))
+    return Toy(Graph.of(NODES), lambda pixels: (pixels,))
 
 
 def run(runner, feed=None):
@@ -120,7 +120,7 @@ def test_a_value_of_another_shape_is_not_fed(toy):
 
 def test_the_last_layer_shows_whether_the_model_is_a_classifier(toy):
     assert toy.has_classifier
-    assert not Toy.of_nodes(NODES[:3], lambda pixels: (pixels,)).has_classifier
+    assert not Toy(Graph.of(NODES[:3]), lambda pixels: (pixels,)).has_classifier
 
 
 def test_the_model_has_all_weights(toy):
@@ -133,6 +133,6 @@ def test_the_model_has_all_weights(toy):
 
 
 def test_the_plan_of_a_run_knows_the_shapes_that_the_graph_states(toy):
-    runner = Toy.of_nodes(NODES, lambda pixels: (pixels,), shapes={"doubled": (1, 8, 4, 4)})
+    runner = Toy(Graph.of(NODES), lambda pixels: (pixels,), shapes={"doubled": (1, 8, 4, 4)})
     sizes = runner.choosing(("conv", "fc")).guess_sizes(100.0)
     assert sizes == [(8, 16.0), (3, 100.0)]
