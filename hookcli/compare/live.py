@@ -76,61 +76,17 @@ def compare_sides(
         ForwardError: a model raised an exception.
         NoImageError: no image could be used.
     """
-    dtypes = (a.info.dtype, b.info.dtype)
-    judge = Judge(tolerance, dtypes, keeps_images)
-    blamer = Blamer(a, b) if blames else None
-    pairing = _Pairing(match, blamer, judge, worst)
-    keys: list[str] = []
-    skipped_before = list_skipped(a, b)
-    skipped: list[SkippedImage] = []
-    effects = _RunEffects()
-    first_shape: tuple[int, ...] | None = None
+    judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
+    sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst)
+    before = list_skipped(a, b)
     with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
         for sources in pair_sources(a, b):
-            image_a, image_b = (
-                prepare_like(side.fitter, source, first_shape)
-                for side, source in zip((a, b), sources, strict=True)
-            )
-            unusable = [image for image in (image_a, image_b) if image.pixels is None]
-            if unusable:
-                skipped.append(SkippedImage(unusable[0].file, unusable[0].reason))
-                pairs = None
-            else:
-                pairs = _try_image(
-                    a, b, image_a, image_b, pairing, effects=effects, skipped=skipped
-                )
-            if pairs is not None:
-                keys.append(image_a.key)
-                if first_shape is None and image_a.pixels is not None:
-                    first_shape = tuple(image_a.pixels.shape)
-                for pair in pairs:
-                    judge.add(pair)
-                if worst is not None:
-                    worst.finish(judge.rows(), image_a.key)
-            image_done(len(keys) + len(skipped), len(skipped))
-        all_skipped = (*skipped_before, *skipped)
-        require_image(keys, all_skipped)
-        a.runner.edits.check_used(effects.effects_a.used)
-        b.runner.edits.check_used(effects.effects_b.used)
-    named = match == "order" or all(side.runner.names_modules for side in (a, b))
-    notes = filter(
-        None, [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
-    )
-    own = {} if blamer is None else blamer.own
-    comparison = Comparison(
-        a.request.name,
-        b.request.name,
-        tolerance,
-        tuple(_add_own(judge.rows(), own)),
-        changed=tuple(list_side_changes(a, b)),
-        images=tuple(keys),
-        skipped=all_skipped,
-        uncalled=list_uncalled(a, effects.called),
-        left_out=tuple(effects.left_out.values()),
-        notes=tuple(dict.fromkeys(notes)),
-        image_rows=tuple(_add_own(judge.image_rows(), own)),
-        blame=None if blamer is None else blamer.blame(tolerance.rtol),
-    )
+            sides.compare(*sources)
+            image_done(len(sides.keys) + len(sides.skipped), len(sides.skipped))
+        require_image(sides.keys, (*before, *sides.skipped))
+        a.runner.edits.check_used(sides.effects.effects_a.used)
+        b.runner.edits.check_used(sides.effects.effects_b.used)
+    comparison = sides.make_comparison(before)
     check_comparison(comparison, judge)
     return comparison
 
@@ -150,33 +106,6 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
         return list(zip(a.sources, b.sources, strict=True))
     others = {source.key: source for source in b.sources}
     return [(source, others[source.key]) for source in a.sources if source.key in others]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pairing:
-    """How to pair the calls of both sides, and what judges the pairs of all calls.
-
-    Attributes:
-        match: ``id`` or ``order``.
-        blamer: measures the own errors; None if nobody asked for them.
-        judge: compares the pairs with the tolerance.
-        worst: keeps the tensors to draw; None without pictures.
-    """
-
-    match: Match
-    blamer: Blamer | None
-    judge: Judge
-    worst: WorstCalls | None
-
-    def leaves_out(self, call_id: str, other: str, a: Side, b: Side) -> bool:
-        """Return whether a pair is not judged, because one side computes its calls in another way.
-
-        ``call_id`` and ``other`` are the ids in A and in B; one of them may be empty.
-        """
-        if not other:
-            return b.runner.merges_calls
-        merges = a.runner.merges_calls or (b.runner.merges_calls and OPERATION in other)
-        return not call_id and (merges or self.match == "order")
 
 
 @dataclass(slots=True)
@@ -208,79 +137,150 @@ class _RunEffects:
         self.left_out |= later.left_out
 
 
-def _try_image(
-    a: Side,
-    b: Side,
-    image_a: PreparedImage,
-    image_b: PreparedImage,
-    pairing: _Pairing,
-    effects: _RunEffects,
-    skipped: list[SkippedImage],
-) -> list[CallPair] | None:
-    """Return the pairs of calls of one image; None if a model fails and the image is skipped.
+@dataclass(slots=True)
+class _Sides:
+    """Both sides of a comparison, and what is known from the images compared so far.
 
-    ``effects`` receives the layers that ran and the effects of edits, unless a model fails.
-    ``skipped`` receives the image if a model fails and the request allows skipping images.
-
-    Raises:
-        ForwardError: a model raised an exception, and the request does not allow skipping images.
+    Attributes:
+        a: the reference.
+        b: the other side.
+        judge: compares pairs of calls with the tolerance.
+        match: how to pair calls: by ``id`` or by ``order``.
+        blamer: measures the own errors; None if nobody asked for them.
+        worst: keeps the tensors to draw; None without pictures.
+        keys: the keys of the images that were compared.
+        skipped: the images that could not be compared.
+        effects: the layers that ran, and the effects of the edits.
     """
-    now = _RunEffects()
-    pairs: list[CallPair] | None = None
-    on_error, several = a.request.run.on_error, len(a.sources) > 1
-    with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
-        pairs = list(_compare_image(a, b, image_a, image_b, pairing, effects=now))
-        effects.merge(now)
-    return pairs
 
+    a: Side
+    b: Side
+    judge: Judge
+    match: Match
+    blamer: Blamer | None
+    worst: WorstCalls | None
+    keys: list[str] = field(default_factory=list)
+    skipped: list[SkippedImage] = field(default_factory=list)
+    effects: _RunEffects = field(default_factory=_RunEffects)
+    _first_shape: tuple[int, ...] | None = None
 
-def _compare_image(
-    a: Side,
-    b: Side,
-    image_a: PreparedImage,
-    image_b: PreparedImage,
-    pairing: _Pairing,
-    effects: _RunEffects,
-) -> Iterator[CallPair]:
-    """Yield the pairs of listed calls of one image, in the order in which the calls complete in A.
+    def compare(self, source_a: ImageSource, source_b: ImageSource) -> None:
+        """Run an image through both sides, and judge its calls, unless the image is skipped.
 
-    With a blamer, the own errors of all calls are measured, too.
-    """
-    blamer = pairing.blamer
-    listed = _Listed(a.layers), _Listed(b.layers)
-    seen = SeenCalls(keeps_values=blamer is not None, merges_calls=b.runner.merges_calls)
-    if pairing.worst is not None:
-        pairing.worst.start()
-        size = a.runner.size_of(pixels_of(image_a))
-        seen.show = partial(_offer, pairing.worst, pairing.judge, listed, size)
-    run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
-    if pairing.match == "id":
-        run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
-    else:
-        others = SeenCalls()
-        run_side(b, image_b, others.keep, called=effects.called, effects=effects.effects_b)
-        seen.measure_by_order(others)
-    if blamer is not None:
-        blamer.add(
-            image_a.key,
-            (pixels_of(image_a), pixels_of(image_b)),
-            seen.values,
-            types={call_id: each.tensor.module_type for call_id, each in seen.a.items()},
-            dtypes={each.tensor.dtype for each in seen.b.values()},
-            partners=seen.partners,
+        Raises:
+            ForwardError: a model raised an exception, and the request does not allow skipping
+                images.
+        """
+        image_a = prepare_like(self.a.fitter, source_a, self._first_shape)
+        image_b = prepare_like(self.b.fitter, source_b, self._first_shape)
+        for image in (image_a, image_b):
+            if image.pixels is None:
+                self.skipped.append(SkippedImage(image.file, image.reason))
+                return
+        pairs = self._try(image_a, image_b)
+        if pairs is None:
+            return
+        self.keys.append(image_a.key)
+        if self._first_shape is None and image_a.pixels is not None:
+            self._first_shape = tuple(image_a.pixels.shape)
+        for pair in pairs:
+            self.judge.add(pair)
+        if self.worst is not None:
+            self.worst.finish(self.judge.rows(), image_a.key)
+
+    def make_comparison(self, skipped_before: Sequence[SkippedImage]) -> Comparison:
+        """Return the comparison of all images; ``skipped_before`` were skipped before it began."""
+        a, b, tolerance = self.a, self.b, self.judge.tolerance
+        named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
+        notes = (*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS)
+        own = {} if self.blamer is None else self.blamer.own
+        return Comparison(
+            a.request.name,
+            b.request.name,
+            tolerance,
+            tuple(_add_own(self.judge.rows(), own)),
+            changed=tuple(list_side_changes(a, b)),
+            images=tuple(self.keys),
+            skipped=(*skipped_before, *self.skipped),
+            uncalled=list_uncalled(a, self.effects.called),
+            left_out=tuple(self.effects.left_out.values()),
+            notes=tuple(dict.fromkeys(filter(None, notes))),
+            image_rows=tuple(_add_own(self.judge.image_rows(), own)),
+            blame=None if self.blamer is None else self.blamer.blame(tolerance.rtol),
         )
-    if b.runner.merges_calls:
-        effects.leave_out(seen.a, seen.partners.values(), listed[0])
-    elif a.runner.merges_calls:
-        effects.leave_out(seen.b, seen.partners, listed[1])
-    of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
-    for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
-        one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
-        is_listed = _is_listed(listed, one, two)
-        if is_listed and not pairing.leaves_out(call_id, other, a, b):
-            pair = (one.tensor if one else None, two.tensor if two else None)
-            distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
-            yield CallPair(image_a.key, *pair, distance, axes)
+
+    def _try(self, image_a: PreparedImage, image_b: PreparedImage) -> list[CallPair] | None:
+        """Return the pairs of calls of one image; None if a model fails and the image is skipped.
+
+        Raises:
+            ForwardError: as ``compare``.
+        """
+        now = _RunEffects()
+        pairs: list[CallPair] | None = None
+        on_error, several = self.a.request.run.on_error, len(self.a.sources) > 1
+        with skip_failing(on_error, image_a.file, self.skipped, is_one_of_several=several):
+            pairs = list(self._run(image_a, image_b, now))
+            self.effects.merge(now)
+        return pairs
+
+    def _run(
+        self, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects
+    ) -> Iterator[CallPair]:
+        """Yield the pairs of listed calls of an image, in the order in which they complete in A.
+
+        With a blamer, the own errors of all calls are measured, too. ``effects`` receives the
+        layers that ran, and the effects of edits.
+        """
+        a, b = self.a, self.b
+        listed = _Listed(a.layers), _Listed(b.layers)
+        seen = SeenCalls(keeps_values=self.blamer is not None, merges_calls=b.runner.merges_calls)
+        if self.worst is not None:
+            self.worst.start()
+            size = a.runner.size_of(pixels_of(image_a))
+            seen.show = partial(_offer, self.worst, self.judge, listed, size)
+        run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
+        if self.match == "id":
+            run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
+        else:
+            others = SeenCalls()
+            run_side(b, image_b, others.keep, called=effects.called, effects=effects.effects_b)
+            seen.measure_by_order(others)
+        if self.blamer is not None:
+            self.blamer.add(
+                image_a.key,
+                (pixels_of(image_a), pixels_of(image_b)),
+                seen.values,
+                types={call_id: each.tensor.module_type for call_id, each in seen.a.items()},
+                dtypes={each.tensor.dtype for each in seen.b.values()},
+                partners=seen.partners,
+            )
+        if b.runner.merges_calls:
+            effects.leave_out(seen.a, seen.partners.values(), listed[0])
+        elif a.runner.merges_calls:
+            effects.leave_out(seen.b, seen.partners, listed[1])
+        yield from self._list_pairs(image_a.key, seen, listed)
+
+    def _list_pairs(
+        self, image: str, seen: SeenCalls, listed: tuple[_Listed, _Listed]
+    ) -> Iterator[CallPair]:
+        """Yield the pairs of listed calls that both sides compute, as seen for one image."""
+        of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
+        for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
+            one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
+            if _is_listed(listed, one, two) and not self._leaves_out(call_id, other):
+                pair = (one.tensor if one else None, two.tensor if two else None)
+                distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
+                yield CallPair(image, *pair, distance, axes)
+
+    def _leaves_out(self, call_id: str, other: str) -> bool:
+        """Return whether a pair is not judged, because one side computes its calls in another way.
+
+        ``call_id`` and ``other`` are the ids in A and in B; one of them may be empty.
+        """
+        of_a, of_b = self.a.runner.merges_calls, self.b.runner.merges_calls
+        if not other:
+            return of_b
+        return not call_id and (of_a or (of_b and OPERATION in other) or self.match == "order")
 
 
 class _Listed:
