@@ -21,6 +21,7 @@ from hookcli.cli import memory
 from hookcli.cli.help import WIDTH, PanelCommand
 from hookcli.cli.output import console
 from hookcli.cli.output.wording import to_words
+from hookcli.cli.subjects import COMMANDS, SUBJECTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,28 +30,6 @@ if TYPE_CHECKING:
 # Typer has its own copy of click; this is the base class of the errors of that copy.
 _ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
 
-# The commands by subject, and their lines in --help. A command's module has the same name, and is
-# imported when the user names the command.
-_SUBJECTS = {
-    "Look inside": {
-        "inspect": "Write feature maps and statistics, and a page to look at.",
-        "gradients": "Write gradients, Grad-CAM and saliency.",
-        "layers": "List a model's layers: shapes, cost, traps for hooks.",
-        "models": "List models and their weights, or download some.",
-        "ablate": "Zero channels one by one, and rank them by their effect.",
-    },
-    "Compare": {
-        "compare": "Run a model in two ways: which layer differs first.",
-        "golden": "Write a run as one small file, to compare with later runs.",
-        "diff": "Compare two runs: which layer differs first, and by how much.",
-    },
-    "Use a run": {
-        "report": "Make the page of a run again.",
-        "export": "Write saved tensors as .npy or .csv files.",
-        "schema": "Print the JSON Schema of outputs and files.",
-    },
-}
-_COMMANDS = {name: text for commands in _SUBJECTS.values() for name, text in commands.items()}
 _WELCOME = """\
 hookcli shows what a PyTorch vision model computed. Three commands to start with:
 
@@ -69,7 +48,7 @@ def build_command(name: str) -> Any:
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
     settings = {"max_content_width": WIDTH}
-    alone.command(name, cls=PanelCommand, short_help=_COMMANDS[name], context_settings=settings)(
+    alone.command(name, cls=PanelCommand, short_help=COMMANDS[name], context_settings=settings)(
         command
     )
     return typer.main.get_command(alone)
@@ -80,18 +59,18 @@ class _Group(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Return the names of all commands; Typer's own method would import every command."""
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """Import a command and return it; None if there is no such command.
 
         An ImportError in the command's module is raised: it does not mean an unknown command.
         """
-        return build_command(cmd_name) if cmd_name in _COMMANDS else None
+        return build_command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by subject, and then the options."""
-        for subject, commands in _SUBJECTS.items():
+        for subject, commands in SUBJECTS.items():
             with formatter.section(subject):
                 formatter.write_dl(list(commands.items()))
         TyperCommand.format_options(self, ctx, formatter)  # type: ignore[arg-type]  # no commands
@@ -234,15 +213,15 @@ def _explain(error: Any, message: str) -> tuple[str, str]:
     from hookcli.cli import guesses
 
     kind, words = type(error).__name__, sys.argv[1:]
-    command = words[0] if words[:1] and words[0] in _COMMANDS else ""
+    command = words[0] if words[:1] and words[0] in COMMANDS else ""
     guess = ""
     if kind == "NoSuchOption":
         message = f"No such option: {error.option_name}"
-        options = guesses.list_options(map(build_command, _COMMANDS))
+        options = guesses.list_options(map(build_command, COMMANDS))
         guess = guesses.guess_option(error.option_name, command, options)
     elif words and not command and not words[0].startswith("-"):
         message = f"No such command: {words[0]}"
-        guess = guesses.guess_command(words, _COMMANDS)
+        guess = guesses.guess_command(words, COMMANDS)
     elif kind == "MissingParameter" and len(words) > 1 and "'IMAGE'" in message:
         guess = (
             f"hookcli {command} {words[1]} photo.jpg; its layers alone: hookcli layers {words[1]}"

@@ -44,6 +44,7 @@ edits
 passes
 products
 plan
+analysis
 compare
 run
 cluster
@@ -80,8 +81,11 @@ THIRD_PARTY = {
     "ray": {"cluster"},
     "fsspec": {"store"},
     "huggingface_hub": {"models"},
-    "safetensors": {"images", "models", "reading", "store"},
+    "safetensors": {"analysis", "images", "models", "reading", "store"},
+    "sklearn": {"analysis"},
+    "threadpoolctl": {"analysis"},
     "numpy": {
+        "analysis",
         "cli",
         "compare",
         "distance",
@@ -93,8 +97,8 @@ THIRD_PARTY = {
         "render",
         "summary",
     },
-    "PIL": {"images", "models", "outside", "passes", "reading", "render"},
-    "pyarrow": {"reading", "store"},
+    "PIL": {"analysis", "images", "models", "outside", "passes", "reading", "render"},
+    "pyarrow": {"analysis", "reading", "store"},
     "matplotlib": {"render"},
     "jinja2": {"render"},
     "markupsafe": {"render"},

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hookcli import __main__ as entry
+from hookcli.cli import subjects
 from tests.conftest import own_state
 
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
@@ -88,7 +89,7 @@ def test_matplotlib_is_loaded_only_where_it_draws(loaded):
 def test_help_loads_the_command_that_is_named_and_nothing_heavy(words, commands):
     (modules,) = loaded_by(words)
     assert not modules & {"torch", "numpy", "rich", "jinja2", "pyarrow", "matplotlib", "PIL"}
-    assert modules & {f"hookcli.cli.commands.{name}" for name in entry._COMMANDS} == commands
+    assert modules & {f"hookcli.cli.commands.{name}" for name in subjects.COMMANDS} == commands
 
 
 def test_a_name_is_completed_without_loading_other_commands_and_said_as_in_the_help():
@@ -99,11 +100,12 @@ def test_a_name_is_completed_without_loading_other_commands_and_said_as_in_the_h
         "from hookcli import __main__ as entry\n"
         "try: entry.app(args=[], prog_name='hookcli')\n"
         "except SystemExit: pass\n"
-        "print([name for name in entry._COMMANDS if f'hookcli.cli.commands.{name}' in "
+        "from hookcli.cli import subjects\n"
+        "print([name for name in subjects.COMMANDS if f'hookcli.cli.commands.{name}' in "
         "sys.modules])\n"
     )
     shown = python(code)
-    assert entry._COMMANDS["inspect"] in shown
+    assert subjects.COMMANDS["inspect"] in shown
     assert shown.endswith("['inspect']\n")
 
 
@@ -117,10 +119,10 @@ def test_a_command_that_cannot_be_imported_is_not_taken_for_one_that_there_is_no
 
 def test_every_command_is_listed_with_a_line_that_is_not_cut_off():
     files = {file.stem for file in (Path(entry.__file__).parent / "cli" / "commands").glob("*.py")}
-    assert {*entry._COMMANDS} <= files
+    assert {*subjects.COMMANDS} <= files
     width = 80 - len("  gradients  ")
-    assert [said for said in entry._COMMANDS.values() if len(said) > width] == []
-    assert all(entry.build_command(name).help for name in entry._COMMANDS)
+    assert [said for said in subjects.COMMANDS.values() if len(said) > width] == []
+    assert all(entry.build_command(name).help for name in subjects.COMMANDS)
 
 
 AFTERWARDS = """

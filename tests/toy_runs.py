@@ -49,6 +49,7 @@ class ToyRun:
         reasons: by call id, why there is no gradient.
         hashes: the sha256 of images, unless it is derived from the key.
         saved: arrays that the run saved instead of the tensors.
+        parts: by image key, the part of the image that the network saw.
     """
 
     images: dict[str, dict[str, np.ndarray]]
@@ -59,6 +60,7 @@ class ToyRun:
     reasons: dict[str, str] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
     saved: dict[str, np.ndarray] = field(default_factory=dict)
+    parts: dict[str, list[float]] = field(default_factory=dict)
 
     def write(self, folder: str | Path) -> Path:
         """Write the folder of a finished run."""
@@ -69,6 +71,8 @@ class ToyRun:
         rows = [row for key in self.images for row in self._rows(key)]
         table = pa.Table.from_pylist(rows, COLUMNS)
         pq.write_table(table, folder / "records.parquet/part-000000.parquet")
+        self._write_layers(folder / "layers.csv", rows)
+        write_json(folder / "report.json", {"images": self._facts()["images"]})
         files = ["layers.csv"]
         if self.kept in ("tensors", "both"):
             self._write_tensors(folder)
@@ -100,6 +104,7 @@ class ToyRun:
                 "height": 8,
                 "pixels_shape": [1, 3, 8, 8],
                 "note": "",
+                "part": self.parts.get(key),
             }
             for key in self.images
         ]
@@ -147,6 +152,11 @@ class ToyRun:
                 }
             )
         return rows
+
+    def _write_layers(self, file: Path, rows: list[dict[str, Any]]) -> None:
+        layouts = {row["call_id"]: row["layout"] for row in rows}
+        lines = [f"{order},{name},{layouts[name]}" for order, name in enumerate(layouts, 1)]
+        file.write_text("\n".join(["order,call_id,layout", *lines]) + "\n")
 
     def _write_tensors(self, folder: Path) -> None:
         """Write one shard per image."""

@@ -13,9 +13,10 @@ import griffe
 
 import hookcli
 from hookcli import config
-from hookcli.__main__ import _COMMANDS, _SUBJECTS, build_command
+from hookcli.__main__ import build_command
 from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
 from hookcli.cli.output.schema import make_schema
+from hookcli.cli.subjects import COMMANDS, SUBJECTS
 from hookcli.outside.flags import list_fields
 from hookcli.records.statistics import STATISTICS
 from hookcli.store import parquet
@@ -79,13 +80,13 @@ def render_pages() -> dict[str, str]:
 def render_commands() -> str:
     """Return what ``--help`` says, as tables."""
     lines = ["# Commands", "", "`hookcli COMMAND --help` says the same in the terminal.", ""]
-    for subject, commands in _SUBJECTS.items():
+    for subject, commands in SUBJECTS.items():
         lines += [f"**{subject}**", ""]
         lines += [
             f"- [`hookcli {name}`](#hookcli-{name}): {text}" for name, text in commands.items()
         ]
         lines.append("")
-    for name in _COMMANDS:
+    for name in COMMANDS:
         lines += render_command(name, build_command(name))
     for title, rows in NOTES.values():
         lines += [f"## {title.split()[0]}", "", f"{title}.", "", *table(("write", "for"), rows)]

@@ -18,7 +18,17 @@ from hookcli.outside.flags import Field, Flag, find_panel, list_fields, read_fie
 # The panels of ``--help`` in order. Late options of a request come after the others, and so do the
 # options that a command has besides its requests.
 _PANELS = (
-    *("Layers", "Tolerance", "Gradients", "Channels", "Score", "Output", "Model", "Pictures"),
+    *(
+        "Analysis",
+        "Layers",
+        "Tolerance",
+        "Gradients",
+        "Channels",
+        "Score",
+        "Output",
+        "Model",
+        "Pictures",
+    ),
     *("Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
 )
 _LAST = len(_PANELS)

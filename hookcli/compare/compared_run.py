@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookcli.compare.facts import check_call, list_saved_options, split_saved
+from hookcli.compare.facts import check_call
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
 from hookcli.errors import RequestError
@@ -27,6 +27,7 @@ from hookcli.outside.foreign import first_line
 from hookcli.outside.urls import choose, to_local
 from hookcli.reading.load import load_run
 from hookcli.reading.run_files import AGAIN, UPGRADE
+from hookcli.records.command import list_saved_options, split_saved
 from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.layer_records import read_record
 from hookcli.records.statistics import IN_EVERY_VERSION, TotalStats, figures_of
@@ -34,7 +35,7 @@ from hookcli.records.text import shape_text
 from hookcli.store.places import storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -92,6 +93,11 @@ class ComparedRun:
         """Check that no image has two calls with the same id."""
         for key, calls in self.calls.items():
             refuse_twice(f"call of {key!r}", [call.tensor.call_id for call in calls])
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """The hash of each image's content, by image key."""
+        return {key: image.sha256 for key, image in self.images.items()}
 
     @property
     def pooled(self) -> tuple[str, ...]:
@@ -248,23 +254,3 @@ def _make_call(
     return RunCall(
         seen, TotalStats(numel=numel, **figures_of(row)), sketch, read=read, layout=layout
     )
-
-
-def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:
-    """Yield the key in A and the key in B of each image that both runs have.
-
-    hookcli matches images by content. Of several images with the same content, hookcli prefers the
-    image with the same key. If no image has the same content, hookcli matches images by key.
-    """
-    contents: dict[str, list[str]] = {}
-    for key, image in b.images.items():
-        if key not in a.images or a.images[key].sha256 != image.sha256:
-            contents.setdefault(image.sha256, []).append(key)
-    for key, image in a.images.items():
-        same_key = b.images.get(key)
-        if same_key is not None and same_key.sha256 == image.sha256:
-            yield key, key
-        elif contents.get(image.sha256):
-            yield key, contents[image.sha256].pop(0)
-        elif same_key is not None:
-            yield key, key

@@ -7,7 +7,6 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from hookcli.compare.compared_run import match_images
 from hookcli.compare.left_out import list_left_out
 from hookcli.config import GRAPH_FILES
 from hookcli.distance import sketch as sketches
@@ -17,6 +16,7 @@ from hookcli.distance.metrics import measure_arrays, measure_figures, measure_sk
 from hookcli.distance.tolerance import matches
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.records.command import list_value_options
+from hookcli.records.images import match_images
 from hookcli.records.report import DEFINED_VERSIONS
 from hookcli.records.runs import ModelInfo
 from hookcli.records.text import and_more, shape_text
@@ -275,7 +275,7 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
     for run in (a, b):
         if not run.images:
             raise RequestError(f"{run.name!r} holds no image", "make it again with readable images")
-    shared = list(match_images(a, b))
+    shared = list(match_images(a.contents, b.contents))
     if not shared:
         raise RequestError(
             f"no image of {a.name!r} is in {b.name!r}: {_some(a.images)} and {_some(b.images)}",

@@ -9,39 +9,12 @@ from hookcli.outside.documents import MOST_VALUES
 from hookcli.records.statistics import COUNTS, IN_EVERY_VERSION, figures_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from hookcli.records.golden import GoldenCall
     from hookcli.records.layer_records import RecordRow
 
 CallRow: TypeAlias = "RecordRow | GoldenCall"
-_DTYPE = "--tensor-dtype"
-SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # options that change tensors before saving
-
-
-def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the options of a command that change tensors before saving, each with its value.
-
-    Raises:
-        ValueError: the last word is such an option and has no value.
-    """
-    found = []
-    for place, word in enumerate(command):
-        if word in SAVED_IN_PART:
-            if place + 1 == len(command):
-                raise ValueError(f"its command ends in {word}, without a value")
-            found.append(f"{word} {command[place + 1]}")
-    return tuple(found)
-
-
-def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the result of ``list_saved_options`` into two tuples.
-
-    The first has the options that reduce tensors, each with its value. The second has the dtypes
-    to which tensors are converted.
-    """
-    left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
-    return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
 def check_call(row: CallRow, images: Collection[str]) -> None:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.compare.facts import SAVED_IN_PART
 from hookcli.distance import sketch as sketches
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, to_fields
 from hookcli.outside.files import cannot_write, open_regular, write_atomic
 from hookcli.reading.run_files import cannot_read
+from hookcli.records.command import SAVED_IN_PART
 from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm, golden_facts
 from hookcli.records.layer_records import read_record
 from hookcli.records.runs import ModelInfo

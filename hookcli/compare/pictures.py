@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from hookcli.compare.compared_run import match_images
 from hookcli.distance.comparison import find_first
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import MOST_BYTES
 from hookcli.outside.escape import for_page
 from hookcli.outside.files import cannot_write, read_regular, safe_name, write_atomic
+from hookcli.records.images import match_images
 from hookcli.records.layouts import recall_layout
 from hookcli.records.text import shape_text
 from hookcli.render.draw.compared_maps import compare_maps
@@ -169,7 +169,7 @@ def is_drawable(row: DiffRow) -> bool:
 
 def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
     """Return a function that reads the saved tensors of a row, and reduces them to maps."""
-    others = dict(match_images(a, b))
+    others = dict(match_images(a.contents, b.contents))
 
     def read(row: DiffRow) -> CallMaps:
         one = _find_call(a, row.image, row.call_id)

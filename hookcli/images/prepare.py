@@ -53,6 +53,7 @@ class PreparedImage:
         size: the width and height of the image.
         note: how the model's input was made, if it is not the image itself (a clip, a pair, a part
             of the image); empty otherwise.
+        is_tensor: whether the image comes from a tensor file, whose values are used unchanged.
     """
 
     key: str
@@ -62,6 +63,7 @@ class PreparedImage:
     reason: str = ""
     size: tuple[int, int] = (0, 0)
     note: str = ""
+    is_tensor: bool = False
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
         """Return the record of the image with the model's predictions.
@@ -157,6 +159,7 @@ def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
         pixels,
         size=content.size,
         note=_describe(fitter, content) if content.ready is None else content.note,
+        is_tensor=content.pixels is not None,
     )
 
 

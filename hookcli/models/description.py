@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.models.task import Preprocessing, Task
-    from hookcli.records.images import Prediction
+    from hookcli.records.images import Box, Prediction
     from hookcli.records.runs import ModelInfo
 
+_MOST_BENT = 0.02  # of a line that shows where pixels lie, as a share of the side of the image
 _UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels itself
 
 
@@ -112,10 +113,55 @@ class ModelDescription:
         """
         left, top, width, height = box
 
-        def see_box(colour: str, inside: str) -> Tensor:
-            """Return the layers' input for one picture, without keeping the (large) picture."""
-            picture = Image.new("RGB", size, colour)
-            picture.paste(inside, (left, top, left + width, top + height))
+        def draw_box() -> Image.Image:
+            picture = Image.new("RGB", size)
+            picture.paste("white", (left, top, left + width, top + height))
+            return picture
+
+        (inside,), seen = self._see(size, [draw_box], as_pixels=as_pixels)
+        return torch.stack([inside, seen * (1 - inside)])
+
+    def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
+        """Return the part of an image that the layers' input covers.
+
+        The part is left, top, right and bottom in pixels of the image. It may be larger than the
+        image, if the preprocessing adds a border. hookcli prepares two ramps of brightness in the
+        same way as the image, and reads from them which pixel of the image every pixel of the input
+        shows. Return None if the preprocessing does more than to resize and crop.
+
+        Args:
+            size: the width and height of the image.
+            as_pixels: whether the image is a tensor file, whose values are used unchanged.
+        """
+        ramp = Image.linear_gradient("L")  # black above, white below
+        turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
+        draws = [
+            lambda picture=picture: picture.resize(size, Image.Resampling.BILINEAR).convert("RGB")
+            for picture in (turned, ramp)
+        ]
+        (across, down), seen = self._see(size, draws, as_pixels=as_pixels)
+        ends = [
+            _fit_line(ramped, seen, side, axis)
+            for ramped, side, axis in ((across, size[0], 1), (down, size[1], 0))
+        ]
+        if None in ends:
+            return None
+        (left, right), (top, bottom) = (each for each in ends if each is not None)
+        return left, top, right, bottom
+
+    def _see(
+        self, size: tuple[int, int], draws: Sequence[Callable[[], Image.Image]], *, as_pixels: bool
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return what the layers see of grey pictures: brightness from 0 to 1, (H, W) each.
+
+        Each of ``draws`` returns a picture of ``size``, which is not kept, as it may be large.
+
+        Returns:
+            The brightness of each picture, and which pixels depend on the picture at all; padding
+            does not.
+        """
+
+        def see(picture: Image.Image) -> Tensor:
             if as_pixels:
                 exact = torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
                 pixels = self.task.repeat(exact)
@@ -124,13 +170,45 @@ class ModelDescription:
             plane = self.seen(pixels.unsqueeze(0))[0].cpu()
             return plane.flatten(0, -3)[0]  # the first picture of a clip or a pair
 
-        black, white = see_box("black", "black"), see_box("white", "white")
-        drawn = see_box("black", "white")
+        black, white = (see(Image.new("RGB", size, colour)) for colour in ("black", "white"))
         seen = white != black
-        inside = ((drawn - black) / (white - black).where(seen, 1)).clamp(0, 1)
-        return torch.stack([inside, seen * (1 - inside)])
+        span = (white - black).where(seen, 1)
+        return [((see(draw()) - black) / span).clamp(0, 1) for draw in draws], seen
 
     def show(self, pixels: Tensor) -> bytes:
         """Return the network's input for one image, as a JPEG file."""
         seen = self.seen(pixels.unsqueeze(0))[0].cpu()
         return draw_pixels(self.task.picture(seen), *self.normalisation())
+
+
+def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float, float] | None:
+    """Return which pixels of an image are at the two ends of an axis of the layers' input.
+
+    Args:
+        ramped: what the layers see of a ramp from 0 to 1 over the image, (H, W).
+        seen: which pixels show a part of the image, (H, W).
+        side: the length of the image along this axis, in pixels.
+        axis: 0 for rows, 1 for columns.
+
+    Returns:
+        The ends in pixels of the image; None if the pixels do not lie evenly, or all show the same.
+    """
+    lines = seen.any(1 - axis)
+    weights = seen.sum(1 - axis).clamp(min=1)
+    means = ((ramped * seen).sum(1 - axis) / weights)[lines].double()
+    places = lines.nonzero().flatten().double() + 0.5
+    # the ramp is level in the outermost pixels of the image and of its scaled copy
+    sloped = (means > 1 / 64) & (means < 1 - 1 / 64)
+    if int(sloped.sum()) < 2:
+        return None
+    # row i of Pillow's ramp has the brightness i / 255, and its middle is (i + 0.5) / 256 down
+    places, values = places[sloped], (255 * means[sloped] + 0.5) / 256 * side
+    slope = ((places - places.mean()) * (values - values.mean())).sum() / (
+        (places - places.mean()) ** 2
+    ).sum()
+    start = values.mean() - slope * places.mean()
+    bent = (values - start - slope * places).abs().max()
+    if slope <= 0 or bent > max(1.0, _MOST_BENT * side):
+        return None
+    end = start + slope * ramped.shape[axis]
+    return round(float(start), 2), round(float(end), 2)

@@ -10,11 +10,12 @@ Standard library only.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hookcli.errors import HookcliError, ModelError, Termination
+from hookcli.errors import HookcliError, ModelError, RequestError, Termination
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -182,3 +183,21 @@ def _change_directory(directory: str) -> None:
             f"cannot go back to the working directory {directory!r}: {error.strerror or error}",
             "the model's code left it, and it cannot be entered again; start in a different folder",
         ) from error
+
+
+def require_package(need: str, module: str, name: str, extra: str) -> None:
+    """Check that an optional package is installed.
+
+    Args:
+        need: what needs the package, with the verb.
+        module: the name under which Python imports the package.
+        name: the name of the package.
+        extra: the extra of hookcli that installs the package.
+
+    Raises:
+        RequestError: the package is missing.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise RequestError(
+            f"{need} {name}, which is not installed", f"pip install 'hookcli[{extra}]'"
+        )

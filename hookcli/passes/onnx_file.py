@@ -23,7 +23,7 @@ from hookcli.hooks.operations import name_aten
 from hookcli.models.graph_file import GraphInput
 from hookcli.models.onnx_weights import read_graph, read_small_weights
 from hookcli.outside.files import cannot_write
-from hookcli.outside.foreign import first_line
+from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, list_module_calls
 from hookcli.passes.graph import Graph, GraphNode, Scope
@@ -69,10 +69,7 @@ def require_onnx(*, exports: bool = False) -> None:
         RequestError: a package is missing.
     """
     for name in (*PACKAGES, *(["onnxscript"] if exports else [])):
-        if importlib.util.find_spec(name) is None:
-            raise RequestError(
-                f"ONNX files need {name}, which is not installed", "pip install 'hookcli[onnx]'"
-            )
+        require_package("ONNX files need", name, name, "onnx")
 
 
 def export_onnx(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Runner
     from hookcli.records.calls import LayerInfo
-    from hookcli.records.images import ImageResult
+    from hookcli.records.images import Box, ImageResult
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
@@ -121,12 +121,15 @@ class Forward:
         images: by image key, the results of the chunk's images so far; a product may replace a
             result. An image on which the model failed has no result.
         show: a function that returns the network's input as a JPEG, given the key of an image.
+        find_part: a function that returns the part of an image that the network's input covers, as
+            ``ModelDescription.find_part``, given the key of the image.
     """
 
     result: BatchResult
     chunk: Chunk
     images: dict[str, ImageResult]
     show: Callable[[str], bytes]
+    find_part: Callable[[str], Box | None]
 
 
 @dataclass(frozen=True, slots=True)

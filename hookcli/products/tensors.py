@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,12 @@ class Tensors(Product):
         for each in () if attention is None else attention.calls:
             if each.kept is not None:
                 self._kept.setdefault(each.call.id, {})[forward.result.keys[0]] = each.kept
+        save = self.scope.config.tensors.save
+        if save is not None and save.pool not in ("mean", "max"):
+            for key in forward.result.keys:
+                if key in forward.images:
+                    part = forward.find_part(key)
+                    forward.images[key] = replace(forward.images[key], part=part)
 
     def end_chunk(self, ended: EndedChunk, writer: GridWriter) -> Job | None:
         kept, self._kept = self._kept, {}

@@ -15,6 +15,7 @@ from hookcli.reading.run_files import cannot_read
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from io import BufferedReader
 
     from numpy.typing import NDArray
@@ -57,7 +58,9 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
     return np.dtype(_DTYPES[tensor.dtype])
 
 
-def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Array:
+def read_rows(
+    run: RunFiles, tensor: SavedTensor, start: int, stop: int, ranges: Sequence[range] = ()
+) -> Array:
     """Return some rows of a saved tensor as an array (stop - start, …); other rows are not read.
 
     The function also checks that the dtype and the shape in the shard are those of the index. Set
@@ -68,12 +71,14 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
         tensor: the saved tensor, as the index describes it.
         start: the first row, counted from 0.
         stop: the row after the last row.
+        ranges: the part to read of each axis after the first; empty for all of it.
 
     Raises:
         RequestError: the shard is missing, damaged, or different from the index, or numpy lacks the
             dtype.
     """
     dtype_of_array = array_dtype(tensor)
+    parts = tuple(slice(part.start, part.stop) for part in ranges)
     try:
         with open_regular(run.file(tensor.shard)) as stream:
             # Read through the descriptor, so that hookcli reads the very file that it checked.
@@ -83,9 +88,9 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
                 if (dtype, shape) != (tensor.dtype, tensor.shape):
                     raise ValueError(f"{tensor.tensor} in it is {dtype} {shape_text(shape)}")
                 if dtype != _BFLOAT16:
-                    rows: Array = saved[start:stop]
+                    rows: Array = saved[(slice(start, stop), *parts)]
                     return rows.astype(dtype_of_array, copy=False)
-            return _read_bfloat16(stream, tensor, start, stop)
+            return _read_bfloat16(stream, tensor, start, stop)[(slice(None), *parts)]
     except (OSError, SafetensorError, ValueError) as error:
         raise cannot_read(run.place / tensor.shard, error) from error
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 _LEFT_OUT = (FolderRequest, MachineRequest)  # the result does not depend on their options
+_DTYPE = "--tensor-dtype"
+SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # options that change tensors before saving
 _MOST_WORDS = 8  # how many words of a difference a message shows
 _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command without the option means
 
@@ -39,19 +41,69 @@ def compare_command(request: RunRequest, at: At) -> tuple[str, ...]:
     return _list_words("compare", request, InspectConfig(request, at=at))
 
 
-def _list_words(command: str, run: RunRequest, config: object) -> tuple[str, ...]:
+def analysis_command(command: str, run: RunRequest, style: object) -> tuple[str, ...]:
+    """Return the words of a command that reads runs, or runs a model first.
+
+    ``style`` is the request with the command's own options.
+    """
+    return _list_words(command, run, InspectConfig(run), style)
+
+
+def _list_words(command: str, run: RunRequest, *configs: object) -> tuple[str, ...]:
     """Return the words of a command: the model, the images, then the options, ``--layers`` first.
 
     Options that have their default value are left out, unless their ``Flag`` has ``always``.
     """
     options = [
         flag.list_words(value)
+        for config in configs
         for field, flag, value in list_values(config, left_out=_LEFT_OUT)
         if not flag.is_argument and flag.repeats and (flag.always or value != field.default)
     ]
-    options.sort(key=lambda words: words[0] != "--layers")
+    options.sort(key=lambda words: words[:1] != ("--layers",))
     begin = ("hookcli", command, run.model.name, *map(_as_word, run.images.names))
     return (*begin, *chain.from_iterable(options))
+
+
+def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the options of a command that change tensors before saving, each with its value.
+
+    Raises:
+        ValueError: the last word is such an option and has no value.
+    """
+    found = []
+    for place, word in enumerate(command):
+        if word in SAVED_IN_PART:
+            if place + 1 == len(command):
+                raise ValueError(f"its command ends in {word}, without a value")
+            found.append(f"{word} {command[place + 1]}")
+    return tuple(found)
+
+
+def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split the result of ``list_saved_options`` into two tuples.
+
+    The first has the options that reduce tensors, each with its value. The second has the dtypes
+    to which tensors are converted.
+    """
+    left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
+    return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
+
+
+def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
+    """Return the words of a command that repeats a run and saves its tensors.
+
+    ``pool`` is the value of ``--pool``; ``none`` saves whole tensors.
+    """
+    kept: list[str] = []
+    words = iter(command)
+    for word in words:
+        if word in ("--save", "--pool", "--tensor-channels"):
+            next(words, "")
+        else:
+            kept.append(word)
+    pooled = () if pool == "none" else ("--pool", pool)
+    return (*kept, "--save", "tensors", *pooled)
 
 
 def list_differences(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from hookcli.outside.documents import Axes, NoFileName, Sha256, Whole, keywords
+from hookcli.outside.documents import LEFT_OUT, Axes, NoFileName, Sha256, Whole, keywords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 Measure: TypeAlias = Annotated[
     str,
@@ -121,6 +124,9 @@ class ImageResult:
         pixels_shape: the shape of the network's input for this image, with the leading axis 1.
         seen: the file of a picture of the network's input, relative to the run folder; empty
             without a picture.
+        part: left, top, right and bottom of the part of the image that the network's input covers,
+            in pixels of the image; known only for runs that save whole tensors, and if the
+            preprocessing does no more than to resize and crop.
         note: how the network's input was made, if the input is a clip, a pair of images, or a part
             of the image; otherwise empty.
         score: the number from which the backward pass started; null in a run without a backward
@@ -142,3 +148,27 @@ class ImageResult:
     score: Score | None = None
     unedited: tuple[Prediction, ...] = ()
     unedited_score: Score | None = None
+    part: Box | None = field(default=None, metadata=LEFT_OUT)
+
+
+def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the key in A and the key in B of each image that two runs have.
+
+    hookcli matches images by content. Of several images with the same content, hookcli prefers the
+    image with the same key. If no image has the same content, hookcli matches images by key.
+
+    Args:
+        a: the hash of each image's content in A, by image key.
+        b: the same for B.
+    """
+    contents: dict[str, list[str]] = {}
+    for key, content in b.items():
+        if a.get(key) != content:
+            contents.setdefault(content, []).append(key)
+    for key, content in a.items():
+        if b.get(key) == content:
+            yield key, key
+        elif contents.get(content):
+            yield key, contents[content].pop(0)
+        elif key in b:
+            yield key, key

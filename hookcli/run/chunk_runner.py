@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hookcli.passes.forward import PassResult
     from hookcli.plan.prepared import PreparedRun
     from hookcli.products.product import Job, Product
-    from hookcli.records.images import ImageResult, Prediction
+    from hookcli.records.images import Box, ImageResult, Prediction
     from hookcli.records.layer_records import LayerRecord
     from hookcli.render.draw.grid_writer import GridWriter
 
@@ -116,6 +116,7 @@ class ChunkRunner:
         self._run_images = _choose_pass(prepared)
         self._products, self._writer, self._warn = products, writer, warn
         self._first_shape = start.first_shape
+        self._parts: dict[tuple[tuple[int, int], bool], Box | None] = {}
         self._one_at_a_time = start.alone
         self._has_halved = False
         self._images: dict[str, ImageResult] = {}
@@ -149,7 +150,7 @@ class ChunkRunner:
                 self._run_batch(batch)
                 self._stop_if_asked()
         except BrokenForwardError as error:
-            self._add(error.partial, {})
+            self._add(error.partial, {}, {})
             raise
         finally:
             ended = self._sum_up(images)
@@ -282,14 +283,22 @@ class ChunkRunner:
             sizes = [(self._images[key].width, self._images[key].height) for key in result.keys]
             for key in result.keys:
                 self._images[key] = _add_effects(self._images[key], result, loaded, sizes)
-            self._add(result, seen)
+            self._add(result, seen, {image.key: image for image in batch})
             for kind in sorted(kinds, reverse=True):  # NaN before Inf
                 self.chunk.broken.setdefault(kind, result.keys[0])
 
-    def _add(self, result: BatchResult, seen: Mapping[str, Tensor]) -> None:
+    def _add(
+        self,
+        result: BatchResult,
+        seen: Mapping[str, Tensor],
+        images: Mapping[str, PreparedImage],
+    ) -> None:
         """Add the results of a forward pass to the chunk, and hand them to all products.
 
-        ``seen`` maps the key of each image to the image's pixels, without a leading axis.
+        Args:
+            result: the observations of the forward pass.
+            seen: the pixels of each image, without a leading axis, by image key.
+            images: the images, by image key.
         """
         chunk, loaded = self.chunk, self._model.loaded
         chunk.called |= result.called
@@ -302,9 +311,18 @@ class ChunkRunner:
                 if count:
                     chunk.broken.setdefault(kind, record.image)
         show = functools.cache(lambda key: loaded.show(seen[key]))
-        forward = Forward(result, chunk, self._images, show)
+        forward = Forward(
+            result, chunk, self._images, show, lambda key: self._find_part(images[key])
+        )
         for product in self._products:
             product.collect(forward, self._writer)
+
+    def _find_part(self, image: PreparedImage) -> Box | None:
+        """Return the part of an image that the network's input covers."""
+        known = (image.size, image.is_tensor)
+        if known not in self._parts:
+            self._parts[known] = self._model.loaded.find_part(image.size, as_pixels=image.is_tensor)
+        return self._parts[known]
 
     def _warn_of_halves(self, count: int) -> None:
         if not self._has_halved:

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 import pytest
 
 from hookcli import __main__ as entry
+from hookcli.cli import subjects
 from hookcli.cli.option_groups import _PANELS, command
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
@@ -97,7 +98,7 @@ def test_every_panel_of_a_help_is_known():
     """A panel whose name is misspelt would stand beside the one that is meant."""
     shown = {
         option.rich_help_panel
-        for command in map(entry.build_command, entry._COMMANDS)
+        for command in map(entry.build_command, subjects.COMMANDS)
         for option in command.params
         if option.param_type_name == "option"
     }

@@ -27,7 +27,8 @@ import pytest
 import torch
 from torchvision.models import resnet34
 
-from hookcli.__main__ import _COMMANDS, _run
+from hookcli.__main__ import _run
+from hookcli.cli.subjects import COMMANDS
 
 pytestmark = pytest.mark.docs
 
@@ -185,7 +186,7 @@ def assert_printed(said: str, printed: str, line: str) -> None:
 def check_options(block: Block) -> None:
     for line, _ in list_commands(block):
         words = re.split(r"\s+", line)
-        if "hookcli" in words[:-1] and (name := words[words.index("hookcli") + 1]) in _COMMANDS:
+        if "hookcli" in words[:-1] and (name := words[words.index("hookcli") + 1]) in COMMANDS:
             _, text = run_here(["hookcli", name, "--help"])
             options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", line.partition("hookcli")[2]))
             assert options - set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) == set(), line

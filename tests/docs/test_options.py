@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from hookcli.__main__ import _COMMANDS, _run
+from hookcli.__main__ import _run
+from hookcli.cli.subjects import COMMANDS
 from tests.docs.test_commands import HOME, PAGES
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
@@ -17,7 +18,7 @@ OF_OTHERS = {"--activations-update", "--index-url"}  # of the plugin for pytest,
 @pytest.fixture
 def known(monkeypatch, capsys):
     """All options of all commands."""
-    for words in ([], *([name] for name in _COMMANDS)):
+    for words in ([], *([name] for name in COMMANDS)):
         monkeypatch.setattr(sys, "argv", ["hookcli", *words, "--help"])
         assert _run() == 0
     return set(OPTION.findall(capsys.readouterr().out))

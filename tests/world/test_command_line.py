@@ -22,8 +22,8 @@ import torchvision
 from PIL import Image
 from torchvision.models import ResNet18_Weights
 
-from hookcli.__main__ import _COMMANDS
 from hookcli.cli.output.run import _where
+from hookcli.cli.subjects import COMMANDS
 from hookcli.records.runs import Finding
 from tests.processes import COMMAND, start
 
@@ -659,10 +659,10 @@ def test_hookcli_alone_shows_three_commands_to_start_with(run):
     assert ended.out.endswith("All commands: hookcli --help\n")
 
 
-@pytest.mark.parametrize("name", list(_COMMANDS))
+@pytest.mark.parametrize("name", list(COMMANDS))
 def test_the_summary_of_a_command_fits_a_line_and_its_help_ends_with_examples(run, name):
     lines = run(name, "--help").out.splitlines()
-    assert len(f"  {name:9}  {_COMMANDS[name]}") <= 80
+    assert len(f"  {name:9}  {COMMANDS[name]}") <= 80
     examples = lines[lines.index("Examples:") + 1 :]
     assert examples
     assert all(line.startswith(f"  hookcli {name}") and len(line) <= 80 for line in examples)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from hookcli.analysis import folder
+from hookcli.analysis.map import MapDocument, MapRow
+from hookcli.analysis.places import PlacesDocument, PlacesRow
+from hookcli.analysis.probe import ProbeDocument, ProbeRow
+from hookcli.analysis.similarity import PairRow, SimilarityDocument
 from hookcli.cli.output import documents as printed
 from hookcli.distance.comparison import DiffRow
 from hookcli.errors import RequestError
@@ -31,6 +36,10 @@ _PRINTED: dict[str, tuple[type[Document], type[DataclassInstance]]] = {
     "compare": (printed.ComparisonDocument, DiffRow),
     "layers": (printed.LayersDocument, SurveyRow),
     "models": (printed.ModelsDocument, CatalogEntry),
+    "places": (PlacesDocument, PlacesRow),
+    "map": (MapDocument, MapRow),
+    "probe": (ProbeDocument, ProbeRow),
+    "similarity": (SimilarityDocument, PairRow),
     "report": (printed.PageDocument, FileRow),
     "export": (printed.ExportDocument, FileRow),
 }
@@ -41,6 +50,7 @@ _FILES: dict[str, type[Document]] = {
     names.MANIFEST: Manifest,
     names.DOCUMENT: ReportDocument,
     names.INDEX.rpartition("/")[2]: TensorIndex,
+    folder.LIST: folder.AnalysisList,
 }
 _KINDS: dict[str, type[DataclassInstance]] = {
     **{name: document for name, (document, _) in _PRINTED.items()},

@@ -16,6 +16,7 @@ from importlib import import_module
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from hookcli.cli import subjects
 from hookcli.config import CompareConfig
 from hookcli.outside.flags import list_fields, read_field
 
@@ -100,7 +101,7 @@ def _list_options() -> list[tuple[str, Flag]]:
     The modules of the commands are imported only here, because they import this module.
     """
     found = list(_list_paths(list_fields(CompareConfig)))  # no command has this as a parameter
-    for name in COMMANDS.values():
+    for name in subjects.COMMANDS:
         function = unwrap(getattr(import_module(f"hookcli.cli.commands.{name}"), name))
         hints = get_type_hints(function, include_extras=True)
         hints.pop("return")

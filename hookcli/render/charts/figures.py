@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import io
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from hookcli.config import EMBER
+from hookcli.records.pictures import LEVELS
+from hookcli.render.draw.canvas import load_palette
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.figure import Figure
 
-    from hookcli.config import PictureFormat
+    from hookcli.config import PictureFormat, Theme
 
 INK, DIM, LINE = "#1a1b22", "#5c5f6e", "#8c2f63"
+DPI = 100  # of charts whose size is chosen in pixels
 FONT = ("DejaVu Sans", "sans-serif")
 # Without dates and versions and with fixed ids, the same figure always makes the same file.
 _METADATA: dict[PictureFormat, dict[str, None]] = {
@@ -22,6 +31,54 @@ _METADATA: dict[PictureFormat, dict[str, None]] = {
 # To keep all spaces of a text, editors read the attribute and browsers the style.
 _TEXT, _SPACED_TEXT = b'<text style="', b'<text xml:space="preserve" style="white-space: pre; '
 _one_at_a_time = Lock()  # matplotlib's settings are global to the process
+
+
+@dataclass(frozen=True, slots=True)
+class Colors:
+    """The colours of a chart in one theme.
+
+    Attributes:
+        page: the background.
+        ink: titles.
+        dim: labels.
+        line: grids and axes.
+        series: the lines and dots of the first series of values, the second, and so on.
+        scale: the colours of a heat map, from the lowest value to the highest.
+    """
+
+    page: str
+    ink: str
+    dim: str
+    line: str
+    series: tuple[str, ...]
+    scale: tuple[str, ...]
+
+
+# The colours of series differ in lightness, too, so that they are told apart without hue.
+_DARK = "#f2a6cf #74b9e6 #ffc861 #8bd98b #ff8a66 #b9a5ff #e3e3a0 #7fd8d0 #d98fa0 #a8a8b8"
+_LIGHT = "#8c2f63 #1f6f9c #c07a00 #2e7d32 #b3372e #5b3fb0 #6f6f00 #007a72 #7a3b4a #4a4a58"
+
+
+@functools.cache
+def colors_of(theme: Theme) -> Colors:
+    """Return the colours of charts in a theme."""
+    palette = load_palette(EMBER, theme)
+    triples = [palette[3 * level : 3 * level + 3] for level in range(LEVELS)]
+    scale = tuple(f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in triples)
+    if theme == "dark":
+        return Colors("#16161c", "#ececf0", "#a2a4b1", "#34353f", tuple(_DARK.split()), scale)
+    return Colors("#ffffff", INK, DIM, "#d9dae1", tuple(_LIGHT.split()), scale)
+
+
+def write_heading(figure: Figure, heading: Sequence[str], theme: Theme) -> None:
+    """Write lines above a chart, from the upper left corner; the first line is the title."""
+    _, height = figure.get_size_inches()
+    colors = colors_of(theme)
+    for index, line in enumerate(heading):
+        size, color = (8, colors.dim) if index else (11, colors.ink)
+        y = 1 - (8 + 18 * index) / (height * DPI)
+        x = 12 / (figure.get_size_inches()[0] * DPI)
+        figure.text(x, y, line, va="top", color=color, fontsize=size, parse_math=False)
 
 
 def encode(figure: Figure, form: PictureFormat) -> bytes:

@@ -280,13 +280,13 @@ def measure_text(text: str, size: int) -> int:
 
 def text_ascent(size: int) -> int:
     """Return the distance from the upper edge of a line of text to its baseline, in pixels."""
-    return _font(size).getmetrics()[0]
+    return load_font(size).getmetrics()[0]
 
 
 @functools.lru_cache(maxsize=4096)
 def draw_text(text: str, size: int) -> Pixels:
     """Return one line of text as palette indices (height, width)."""
-    font = _font(size)
+    font = load_font(size)
     left, _, right, bottom = font.getbbox(text or " ")
     image = Image.new("L", (max(1, round(right - left) + 1), max(1, round(bottom) + 1)))
     ImageDraw.Draw(image).text((-left, 0), text, fill=255, font=font)
@@ -304,7 +304,7 @@ def _blend(pixels: Pixels, text: Text) -> None:
 
 
 @functools.lru_cache
-def _font(size: int) -> ImageFont.FreeTypeFont:
+def load_font(size: int) -> ImageFont.FreeTypeFont:
     """Return the font DejaVu Sans, whose file comes with matplotlib.
 
     In Pillow's own font, a space has 2 pixels at size 10, so that words run together, and most

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from hookcli.outside import escape
 from hookcli.records.runs import MOST_NAMED, MOST_THUMBNAILS
@@ -44,54 +46,131 @@ def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
 def make_contact_sheet(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[str, object]:
-    """Return the values that the template of the contact sheet shows.
+    """Return the values that the template of the contact sheet shows, for the page of a run.
 
-    ``tiles`` describes each of ``images``. A tile's ``thumbnail`` is three numbers (the position of
-    the thumbnail picture, and the column and row in that picture), or None. A tile's ``findings``
-    are the positions of the findings that name the image. ``is_marked`` is true if one of these
-    findings names at most half of all images.
-
-    The top-level ``findings`` maps the position of a finding to the text of the finding in a menu.
-    ``style`` is CSS, and ``first`` is the number of images shown at first.
     ``address`` returns the URL under which the page finds a file of the run.
     """
     shown = {image.key for image in images}
-    found: dict[str, list[int]] = {}
-    for number, finding in enumerate(document.findings):
-        for key in finding.images:
-            found.setdefault(key, []).append(number)
-    common = {
-        number
+    groups = {
+        number: Group(
+            _choice(finding), finding.rule, frozenset(finding.images), len(document.images)
+        )
         for number, finding in enumerate(document.findings)
-        if 2 * len(finding.images) > len(document.images)
+        if shown.intersection(finding.images)
     }
-    sheets = [each for each in document.thumbnails if shown.intersection(each.images)]
-    thumbnails = {
+    note = ""
+    if len(images) < len(document.images):
+        note = (
+            f"{len(images):,} of {len(document.images):,} images are shown: those of which the run "
+            "kept a picture, and of these the ones with a finding first. The figures on this page "
+            "are of all images."
+        )
+    return lay_out(images, document.thumbnails, groups, address, word="finding", note=note)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Images that readers can choose together on the contact sheet.
+
+    Attributes:
+        title: the group in the menu.
+        word: a word for the mark of each image.
+        images: the keys of the images.
+        among: the number of all images.
+        is_mark: whether a dot marks the images.
+    """
+
+    title: str
+    word: str
+    images: frozenset[str]
+    among: int
+    is_mark: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """Numbers by which readers can sort the contact sheet, the smallest first.
+
+    Attributes:
+        title: the order in the menu.
+        numbers: the number of each image, by image key; images without a number come last.
+    """
+
+    title: str
+    numbers: Mapping[str, float]
+
+
+def lay_out(
+    images: Sequence[ImageResult],
+    thumbnails: Iterable[Thumbnails],
+    groups: Mapping[int, Group],
+    address: Callable[[str], str],
+    *,
+    word: str,
+    note: str = "",
+    sorts: Mapping[str, Sort] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return the values that the template of a contact sheet shows.
+
+    ``tiles`` describes each image. A tile's ``thumbnail`` is three numbers (the position of the
+    thumbnail picture, and the column and row in that picture), or None. A tile's ``findings`` are
+    the positions of the groups that have the image, and ``words`` the words of those that mark
+    their images. ``is_marked`` is true if one of these groups has at most half of the images.
+    ``numbers`` are for the sorts.
+
+    The top-level ``findings`` maps the position of a group to its text in the menu. ``style`` is
+    CSS, and ``first`` is the number of images shown at first.
+
+    Args:
+        images: the images to show.
+        thumbnails: the pictures that hold thumbnails.
+        groups: the groups by position.
+        address: returns the URL under which the page finds a file.
+        word: the word for a group, such as ``finding``.
+        note: a sentence above the images.
+        sorts: orders besides those by name and prediction, by a short name.
+    """
+    shown = {image.key for image in images}
+    sheets = [each for each in thumbnails if shown.intersection(each.images)]
+    at = {
         key: (number, place % sheet.columns, place // sheet.columns)
         for number, sheet in enumerate(sheets)
         for place, key in enumerate(sheet.images)
     }
+    found: dict[str, list[int]] = {}
+    for number, group in groups.items():
+        for key in group.images:
+            found.setdefault(key, []).append(number)
+    common = {number for number, each in groups.items() if 2 * len(each.images) > each.among}
     folder = _common_folder([image.file for image in images])
+    rules = (_rule(number, each, address) for number, each in enumerate(sheets))
     return {
         "tiles": [
             {
                 "image": image,
                 "name": image.file[len(folder) :],
-                "thumbnail": thumbnails.get(image.key),
+                "thumbnail": at.get(image.key),
                 "findings": found.get(image.key, ()),
+                "words": [
+                    groups[number].word
+                    for number in found.get(image.key, ())
+                    if groups[number].is_mark
+                ],
                 "is_marked": not common.issuperset(found.get(image.key, ())),
+                "numbers": {
+                    name: sort.numbers[image.key]
+                    for name, sort in sorts.items()
+                    if image.key in sort.numbers
+                },
             }
             for image in images
         ],
-        "findings": {
-            number: _choice(finding)
-            for number, finding in enumerate(document.findings)
-            if shown.intersection(finding.images)
-        },
-        "style": ours(
-            "\n".join(_rule(number, each, address) for number, each in enumerate(sheets))
-        ),
+        "findings": {number: group.title for number, group in groups.items()},
+        "style": ours("\n".join(rules)),
         "first": _FIRST,
+        "group": word,
+        "note": note,
+        "sorts": {name: sort.title for name, sort in sorts.items()},
     }
 
 

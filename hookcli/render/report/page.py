@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import hashlib
 import json
 import math
 from typing import TYPE_CHECKING
@@ -41,11 +40,11 @@ from hookcli.render.report.document import (
     list_pictures,
     pictures_by_image,
 )
-from hookcli.render.report.templates import asset, linked, make_environment, ours
+from hookcli.render.report.templates import asset, hash_scripts, linked, make_environment, ours
 from hookcli.store.places.names import is_sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from jinja2 import Template
 
@@ -121,10 +120,10 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     first = grids.get(images[start].key, []) if images else []
     attention = _attention_data(document, images, address)
     script, contact_script = asset("page.js") + asset("viewer.js"), asset("contact.js")
-    attention_script = asset("attention.js")
+    firing_script, attention_script = asset("firing.js"), asset("attention.js")
     scripts, styles = [script], ["page.css", "viewer.css"]
     if several:
-        scripts.append(contact_script)
+        scripts += [contact_script, firing_script]
         styles.append("contact.css")
     if attention:
         scripts.append(attention_script)
@@ -179,8 +178,9 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "attention_data": attention,
         "script": ours(script),
         "contact_script": ours(contact_script),
+        "firing_script": ours(firing_script),
         "attention_script": ours(attention_script),
-        "hashes": ours(" ".join(_hashes(scripts))),
+        "hashes": ours(hash_scripts(scripts)),
         "style": ours("".join(map(asset, styles))),
     }
 
@@ -309,12 +309,6 @@ def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
         return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
 
     return address
-
-
-def _hashes(texts: Iterable[str]) -> list[str]:
-    """Return the SHA-256 of each script, in the notation of a Content-Security-Policy."""
-    digests = (hashlib.sha256(text.encode()).digest() for text in texts)
-    return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
 
 
 def _breakable(call_id: str) -> Markup:

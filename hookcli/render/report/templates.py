@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hookcli.outside import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def make_environment() -> Environment:
@@ -46,6 +52,12 @@ def linked(file: str) -> str:
 def asset(name: str) -> str:
     """Return the text of a file in the folder ``assets``."""
     return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
+
+
+def hash_scripts(texts: Iterable[str]) -> str:
+    """Return the SHA-256 of each script, in the notation of a Content-Security-Policy."""
+    digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
 def _figure(value: float | None) -> str:

@@ -18,6 +18,10 @@ from jsonschema import Draft202012Validator
 from PIL import Image
 
 from hookcli.__main__ import _run
+from hookcli.analysis.map import MapRow, NeighbourRow
+from hookcli.analysis.places import LayerPlaces, PlacesRow
+from hookcli.analysis.probe import ClassRow, ConfusionRow, PredictionRow, ProbeRow
+from hookcli.analysis.similarity import PairRow
 from hookcli.cli.output.schema import make_schema
 from hookcli.distance import comparison as compared
 from hookcli.distance.sketch import sketch_values, to_bytes, to_text
@@ -26,10 +30,12 @@ from hookcli.models.tasks import TASKS
 from hookcli.outside.documents import SCHEMA_VERSION, Document
 from hookcli.records import attention, calls, golden, images, pictures, report, rows
 from hookcli.records import runs as run_records
+from hookcli.records.analysis import AnalysedRun
 from hookcli.records.rules import RULES
 from hookcli.records.tensor_index import SavedTensor
 from tests.conftest import PHOTOS
 from tests.toy_models import SMALL_NET
+from tests.toy_runs import ToyRun
 
 SCHEMA = make_schema()
 DEFS = SCHEMA["$defs"]
@@ -58,6 +64,9 @@ KINDS = [
     ),
     *(report.TopChannel, report.RankedImages, report.FocusBox),
     *(attention.AttentionRow, attention.AttentionMaps),
+    *(AnalysedRun, PairRow, MapRow, NeighbourRow, ProbeRow, ConfusionRow, PredictionRow),
+    ClassRow,
+    *(PlacesRow, LayerPlaces),
 ]
 
 CPU = ("--device", "cpu")
@@ -311,7 +320,25 @@ def print_documents(patch):
         run("compare", "net.py:Net", "cat.png", "text.png", *CPU, "--against", "threads=1"),
     )
     yield "layers", run("layers", "net.py:Net")
+    photos = write_toy("toy", 12)
+    labels = "".join(f"{key},{'ab'[n % 2]}\n" for n, key in enumerate(photos))
+    Path("labels.csv").write_text(f"image,label\n{labels}")
+    yield "places", run("places", "toy", "--correspond", photos[1], "--at", "3,3")
+    yield "map", run("map", "toy", "--labels", "labels.csv")
+    yield "probe", run("probe", "toy", "--labels", "labels.csv", "--control", "toy")
+    yield "similarity", run("similarity", "toy", "toy", "-o", "alike")
+    yield "analysis.json", Path("alike/analysis.json").read_text()
     yield "models", run("models", "resnet18")
+
+
+def write_toy(folder, count):
+    """Write a run of two layers with maps, of which two images are the same."""
+    draw = np.random.default_rng(0)
+    maps = draw.normal(size=(count, 1, 32, 4, 4)).astype("f4")
+    maps[1] = maps[0]
+    images = {f"photo{n}": {"conv1": maps[n], "conv2": -(maps[n] ** 2)} for n in range(count)}
+    ToyRun(images, parts={key: [0, 0, 8, 8] for key in images}).write(folder)
+    return list(images)
 
 
 def run_golden(patch):
@@ -452,7 +479,12 @@ def test_the_schema_has_the_fields_of_the_dataclass_in_their_order_and_types(kin
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]
     assert list(part["properties"]) == names
-    absent = {SavedTensor: ["channels"], golden.GoldenCall: ["reason"]}.get(kind, [])
+    sometimes = {
+        SavedTensor: ["channels"],
+        golden.GoldenCall: ["reason"],
+        images.ImageResult: ["part"],
+    }
+    absent = sometimes.get(kind, [])
     assert part["required"] == [name for name in names if name not in absent]
     assert {name: json_types(part["properties"][name]) for name in names} == {
         name: python_types(hints[name]) for name in names

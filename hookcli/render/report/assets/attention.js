@@ -135,6 +135,6 @@
 
   for (const box of document.querySelectorAll(".attend")) attend(box);
   document.addEventListener("imageshown", (event) => {
-    for (const box of event.detail.querySelectorAll(".attend")) attend(box);
+    for (const box of event.detail.inside.querySelectorAll(".attend")) attend(box);
   });
 }

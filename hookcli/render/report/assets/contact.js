@@ -1,9 +1,10 @@
 "use strict";
-// Several images: the contact sheet, an image of it, and the images that fire a channel most.
+// Several images: the contact sheet, and an image of it in a panel. The page says seenOf(index), the
+// address of the network's input for an image, and fills the panel when it is told "imageshown".
+const contact = {};  // what other scripts may use
 {
   const sheet = byId("contact-sheet"), tiles = [...sheet.children];
   const FIRST = tiles.filter((tile) => !tile.hidden).length;  // until the reader asks for all
-  const TOUCHED = 26;  // pixels of a channel of a sheet, on a phone
   const indexOf = (tile) => Number(tile.dataset.image);
   const findings = tiles.map((tile) => (tile.dataset.findings ?? "").split(" ").filter(Boolean).map(Number));
   const counted = (number) => number.toLocaleString("en");
@@ -22,7 +23,7 @@
   const orders = {
     name: () => 0,  // ties keep the order of the run
     prediction: (one, two) => inOrder(text(one, ".category"), text(two, ".category")) || sureOf(two) - sureOf(one),
-    sure: (one, two) => sureOf(one) - sureOf(two),
+    sure: (one, two) => sureOf(one) - sureOf(two),  // any other name is that of the tiles' data
     finding: (one, two) => gravest(one) - gravest(two),
   };
   const sureOf = (tile) => Number(tile.dataset.sure ?? 2);  // images without a value come last
@@ -44,7 +45,8 @@
     const wanted = byId("image-filter").value.trim().toLowerCase(), finding = byId("image-finding")?.value ?? "";
     const fits = (tile) => hasFinding(tile, finding) && [tile.firstElementChild.title, text(tile, ".category")].some((each) => each.toLowerCase().includes(wanted));
     const byName = [...tiles].sort((one, two) => inOrder(one.firstElementChild.title, two.firstElementChild.title));
-    const sorted = byName.sort(orders[byId("image-sort").value]);
+    const by = byId("image-sort").value, valueOf = (tile) => Number(tile.dataset[by] ?? Infinity);
+    const sorted = byName.sort(orders[by] ?? ((one, two) => valueOf(one) - valueOf(two)));
     matching = sorted.filter(fits);
     const kept = new Set(matching.slice(0, areAllShown ? Infinity : FIRST));
     for (const tile of tiles) tile.hidden = !kept.has(tile);
@@ -92,18 +94,10 @@
     byId("panel-place").textContent = place < 0 ? "" : `${counted(place + 1)} of ${counted(matching.length)}`;
     byId("panel-before").ariaDisabled = place <= 0;  // a disabled button would lose the focus
     byId("panel-next").ariaDisabled = place < 0 || place === matching.length - 1;
-    inside.replaceChildren(document.querySelector(`template[data-panel="${index}"]`).content.cloneNode(true));
-    inside.querySelector(".pair").lastElementChild.append(...findings[index].map(findingOf));
-    addPictures(inside.querySelector(".maps"), index);
-    for (const picture of inside.querySelectorAll("img")) picture.addEventListener("error", () => sayMissing(picture));
+    const filled = document.querySelector(`template[data-panel="${index}"]`) ?? byId("panel-filled");
+    inside.replaceChildren(filled.content.cloneNode(true));
     inside.querySelector(".large").append(...largeOf(index));
-    document.dispatchEvent(new CustomEvent("imageshown", { detail: inside }));
-  }
-
-  function findingOf(number) {
-    const [rule, sentence] = document.querySelector(`#findings li[data-number="${number}"]`).cloneNode(true).children;
-    for (const link of sentence.querySelectorAll("a, button")) link.remove();
-    return element("p", {}, rule, " ", sentence);
+    document.dispatchEvent(new CustomEvent("imageshown", { detail: { inside, index } }));
   }
 
   function largeOf(index) {
@@ -116,47 +110,6 @@
     const large = element("img", { src: seen, alt });
     large.addEventListener("error", () => large.replaceWith(...small));
     return [large];
-  }
-
-  // One sheet for all layers, or a picture for each.
-  function addPictures(box, index) {
-    const grids = [...picturesOf(index).values()];
-    const calls = new Map(grids.map((grid) => [grid.src, grid.call]).reverse());  // the first call of each picture
-    const drawn = [...new Set(grids.map((grid) => grid.src))];
-    box.classList.toggle("sheet", drawn.length === 1);
-    for (const src of drawn) {
-      const call = calls.get(src), { size } = picturesOf(index).get(call);
-      const alt = drawn.length === 1 && grids.length > 1 ? "Feature maps of all layers" : `Feature maps of ${data.calls[call]}`;
-      const picture = element("img", { src, alt, width: size[0], height: size[1], loading: "lazy" });
-      if (drawn.length === 1) {
-        const smallest = Math.min(...grids.map(({ places }) => places?.width ?? Infinity));
-        picture.style.setProperty("--least", `${Math.ceil(TOUCHED * size[0] / smallest)}px`);
-      }
-      const button = element("button", { type: "button", className: "grid" }, picture);
-      button.addEventListener("click", (event) => {
-        const hit = channelUnder(index, event, picture);
-        openViewer(index, hit?.call ?? call, hit?.channel);
-      });
-      box.append(button);
-    }
-    if (!drawn.length) {
-      box.classList.add("none");
-      box.textContent = "No feature maps were drawn of this image; --grids sheet draws those of every image.";
-    }
-  }
-
-  function channelUnder(index, event, picture) {
-    const { src } = picture;
-    for (const grid of picturesOf(index).values()) {
-      const tile = new URL(grid.src, document.baseURI).href === src ? tileAt(grid, event, picture) : -1;
-      if (tile >= 0) return { call: grid.call, channel: grid.channels[tile] };
-    }
-    return null;
-  }
-
-  function sayMissing(picture) {
-    const place = picture.getAttribute("src");
-    (picture.closest("button") ?? picture).replaceWith(element("p", { className: "dim", textContent: `This picture is not beside the page: ${place}` }));
   }
 
   function walk(step) {
@@ -185,98 +138,6 @@
     if (linked && tiles[Number(linked[1])]) openImage(Number(linked[1]));
   }
   window.addEventListener("hashchange", openLinked);
-  openLinked();
-
-  // The images that fire a channel most: a channel that the reader types, or conspicuous channels.
-  const chosen = byId("top-layer"), typed = byId("top-channel");
-  function openChannel() {
-    const named = readAddress();
-    if (!isInGallery(named)) return;
-    showLayer(gallery.findIndex(([call]) => call === named.call), named.channel);
-    byId("top-images").scrollIntoView();
-  }
-
-  function showLayer(place, channel = "") {
-    if (!gallery[place]) return;
-    chosen.value = place;
-    typed.value = channel;
-    typed.max = data.channels[gallery[place][0]] - 1;
-    byId("top-before").ariaDisabled = place === 0;
-    byId("top-next").ariaDisabled = place === gallery.length - 1;
-    keepChannel();
-    showChannels();
-  }
-
-  function keepChannel() {  // in the address
-    const [call] = gallery[chosen.value], before = hashOfGallery;
-    hashOfGallery = typed.value === "" ? "" : addressOf(call, typed.value);
-    if (hashOfGallery || location.hash === before && before) history.replaceState(null, "", hashOfGallery || location.pathname + location.search);
-  }
-
-  async function showChannels() {
-    const layer = gallery[chosen.value], asked = typed.value;
-    const { rows, said } = asked === "" ? standingOut(layer) : await withNumber(layer, Number(asked));
-    if (typed.value !== asked || gallery[chosen.value] !== layer) return;
-    byId("top-said").textContent = said;
-    byId("top-channels").replaceChildren(...rows.map(([channel, images]) => {
-      const list = element("ol", {}, ...images.map(([image, value]) => element("li", {}, firing(image, value, layer[0], channel))));
-      return element("div", { className: "firing" }, element("h3", { textContent: `channel ${channel}` }), list);
-    }));
-  }
-
-  function standingOut([, rows]) {
-    return { rows, said: rows.length ? "" : "No channel of this layer fires." };
-  }
-
-  async function withNumber([call, strongest], channel) {
-    const count = data.channels[call], known = strongest.find(([each]) => each === channel);
-    if (known) return { rows: [known], said: "" };
-    if (!Number.isInteger(channel) || channel < 0 || channel >= count) return { rows: [], said: countedChannels(call) };
-    const ranked = (await readRanked()).get(call);
-    if (!ranked) return { rows: [], said: `This page does not have channel ${channel}, because the run has so many: top_images.csv has it, and --channels ${channel} in the command shows it here.` };
-    const images = ranked.pairs.slice(channel * ranked.each, (channel + 1) * ranked.each).filter(([image]) => image !== null);
-    const more = ranked.each < (strongest[0]?.[1].length ?? 0) ? "top_images.csv has more images of this channel." : "";
-    return { rows: [[channel, images]], said: images.length ? more : "No image fires this channel." };
-  }
-
-  // The images that fire every channel most; unpacked when the first number is typed.
-  let reading = null;
-  function readRanked() {
-    reading ??= inflate([bytesOf(byId("ranked").textContent)]).json().then(({ calls, others }) => new Map(calls.map(([call, each, places, values]) => (
-      [call, { each, pairs: places.map((place, index) => [others[place - tiles.length] ?? place, values[index]]) }]
-    ))));
-    return reading;
-  }
-
-  function firing(image, value, call, channel) {
-    const shown = element("span", { className: "value", textContent: value === null ? "not finite" : String(value) });
-    if (typeof image === "string") return element("span", {}, element("span", { className: "chip", textContent: image }), shown);
-    const { title } = tiles[image].firstElementChild;
-    showWhole(tiles[image]);
-    const name = element("span", { className: "spoken", textContent: title });
-    const button = element("button", { type: "button", title }, tiles[image].querySelector(".thumb").cloneNode(), name, shown);
-    button.addEventListener("click", () => {
-      keepChannel();
-      const isDrawn = picturesOf(image).get(call)?.channels.includes(channel);
-      if (isDrawn) openViewer(image, call, channel);
-      else openImage(image);
-    });
-    return button;
-  }
-
-  if (chosen) {
-    chosen.append(...gallery.map(([call], place) => new Option(data.calls[call], place)));
-    chosen.addEventListener("change", () => showLayer(Number(chosen.value)));
-    byId("top-before").addEventListener("click", () => showLayer(Number(chosen.value) - 1));
-    byId("top-next").addEventListener("click", () => showLayer(Number(chosen.value) + 1));
-    let keeping = 0;  // browsers limit how often a page may change the address
-    typed.addEventListener("input", () => {
-      showChannels();
-      clearTimeout(keeping);
-      keeping = setTimeout(keepChannel, 150);
-    });
-    showLayer(0);
-    window.addEventListener("hashchange", openChannel);
-    openChannel();
-  }
+  document.addEventListener("DOMContentLoaded", openLinked);  // when all scripts listen
+  Object.assign(contact, { tiles, findings, element, showWhole, openImage });
 }

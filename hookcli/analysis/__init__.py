@@ -1,0 +1,1 @@
+"""What finished runs say: components, similarity, probes and maps, without torch."""

@@ -1,0 +1,351 @@
+"""The saved tensors of a run as features: a row for each image, or a row for each place.
+
+A place is a pixel of a feature map, or a token that covers a part of the image. hookcli reads the
+tensors in blocks, so that only features, and never whole tensors of all images, are in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from hookcli.errors import RequestError
+from hookcli.outside import escape
+from hookcli.reading.load import choose_calls
+from hookcli.reading.shards import array_dtype, read_rows
+from hookcli.records.command import list_saved_options, saving_command
+from hookcli.records.layouts import UNKNOWN, Layout, recall_layout
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from hookcli.reading.load import Run
+    from hookcli.reading.shards import Array
+    from hookcli.records.tensor_index import SavedTensor
+
+Pool: TypeAlias = Literal["mean", "max", "class"]
+Features: TypeAlias = "NDArray[np.float32]"
+
+_BLOCK = 16 << 20  # bytes of tensors to read at a time
+_WITHOUT_CHANNELS = "has no axis that is known to count channels"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The tensors of one call for some images, which have the same layout.
+
+    Attributes:
+        keys: the keys of the images.
+        values: the tensors as the run saved them, (images, …), as real numbers.
+        layout: the meaning of the axes.
+    """
+
+    keys: tuple[str, ...]
+    values: Array
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places of one call for one image.
+
+    Attributes:
+        key: the key of the image.
+        values: the features of each place, (places, C), row by row from the upper left corner.
+        grid: the number of rows and columns.
+        prefix: the number of tokens that were left out because they cover no part of the image.
+    """
+
+    key: str
+    values: Features
+    grid: tuple[int, int]
+    prefix: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCall:
+    """A call whose tensors a run saved.
+
+    Attributes:
+        run: the run.
+        call_id: the id of the call.
+        layout: the name of the layout of the call's tensors, such as ``NCHW``.
+        pool: how the run reduced the tensors: ``none``, ``mean``, ``max``, or a number N for maps
+            of N x N values.
+        pixels: the height and width of the network's input, by image key.
+    """
+
+    run: Run
+    call_id: str
+    layout: str
+    pool: str
+    pixels: Mapping[str, tuple[int, int]]
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The keys of the images with a saved tensor, in the run's order."""
+        return self.run.images_of(self.call_id)
+
+    @property
+    def width(self) -> int:
+        """The number of saved values of one image."""
+        return math.prod(self.run.shape_of(self.call_id)[1:])
+
+    def read(self, only: str | None = None) -> Iterator[Block]:
+        """Yield saved tensors in blocks, in the order of the shards.
+
+        Args:
+            only: the key of an image to read alone; None reads all images.
+
+        Raises:
+            RequestError: a shard is missing or damaged.
+        """
+        for tensor in self.run.saved[self.call_id]:
+            if only is not None:
+                if only in tensor.images:
+                    row = tensor.images.index(only)
+                    yield from self._split(tensor, row, row + 1)
+                continue
+            of_image = math.prod(tensor.shape[1:]) * max(4, array_dtype(tensor).itemsize)
+            step = max(1, _BLOCK // max(1, of_image))
+            for start in range(0, len(tensor.images), step):
+                stop = min(start + step, len(tensor.images))
+                yield from self._split(tensor, start, stop)
+
+    def _split(self, tensor: SavedTensor, start: int, stop: int) -> Iterator[Block]:
+        """Yield blocks of rows of a tensor; images of different proportions come in own blocks."""
+        values = _as_real(read_rows(self.run.files, tensor, start, stop))
+        rows = range(start, stop)
+        for size, group in groupby(rows, lambda row: self.pixels.get(tensor.images[row])):
+            of_size = list(group)
+            keys = tensor.images[of_size[0] : of_size[-1] + 1]
+            part = values[of_size[0] - start : of_size[-1] + 1 - start]
+            yield Block(keys, part, self._find_layout(tensor.shape, size))
+
+    def _find_layout(self, shape: Sequence[int], size: tuple[int, int] | None) -> Layout:
+        """Return the layout of saved tensors, given their shape and the size of the input."""
+        if self.pool in ("mean", "max"):
+            return Layout("NC", 1) if len(shape) == 2 else UNKNOWN
+        of_image = (1, *shape[1:])
+        if self.pool != "none":  # the maps of every layout were saved with channels first
+            side = int(self.pool)
+            if tuple(shape[-2:]) == (side, side) and len(shape) in (4, 5):
+                return Layout("NCHW" if len(shape) == 4 else "NCDHW", 1, side, side)
+        return recall_layout(self.layout, of_image, size)
+
+    def pool_features(self, how: Pool = "mean") -> Features:
+        """Return one row of features per image, (images, C), in the order of ``images``.
+
+        ``mean`` and ``max`` are over the places, as in tensors that were saved with the same
+        ``pool``. ``class`` is the class token. A tensor without rows and columns is flattened.
+
+        Raises:
+            RequestError: the run saved the tensors in another reduced form, the images have
+                different numbers of features, a tensor has no class token, or it has NaN or Inf.
+        """
+        self._check_pool(how)
+        places = {key: place for place, key in enumerate(self.images)}
+        rows: Features | None = None
+        for block in self.read():
+            features = self._reduce(block, how).reshape(len(block.keys), -1).astype(np.float32)
+            self._check_finite(features, block.keys)
+            if rows is None:
+                rows = np.empty((len(places), features.shape[1]), np.float32)
+            if rows.shape[1] != features.shape[1]:
+                raise RequestError(
+                    f"{self.call_id!r} has {features.shape[1]} features of {block.keys[0]!r}, and "
+                    f"{rows.shape[1]} of other images",
+                    "save with `pool='mean'`",
+                )
+            rows[[places[key] for key in block.keys]] = features
+        assert rows is not None  # noqa: S101  a saved call has at least one tensor
+        return rows
+
+    @property
+    def has_places(self) -> bool:
+        """Whether the saved tensors have places, as far as the first image shows."""
+        shape = self.run.saved[self.call_id][0].shape
+        layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
+        return layout.is_spatial and layout.channel_axis is not None
+
+    def measure_features(self, how: Pool = "mean") -> int:
+        """Return the size of ``pool_features`` in bytes, as far as it is known without reading."""
+        shape = self.run.saved[self.call_id][0].shape
+        layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
+        width = math.prod(shape[1:])
+        if layout.channel_axis is not None and (how == "class" or layout.is_spatial):
+            width = shape[layout.channel_axis]
+        return 4 * len(self.images) * width
+
+    def _check_pool(self, how: Pool) -> None:
+        if self.pool != "none" and how != self.pool and (how != "mean" or self.pool == "max"):
+            raise RequestError(
+                f"{self.call_id!r} was saved with `pool={self.pool!r}`, which has no {_NAMES[how]}",
+                self.saving_hint("none"),
+            )
+
+    def _reduce(self, block: Block, how: Pool) -> Array:
+        layout, values = block.layout, block.values
+        if how == "class":
+            if layout.name != "NLC" or not layout.prefix:
+                raise RequestError(
+                    f"{self.call_id!r} has no class token", "leave it out, or use `pool='mean'`"
+                )
+            return values[:, 0]
+        if not layout.height * layout.width:
+            return values
+        maps = as_maps(values, layout)
+        axes = tuple(range(2, maps.ndim))
+        reduced: Array = maps.max(axes) if how == "max" else maps.mean(axes, dtype=np.float64)
+        return reduced
+
+    def read_places(self, only: str | None = None) -> Iterator[Places]:
+        """Yield the places of each image, in the order of the shards.
+
+        ``only`` is the key of an image to read alone; None reads all images.
+
+        Raises:
+            RequestError: the tensors have no places, or NaN or Inf.
+        """
+        for block in self.read(only):
+            layout = block.layout
+            self._check_places(block)
+            maps = as_maps(block.values, layout)
+            if layout.frame_axis is not None:
+                maps = maps[:, :, maps.shape[2] // 2]  # the frame in the middle of a clip
+            count, channels = maps.shape[:2]
+            flat = maps.reshape(count, channels, -1).transpose(0, 2, 1)
+            for key, values in zip(block.keys, flat, strict=True):
+                features = np.ascontiguousarray(values, np.float32)
+                self._check_finite(features[None], (key,))
+                yield Places(key, features, (layout.height, layout.width), layout.prefix)
+
+    def _check_places(self, block: Block) -> None:
+        if self.pool in ("mean", "max"):
+            raise RequestError(
+                f"{self.call_id!r} was saved with `pool={self.pool!r}`, so it has no places",
+                self.saving_hint("none"),
+            )
+        if not block.layout.is_spatial:
+            shape = shape_text((1, *block.values.shape[1:]))
+            raise RequestError(
+                f"{self.call_id!r} has no places: {shape}, layout {block.layout.name}",
+                "choose other layers, whose outputs are maps or tokens of the image",
+            )
+
+    def _check_finite(self, features: Array, keys: Sequence[str]) -> None:
+        if not np.isfinite(features).all():
+            broken = ~np.isfinite(features.reshape(len(keys), -1)).all(1)
+            raise RequestError(
+                f"{self.call_id!r} has NaN or Inf, first for {keys[int(broken.argmax())]!r}",
+                "leave the layer out, or find the origin: "
+                "`InspectConfig` with `fail_on=('nan', 'inf')`",
+            )
+
+    def read_columns(self, most: int) -> Iterator[Features]:
+        """Yield the saved values of all images in parts, (images, values), in the run's order.
+
+        Together, the parts have all saved values of each image. A part has at most about ``most``
+        bytes.
+
+        Raises:
+            RequestError: the images' tensors differ in shape, or there are NaN or Inf.
+        """
+        shape = self.run.shape_of(self.call_id)
+        rows = {key: row for row, key in enumerate(self.images)}
+        for ranges in _split_axes(shape[1:], max(1, most // (4 * max(1, shape[0])))):
+            width = math.prod(part.stop - part.start for part in ranges)
+            part = np.empty((len(rows), width), np.float32)
+            for tensor in self.run.saved[self.call_id]:
+                count = len(tensor.images)
+                values = _as_real(read_rows(self.run.files, tensor, 0, count, ranges))
+                flat = values.reshape(count, width)
+                self._check_finite(flat, tensor.images)
+                part[[rows[key] for key in tensor.images]] = flat
+            yield part
+
+    def saving_hint(self, pool: str) -> str:
+        """Return the hint that says with which command to save the tensors in another form."""
+        return _saving_hint(self.run, pool)
+
+
+_NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
+
+
+def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
+    """Return the calls of a run whose tensors were saved, in the order in which the calls started.
+
+    Args:
+        run: the run.
+        forms: ids of calls, or globs; empty for all calls.
+        pool: the form in which the tensors are needed, for the hint of an error.
+
+    Raises:
+        RequestError: the run saved no tensors, or a form matches none.
+    """
+    if not run.calls:
+        raise RequestError(
+            f"the run in {str(run.folder)!r} saved no tensors",
+            _saving_hint(run, pool),
+        )
+    chosen = set(choose_calls(run, forms or ("*",)))
+    rows = {row["call_id"]: row for row in run.layers}
+    reduced = dict(words.split(" ", 1) for words in list_saved_options(run.manifest["command"]))
+    sizes = {
+        image["key"]: (shape[-2], shape[-1])
+        for image in run.manifest["images"]
+        if len(shape := image.get("pixels_shape", ())) > 1
+    }
+    ordered = sorted(chosen, key=lambda call_id: rows[call_id]["order"] if call_id in rows else 0)
+    return tuple(
+        SavedCall(
+            run,
+            call_id,
+            layout=str(rows.get(call_id, {}).get("layout", "unknown")),
+            pool=reduced.get("--pool", "none"),
+            pixels=sizes,
+        )
+        for call_id in ordered
+    )
+
+
+def _saving_hint(run: Run, pool: str) -> str:
+    return f"save them: {escape.for_shell(saving_command(run.manifest['command'], pool))}"
+
+
+def as_maps(values: Array, layout: Layout) -> Array:
+    """Return the feature maps (N, C, h, w) of a tensor, (N, C, D, h, w) of a clip.
+
+    The maps of a sequence are (N, C, L). The layout must have rows and columns.
+    """
+    maps = values.transpose(layout.channels_first)[..., layout.image_tokens]
+    return maps.reshape(layout.maps_shape(values.shape))
+
+
+def _as_real(values: Array) -> Array:
+    return np.abs(values) if np.iscomplexobj(values) else values
+
+
+def _split_axes(shape: Sequence[int], most: int) -> Iterator[tuple[range, ...]]:
+    """Yield parts of a tensor with at most ``most`` values, as ranges of each axis.
+
+    Axes are split from the first to the last; the last axis of a part may be a single value.
+    """
+    if not shape or 0 in shape:
+        yield tuple(range(length) for length in shape)
+        return
+    rest = math.prod(shape[1:])
+    step = min(shape[0], max(1, most // rest))
+    for start in range(0, shape[0], step):
+        first = range(start, min(start + step, shape[0]))
+        if step > 1 or rest <= most:
+            yield (first, *(range(length) for length in shape[1:]))
+        else:
+            yield from ((first, *others) for others in _split_axes(shape[1:], most))

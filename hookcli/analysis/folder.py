@@ -1,0 +1,202 @@
+"""The folder of an analysis: it appears complete, and hookcli replaces only its own files.
+
+The files are collected in a temporary folder beside it. ``analysis.json`` names the files, so that
+a later analysis can replace them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+from hookcli.errors import OutputError
+from hookcli.outside.documents import DamagedError, Document, keywords, read_document
+from hookcli.outside.files import cannot_write, write_atomic
+from hookcli.outside.json_text import render_json
+from hookcli.records.shared_fields import Command
+from hookcli.store.places.names import MANIFEST, REQUEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIST = "analysis.json"
+_ANOTHER = "choose another folder with `out`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisList(Document):
+    """The content of ``analysis.json``: how an analysis was made, and its files.
+
+    Attributes:
+        hookcli: the version of hookcli that made the analysis.
+        files: the names of all other files, relative to the folder.
+    """
+
+    hookcli: str
+    command: Command
+    files: Annotated[tuple[str, ...], keywords(uniqueItems=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisFolder:
+    """The files of an analysis while it is made, in a temporary folder.
+
+    Attributes:
+        place: where the files will be.
+    """
+
+    place: Path
+    _made: Path
+    _files: dict[str, None] = field(default_factory=dict)
+
+    def write(self, name: str, data: bytes) -> str:
+        """Write a file, and return its name, which is relative to the folder.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        with self.open(name) as stream:
+            stream.write(data)
+        return name
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file that was written."""
+        return (self._made / name).read_bytes()
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """Yield a stream whose content becomes a file.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        file = self._made / name
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("xb") as stream:
+                yield stream
+        except OSError as error:
+            raise cannot_write(self.place / name, error) from error
+        self._files[name] = None
+
+
+def check_folder(folder: Path, *, overwrite: bool) -> None:
+    """Check that hookcli may write an analysis into a folder.
+
+    Args:
+        folder: the folder, which need not exist.
+        overwrite: whether an analysis in it may be replaced.
+
+    Raises:
+        OutputError: the folder is a file or a run folder, or it has files that no analysis wrote;
+            or, without ``overwrite``, it has an analysis.
+    """
+    try:
+        for each in (folder, *folder.parents):
+            if os.path.lexists(each) and not each.is_dir():
+                raise OutputError(f"{str(each)!r} is a file, not a folder", _ANOTHER)
+        if not folder.exists():
+            return
+        if any((folder / name).exists() for name in (REQUEST, MANIFEST)):
+            raise OutputError(f"{str(folder)!r} is a run's folder", _ANOTHER)
+        if not any(folder.iterdir()):
+            return
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    if _read_list(folder) is None:
+        raise OutputError(f"{str(folder)!r} has files that no analysis wrote", _ANOTHER)
+    if not overwrite:
+        raise OutputError(
+            f"{str(folder)!r} already has an analysis",
+            "replace it with `overwrite=True`, or choose another `out`",
+        )
+
+
+@contextlib.contextmanager
+def make_folder(folder: Path, command: tuple[str, ...]) -> Iterator[AnalysisFolder]:
+    """Yield a folder in which the ``with`` block writes the files of an analysis.
+
+    If the block ends without an error, the files replace those of an earlier analysis in
+    ``folder``; otherwise ``folder`` does not change.
+
+    Raises:
+        OutputError: a file cannot be written, or would replace a file that no analysis wrote.
+    """
+    made = _make_parents(folder)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".hookcli-", dir=folder.parent) as temporary:
+            whole = AnalysisFolder(folder, Path(temporary))
+            yield whole
+            _publish(whole, command)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    finally:
+        for parent in made:  # as far as they are still empty
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+
+def _make_parents(folder: Path) -> list[Path]:
+    """Make the folders around ``folder``, and return those that were missing, innermost first."""
+    try:
+        missing = [each for each in folder.parents if not each.exists()]
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    return missing
+
+
+def _publish(whole: AnalysisFolder, command: tuple[str, ...]) -> None:
+    """Move the files of an analysis to their place, and delete those of an earlier one."""
+    folder, names = whole.place, tuple(sorted(whole._files))
+    known = _read_list(folder)
+    old = () if known is None else known.files
+    for name in (LIST, *names):
+        is_ours = known is not None and (name == LIST or name in old)
+        if os.path.lexists(folder / name) and not is_ours:
+            raise OutputError(f"{str(folder / name)!r} was not written by an analysis", _ANOTHER)
+    # If hookcli is killed now, the list still has all files that hookcli may replace later.
+    _write_list(folder, command, tuple(sorted({*old, *names})))
+    for name in old:
+        if name not in names:
+            (folder / name).unlink(missing_ok=True)
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (whole._made / name).replace(folder / name)
+    for parent in {(folder / name).parent for name in old} - {folder}:
+        with contextlib.suppress(OSError):
+            parent.rmdir()
+    _write_list(folder, command, names)
+
+
+def _write_list(folder: Path, command: tuple[str, ...], names: tuple[str, ...]) -> None:
+    listed = AnalysisList(hookcli=metadata.version("hookcli"), command=command, files=names)
+    write_atomic(folder / LIST, render_json(listed).encode())
+
+
+def _read_list(folder: Path) -> AnalysisList | None:
+    """Return the list of an analysis in a folder; None if there is none.
+
+    Names that lead out of the folder are left out.
+    """
+    file = folder / LIST
+    try:
+        if file.is_symlink():
+            return None
+        listed = read_document(file, AnalysisList)
+    except (OSError, DamagedError):
+        return None
+    inside = tuple(name for name in listed.files if _is_inside(folder, name))
+    return AnalysisList(hookcli=listed.hookcli, command=listed.command, files=inside)
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        return False
+    return not any((folder / part).is_symlink() for part in (path, *path.parents))

@@ -1,0 +1,137 @@
+"""The images of a run: which one a name means, and where their places lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import numpy as np
+
+from hookcli.errors import RequestError, hint_near
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hookcli.reading.load import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where the places of an image lie.
+
+    Attributes:
+        file: the image as the user gave it.
+        size: the width and height of the image in pixels.
+        part: left, top, right and bottom of the part that the network saw; None if unknown.
+    """
+
+    file: str
+    size: tuple[int, int]
+    part: tuple[float, float, float, float] | None
+
+    def find_place(self, point: tuple[int, int], grid: tuple[int, int]) -> int:
+        """Return the position of the place at a pixel.
+
+        Args:
+            point: the pixel, from the left and the upper edge of the image.
+            grid: the number of rows and columns of places.
+
+        Raises:
+            RequestError: the pixel is outside the image, or the network did not see it.
+        """
+        x, y = point
+        width, height = self.size
+        if not (0 <= x < width and 0 <= y < height):
+            raise RequestError(
+                f"{x},{y} is outside {self.file!r}, which is {width} by {height} pixels",
+                "count pixels from the upper left corner, from 0",
+            )
+        if self.part is None:
+            raise RequestError(
+                f"the run does not say which part of {self.file!r} the network saw",
+                "make the run again, with whole tensors",
+            )
+        left, top, right, bottom = self.part
+        across, down = (x + 0.5 - left) / (right - left), (y + 0.5 - top) / (bottom - top)
+        if not (0 <= across < 1 and 0 <= down < 1):
+            raise RequestError(
+                f"{x},{y} of {self.file!r} is cut away: the network saw the pixels from "
+                f"{left:.0f},{top:.0f} to {right:.0f},{bottom:.0f}",
+                "choose a pixel there, or make the run with another `resize`",
+            )
+        rows, columns = grid
+        return int(down * rows) * columns + int(across * columns)
+
+    def find_pixels(self, grid: tuple[int, int]) -> NDArray[np.float64]:
+        """Return the pixel in the middle of each place, (P, 2); NaN if it is unknown."""
+        rows, columns = grid
+        down, across = np.indices(grid).reshape(2, -1) + 0.5
+        left, top, right, bottom = self.part or (np.nan,) * 4
+        x, y = left + across / columns * (right - left), top + down / rows * (bottom - top)
+        return np.stack([x, y], 1).round(1)
+
+    def find_pixel(self, place: int, grid: tuple[int, int]) -> tuple[float, float] | None:
+        """Return the pixel in the middle of a place; None if it is unknown."""
+        if self.part is None:
+            return None
+        x, y = self.find_pixels(grid)[place]
+        return float(x), float(y)
+
+
+def middle_of(place: int, grid: tuple[int, int]) -> tuple[float, float]:
+    """Return the middle of a place, in shares of the width and height of the network's input."""
+    rows, columns = grid
+    return (place % columns + 0.5) / columns, (place // columns + 0.5) / rows
+
+
+def list_files(run: Run) -> dict[str, str]:
+    """Return the file of each image of a run as the user gave it, by image key."""
+    return {
+        image["key"]: unquote(image.get("file", ""), errors="surrogateescape")
+        for image in run.manifest["images"]
+    }
+
+
+def list_contents(run: Run) -> dict[str, str]:
+    """Return the hash of each image's content, by image key."""
+    return {image["key"]: image["sha256"] for image in run.manifest["images"]}
+
+
+def list_geometry(run: Run) -> dict[str, Geometry]:
+    """Return where the places of each image lie, by image key."""
+    found = {}
+    for image in run.manifest["images"]:
+        part = image.get("part")
+        found[image["key"]] = Geometry(
+            image.get("file", ""),
+            (image["width"], image["height"]),
+            None if part is None else tuple(part),
+        )
+    return found
+
+
+def find_image(run: Run, name: str) -> str:
+    """Return the key of the image that has a key, a path or a file name.
+
+    Raises:
+        RequestError: no image of the run has it, or several do.
+    """
+    files = list_files(run)
+    if name in files:
+        return name
+    for shown in (files, {key: PurePosixPath(file).name for key, file in files.items()}):
+        found = [key for key, file in shown.items() if file == name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise RequestError(
+                f"{name!r} is the name of {len(found)} images of the run",
+                f"use a key: {', '.join(found[:5])}",
+            )
+    known = [*files, *files.values()]
+    raise RequestError(
+        f"the run has no image {name!r}",
+        hint_near(name, known, f"there are: {', '.join(known[:5])}"),
+    )

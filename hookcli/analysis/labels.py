@@ -1,0 +1,100 @@
+"""The labels of images: the names of their folders, or a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from hookcli.analysis.images import list_files
+from hookcli.errors import RequestError
+from hookcli.outside.files import read_regular
+from hookcli.outside.flags import Flag
+from hookcli.outside.urls import to_local
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hookcli.reading.load import Run
+
+Labels: TypeAlias = Annotated[
+    str,
+    Flag(
+        "--labels folders|FILE.csv",
+        "The folder of each photo, or a file with the columns image and label.",
+    ),
+]
+
+_MOST = 64 << 20  # bytes of a file of labels
+_HEADER = "its first line names the columns image and label"
+
+
+def read_labels(run: Run, words: str) -> dict[str, str]:
+    """Return the label of each image of a run that has one, by image key.
+
+    Args:
+        run: the run.
+        words: ``folders``, or the name of a CSV file with the columns ``image`` (the path, the file
+            name or the key of an image) and ``label``.
+
+    Raises:
+        RequestError: the file cannot be read, has other columns, names an image twice with
+            different labels, or names no image of the run.
+    """
+    files = list_files(run)
+    if words == "folders":
+        return {key: PurePosixPath(file).parent.name or "." for key, file in files.items()}
+    named = _read_file(words)
+    found: dict[str, str] = {}
+    for key, file in files.items():
+        for name in (file, PurePosixPath(file).name, key):
+            if name in named:
+                found[key] = named[name]
+                break
+    if not found:
+        raise RequestError(
+            f"{words!r} has labels for other files: none of its {len(named)} names is an image of "
+            f"the run, such as {next(iter(files.values()), '')!r}",
+            "name images by their path, file name or key",
+        )
+    return found
+
+
+def _read_file(name: str) -> dict[str, str]:
+    try:
+        text = read_regular(Path(to_local(name)), _MOST).decode("utf-8-sig")
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    except OSError as error:
+        raise RequestError(
+            f"cannot read {name!r}: {error.strerror}", "`labels='folders'`, or a CSV file"
+        ) from error
+    except (ValueError, csv.Error) as error:
+        raise RequestError(f"{name!r} is not a CSV file: {error}", _HEADER) from error
+    found: dict[str, str] = {}
+    for image, label in _list_pairs(name, rows):
+        if found.setdefault(image, label) != label:
+            raise RequestError(
+                f"{name!r} has two labels for {image!r}: {found[image]} and {label}",
+                "give each image one label",
+            )
+    return found
+
+
+def _list_pairs(name: str, rows: list[dict[str, str]]) -> Iterator[tuple[str, str]]:
+    for number, row in enumerate(rows, 2):
+        image, label = row.get("image"), row.get("label")
+        if image is None or label is None:
+            raise RequestError(f"{name!r} has no image and label in line {number}", _HEADER)
+        if label:
+            yield image, label
+    if not rows:
+        raise RequestError(f"{name!r} has no labels", _HEADER)
+
+
+def count_labels(labels: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of images of each label, the most common label first."""
+    counts: dict[str, int] = {}
+    for label in labels.values():
+        counts[label] = counts.get(label, 0) + 1
+    return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))

@@ -1,0 +1,71 @@
+"""The pictures of a run's images, copied into the folder of an analysis for its page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hookcli.outside.documents import DamagedError, read_document
+from hookcli.outside.files import read_regular
+from hookcli.reading.run_files import cannot_read
+from hookcli.records.analysis import ImagePictures
+from hookcli.records.runs import MOST_THUMBNAILS
+from hookcli.store.places.names import DOCUMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hookcli.analysis.folder import AnalysisFolder
+    from hookcli.reading.load import Run
+
+_MOST_BYTES = 1 << 26  # of a picture
+
+
+def copy_pictures(
+    run: Run, folder: AnalysisFolder, first: Collection[str] = frozenset()
+) -> ImagePictures:
+    """Copy the pictures of at most 2,000 images into a folder, and return what they show.
+
+    Of a larger run, only images with a picture are kept. Files that are missing are left out.
+
+    Args:
+        run: the run.
+        folder: the folder of the analysis.
+        first: the keys of the images to prefer.
+
+    Raises:
+        RequestError: ``report.json`` of the run is missing or damaged.
+    """
+    try:
+        known = read_document(run.files.file(DOCUMENT), ImagePictures)
+    except (OSError, DamagedError) as error:
+        raise cannot_read(run.folder / DOCUMENT, error) from error
+    images = known.images
+    if len(images) > MOST_THUMBNAILS:
+        small = {key for each in known.thumbnails for key in each.images}
+        pictured = [image for image in images if image.seen or image.key in small] or images
+        best = sorted(pictured, key=lambda image: image.key not in first)[:MOST_THUMBNAILS]
+        chosen = {image.key for image in best}
+        images = tuple(image for image in images if image.key in chosen)
+    shown = {image.key for image in images}
+    thumbnails = tuple(
+        each
+        for each in known.thumbnails
+        if shown.intersection(each.images) and _copy(run, folder, each.file)
+    )
+    copied = (
+        image if _copy(run, folder, image.seen) else replace(image, seen="") for image in images
+    )
+    return ImagePictures(tuple(copied), thumbnails)
+
+
+def _copy(run: Run, folder: AnalysisFolder, name: str) -> bool:
+    """Copy a picture of the run, and return whether it is there."""
+    if not name or run.files.measure(name) is None:
+        return False
+    try:
+        data = read_regular(run.files.file(name), _MOST_BYTES)
+    except OSError:
+        return False
+    folder.write(name, data)
+    return True

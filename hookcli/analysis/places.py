@@ -1,0 +1,602 @@
+"""The places of a layer, which are tokens or pixels of a map: components, similarity, matches.
+
+Each question is answered for all images of a run together: one basis of components, so that the
+same colour is the same thing everywhere, and the similarity of all places to one place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from hookcli.analysis.components import Components, find_components
+from hookcli.analysis.images import middle_of
+from hookcli.errors import RequestError
+from hookcli.outside.documents import AtLeastOne, Share, Whole, keywords
+from hookcli.outside.escape import reversible
+from hookcli.outside.files import open_regular
+from hookcli.outside.flags import Flag
+from hookcli.records.analysis import AnalysisDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from hookcli.analysis.features import Features, Places, SavedCall
+    from hookcli.analysis.images import Geometry
+
+    Values: TypeAlias = NDArray[np.float64]
+
+REACH = 2.0  # standard deviations of a component from the middle to the end of its colours
+_COMPONENTS = 3  # red, green and blue
+_BINS, _REACH_OF_BINS = 256, 4.0  # of the histogram that separates foreground and background
+_MATCHED_AT_ONCE = 4096  # places
+MARKS = 12  # matches that are marked on pictures
+_LAYERS = "layers"  # the only metadata key of a file with bases
+_ARRAYS = ("mean", "axes", "spread", "explained")
+
+Question: TypeAlias = Literal["components", "similarity", "matches"]
+Cosine: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
+
+
+def _read_point(text: str, option: str) -> tuple[int, int]:
+    """Parse ``120,80`` into two whole numbers."""
+    with contextlib.suppress(ValueError):
+        x, y = map(int, text.split(","))
+        return x, y
+    raise RequestError(f"{option} cannot read {text!r}", "write X,Y in pixels of the image: 120,80")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesRequest:
+    """Analysis: the question. Without one, it is --pca.
+
+    Attributes:
+        similar: X and Y in pixels of the image, from the upper left corner.
+        correspond: The key, the path or the file name of an image of the run.
+        at: X and Y in pixels of the image, from the upper left corner.
+        image: The key, the path or the file name of an image of the run.
+    """
+
+    pca: Annotated[
+        bool, Flag("--pca", "Show the first three components as red, green and blue.")
+    ] = False
+    foreground: Annotated[
+        bool, Flag("--foreground", "With --pca: only places in front, by the first component.")
+    ] = False
+    basis: Annotated[
+        str | None, Flag("--basis DIR", "With --pca: use the components of another analysis.")
+    ] = None
+    similar: Annotated[
+        tuple[int, int] | None,
+        Flag(
+            "--similar X,Y",
+            "Show how similar every place is to the place at this pixel.",
+            read=_read_point,
+        ),
+    ] = None
+    correspond: Annotated[
+        str | None, Flag("--correspond IMAGE", "Match the places of --image with those of IMAGE.")
+    ] = None
+    at: Annotated[
+        tuple[int, int] | None,
+        Flag("--at X,Y", "With --correspond: the match of this pixel.", read=_read_point),
+    ] = None
+    mutual: Annotated[
+        bool, Flag("--mutual", "With --correspond: only places that choose each other.")
+    ] = False
+    image: Annotated[
+        str | None,
+        Flag("--image IMAGE", "The image of --similar and --correspond.  [default: the first]"),
+    ] = None
+
+    @property
+    def question(self) -> Question:
+        """What is asked of the places.
+
+        Raises:
+            RequestError: several questions are asked, or an option belongs to another question.
+        """
+        asked = {"pca": self.pca, "similar": self.similar, "correspond": self.correspond}
+        names = [name for name, value in asked.items() if value]
+        if len(names) > 1:
+            one, two = names[:2]
+            raise RequestError(f"`{one}` and `{two}` are two questions", "ask one at a time")
+        asked_name = names[0] if names else "pca"
+        owners = {
+            "foreground": "pca",
+            "basis": "pca",
+            "at": "correspond",
+            "mutual": "correspond",
+        }
+        for name, owner in owners.items():
+            if getattr(self, name) and owner != asked_name:
+                raise RequestError(
+                    f"`{name}` belongs to `{owner}`", f"add `{owner}`, or leave it out"
+                )
+        if self.image is not None and asked_name == "pca":
+            raise RequestError(
+                "`image` belongs to `similar` and `correspond`", "leave it out, or add one of them"
+            )
+        return _QUESTIONS[asked_name]
+
+
+_QUESTIONS: dict[str, Question] = {
+    "pca": "components",
+    "similar": "similarity",
+    "correspond": "matches",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesRow:
+    """The places of one layer for one image.
+
+    Attributes:
+        layer: the id of the call.
+        image: the key of the image.
+        rows: the number of rows of places.
+        columns: the number of places in a row.
+        x: the pixel of the image at the most similar place, or at the place that matches ``--at``,
+            from the left edge; null without such a place, or if it is not known where places lie.
+        y: the same from the upper edge.
+        foreground: the share of places in the foreground; null unless it was asked for.
+        similarity: the cosine of the angle between the two places' features; the mean over all
+            matches if no point was given.
+        matched: the number of places with a match; null unless places were matched.
+        mutual: the number of places whose match chooses them, too; null unless places were matched.
+    """
+
+    layer: str
+    image: str
+    rows: AtLeastOne
+    columns: AtLeastOne
+    x: float | None = None
+    y: float | None = None
+    foreground: Share | None = None
+    similarity: Cosine | None = None
+    matched: Whole | None = None
+    mutual: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlaces:
+    """What the places of one layer have in common.
+
+    Attributes:
+        layer: the id of the call.
+        features: the number of features of a place.
+        places: the number of places of all images.
+        prefix: the number of tokens of an image that were left out because they cover no part of
+            it, such as class tokens.
+        explained: the share of the variance along each of the three components; empty unless they
+            were asked for.
+    """
+
+    layer: str
+    features: AtLeastOne
+    places: Whole
+    prefix: Whole
+    explained: tuple[Share, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesDocument(AnalysisDocument):
+    """The output of ``hookcli places --format json``.
+
+    Attributes:
+        question: ``components``, ``similarity`` or ``matches``.
+        image: the key of the image that the question starts from; empty for components.
+        other: the key of the image whose places are matched; empty unless places are matched.
+        point: the pixel of the image, from the left and the upper edge; null without one.
+        layers: one row for each layer.
+        images: one row for each layer and image.
+    """
+
+    question: Annotated[str, keywords(enum=["components", "similarity", "matches"])]
+    image: str
+    other: str
+    point: tuple[int, int] | None
+    layers: tuple[LayerPlaces, ...]
+    images: tuple[PlacesRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreground:
+    """Which places are in front, by their first component.
+
+    Attributes:
+        components: the first component of all places.
+        threshold: the coordinate that separates foreground and background.
+        is_above: whether the foreground has the larger coordinates.
+    """
+
+    components: Components
+    threshold: float
+    is_above: bool
+
+    def has(self, features: Features) -> NDArray[np.bool_]:
+        """Return which places (P, C) are in front, (P,)."""
+        first = self.components.project(features)[:, 0]
+        return first > self.threshold if self.is_above else first <= self.threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """The components by which places are coloured, the same for all images.
+
+    Attributes:
+        components: the first three components.
+        foreground: which places they are about; None for all.
+    """
+
+    components: Components
+    foreground: Foreground | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The place of a second image that is most similar to each place of a first.
+
+    Attributes:
+        places: the position of the match of each place, (P,).
+        similarity: the cosine of both places' features, (P,).
+        is_mutual: whether the match's own most similar place is the place itself, (P,).
+    """
+
+    places: NDArray[np.int64]
+    similarity: Values
+    is_mutual: NDArray[np.bool_]
+
+
+def find_basis(call: SavedCall, *, foreground: bool = False) -> Basis:
+    """Return the components of the places of all images.
+
+    With ``foreground``, the first component of all places separates foreground and background, and
+    the result has the components of the foreground. The foreground is the side of the threshold
+    that is rarer at the edges of the images.
+
+    Raises:
+        RequestError: the layer has no places, too few of them, or constant features.
+    """
+    components = _find(call, lambda places: places.values)
+    if not foreground:
+        return Basis(components)
+    front = _find_foreground(call, components)
+    return Basis(_find(call, lambda places: places.values[front.has(places.values)]), front)
+
+
+def _find(call: SavedCall, take: Callable[[Places], Features]) -> Components:
+    try:
+        return find_components(map(take, call.read_places()), _COMPONENTS)
+    except RequestError as error:
+        if call.call_id in error.message:
+            raise
+        raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
+
+
+def _find_foreground(call: SavedCall, components: Components) -> Foreground:
+    """Return the threshold of Otsu 1979 (A threshold selection method from gray-level histograms).
+
+    ``components`` are those of all places.
+    """
+    limit = _REACH_OF_BINS * float(components.spread[0])
+    inside, border = np.zeros(_BINS, np.int64), np.zeros(_BINS, np.int64)
+    for places in call.read_places():
+        first = components.project(places.values)[:, 0]
+        counts = np.histogram(first.clip(-limit, limit), _BINS, (-limit, limit))[0]
+        edge = _at_edge(places.grid)
+        border += np.histogram(first[edge].clip(-limit, limit), _BINS, (-limit, limit))[0]
+        inside += counts
+    weights = inside.cumsum()
+    centers = np.linspace(-limit, limit, 2 * _BINS + 1)[1::2]
+    sums = (inside * centers).cumsum()
+    total, mean = weights[-1], sums[-1] / weights[-1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        between = np.square(mean * weights - sums) / (weights * (total - weights))
+    cut = int(np.nan_to_num(between, nan=0.0, posinf=0.0)[:-1].argmax())
+    threshold = -limit + (cut + 1) * 2 * limit / _BINS
+    below, edge_below = weights[cut] / total, border[: cut + 1].sum() / border.sum()
+    return Foreground(components, threshold, is_above=bool(edge_below >= below))
+
+
+def _at_edge(grid: tuple[int, int]) -> NDArray[np.bool_]:
+    edge = np.ones(grid, np.bool_)
+    edge[1:-1, 1:-1] = False
+    return edge.ravel()
+
+
+def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Values]:
+    """Return the colours of places (P, 3), and their coordinates along the components (P, 3).
+
+    A component is half bright at its mean, and dark or bright at two standard deviations. Places in
+    the background are black, and their coordinates NaN.
+    """
+    coordinates = basis.components.project(features)
+    spread = np.where(basis.components.spread > 0, basis.components.spread, 1)
+    shades = (0.5 + coordinates / (2 * REACH * spread)).clip(0, 1)
+    colours = (shades * 255).round().astype(np.uint8)
+    if basis.foreground is not None:
+        behind = ~basis.foreground.has(features)
+        colours[behind] = 0
+        coordinates[behind] = np.nan
+    return colours, coordinates
+
+
+def compare_places(place: Features | Values, features: Features | Values) -> Values:
+    """Return the cosine of the angle between one place (C,) and places (P, C), (P,).
+
+    A place whose features are all zero has the cosine 0.
+    """
+    lengths = np.linalg.norm(features.astype(np.float64), axis=1) * np.linalg.norm(place)
+    products = features.astype(np.float64) @ place.astype(np.float64)
+    cosines: Values = np.where(lengths > 0, products / np.where(lengths > 0, lengths, 1), 0.0)
+    return cosines.clip(-1, 1)
+
+
+def match_places(a: Features, b: Features) -> Matches:
+    """Return, for each place of an image (P, C), the most similar one of another image (Q, C)."""
+    one, two = _normalize(a), _normalize(b)
+    forward, backward = np.empty(len(one), np.int64), np.empty(len(two), np.int64)
+    best, best_back = np.empty(len(one)), np.full(len(two), -np.inf)
+    for start in range(0, len(one), _MATCHED_AT_ONCE):
+        products = one[start : start + _MATCHED_AT_ONCE] @ two.T
+        rows = slice(start, start + len(products))
+        forward[rows] = products.argmax(1)
+        best[rows] = products.max(1)
+        larger = products.max(0) > best_back
+        backward[larger] = start + products.argmax(0)[larger]
+        best_back[larger] = products.max(0)[larger]
+    mutual = backward[forward] == np.arange(len(one))
+    return Matches(forward, best.clip(-1, 1), mutual)
+
+
+def _normalize(features: Features) -> Values:
+    lengths = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
+    return features / np.where(lengths > 0, lengths, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer for the places of one image.
+
+    Attributes:
+        places: the places.
+        row: the row of the image.
+        columns: what is known of each place, by the name of the column, (P,) each.
+        kept: the places that the answer is about, (P,).
+        colours: the colours of the places, (P, 3); None for values.
+        values: a value of each place, (P,); None for colours, or if there is none.
+        marks: the middles of the places to mark, in shares of the width and height.
+    """
+
+    places: Places
+    row: PlacesRow
+    columns: Mapping[str, NDArray[np.generic]]
+    kept: NDArray[np.bool_]
+    colours: NDArray[np.uint8] | None = None
+    values: Values | None = None
+    marks: tuple[tuple[float, float], ...] = ()
+
+
+def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
+    """Yield the colours of the places of every image.
+
+    Raises:
+        RequestError: the layer has no places.
+    """
+    for places in call.read_places():
+        colours, coordinates = colour_places(basis, places.values)
+        share = None
+        if basis.foreground is not None:
+            share = float(np.isfinite(coordinates[:, 0]).mean())
+        columns = {f"component_{n + 1}": coordinates[:, n] for n in range(_COMPONENTS)}
+        row = PlacesRow(call.call_id, places.key, *places.grid, foreground=share)
+        yield Answered(places, row, columns, _all(places), colours=colours)
+
+
+def answer_similarity(
+    call: SavedCall, image: str, point: tuple[int, int], geometry: Mapping[str, Geometry]
+) -> Iterator[Answered]:
+    """Yield the similarity of the places of every image to one place.
+
+    Args:
+        call: the layer.
+        image: the key of the image with the place.
+        point: a pixel of the place.
+        geometry: where the places of each image lie.
+
+    Raises:
+        RequestError: the layer has no places, or there is none at the pixel.
+    """
+    start = read_image(call, image)
+    place = geometry[image].find_place(point, start.grid)
+    for places in call.read_places():
+        values = compare_places(start.values[place], places.values)
+        others = values.copy()
+        if places.key == image:
+            others[place] = -np.inf  # the place itself is no answer
+        best = int(others.argmax())
+        pixel = geometry[places.key].find_pixel(best, places.grid)
+        row = PlacesRow(
+            call.call_id,
+            places.key,
+            *places.grid,
+            x=None if pixel is None else pixel[0],
+            y=None if pixel is None else pixel[1],
+            similarity=float(values[best]),
+        )
+        marked = place if places.key == image else best
+        marks = (middle_of(marked, places.grid),)
+        columns = {"similarity": values}
+        yield Answered(places, row, columns, _all(places), values=values, marks=marks)
+
+
+def answer_matches(
+    call: SavedCall,
+    images: tuple[str, str],
+    point: tuple[int, int] | None,
+    geometry: Mapping[str, Geometry],
+    *,
+    mutual: bool = False,
+) -> tuple[Answered, Answered]:
+    """Return the matches of the places of one image in another image, as seen from both.
+
+    Args:
+        call: the layer.
+        images: the keys of the two images.
+        point: a pixel of the first image, whose match is marked; None marks some good matches.
+        geometry: where the places of each image lie.
+        mutual: whether only places count whose match chooses them, too.
+
+    Raises:
+        RequestError: the layer has no places, or there is none at the pixel.
+    """
+    one, two = (read_image(call, key) for key in images)
+    matches = match_places(one.values, two.values)
+    kept = matches.is_mutual if mutual else _all(one)
+    places = geometry[images[0]], geometry[images[1]]
+    if point is None:
+        chosen = choose_marks(matches, kept, one.grid)
+        pixel, similarity = None, float(matches.similarity[kept].mean()) if kept.any() else None
+    else:
+        start = places[0].find_place(point, one.grid)
+        chosen = [start]
+        pixel = places[1].find_pixel(int(matches.places[start]), two.grid)
+        similarity = float(matches.similarity[start])
+    row = PlacesRow(
+        call.call_id,
+        images[0],
+        *one.grid,
+        x=None if pixel is None else pixel[0],
+        y=None if pixel is None else pixel[1],
+        similarity=similarity,
+        matched=int(kept.sum()),
+        mutual=int(matches.is_mutual.sum()),
+    )
+    columns = {
+        "match_row": matches.places // two.grid[1],
+        "match_column": matches.places % two.grid[1],
+        "match_x": places[1].find_pixels(two.grid)[matches.places, 0],
+        "match_y": places[1].find_pixels(two.grid)[matches.places, 1],
+        "similarity": matches.similarity,
+        "mutual": matches.is_mutual,
+    }
+    values = np.where(kept, matches.similarity, np.nan)
+    marks = tuple(middle_of(place, one.grid) for place in chosen)
+    others = tuple(middle_of(int(matches.places[place]), two.grid) for place in chosen)
+    back = PlacesRow(call.call_id, images[1], *two.grid)
+    return (
+        Answered(one, row, columns, kept, values=values, marks=marks),
+        Answered(two, back, {}, _all(two), marks=others),
+    )
+
+
+def _all(places: Places) -> NDArray[np.bool_]:
+    return np.ones(len(places.values), np.bool_)
+
+
+def choose_marks(matches: Matches, kept: NDArray[np.bool_], grid: tuple[int, int]) -> list[int]:
+    """Return places with good matches that lie apart, the best match first.
+
+    Places whose match chooses them come first.
+    """
+    apart = max(grid) / 5
+    order = np.lexsort((-matches.similarity, ~matches.is_mutual))
+    chosen: list[int] = []
+    for place in order:
+        here = np.array(divmod(int(place), grid[1]))
+        far = all(np.hypot(*(here - divmod(other, grid[1]))) >= apart for other in chosen)
+        if kept[place] and far:
+            chosen.append(int(place))
+        if len(chosen) == MARKS:
+            break
+    return chosen
+
+
+def read_image(call: SavedCall, key: str) -> Places:
+    """Return the places of one image.
+
+    Raises:
+        RequestError: the layer has no places, or no tensor of this image was saved.
+    """
+    for places in call.read_places(key):
+        return places
+    raise RequestError(f"{call.call_id!r} has no tensor of {key!r}", "choose other `layers`")
+
+
+def write_bases(bases: Mapping[str, Basis]) -> bytes:
+    """Return bases as a safetensors file; ``read_basis`` reads it. The keys are ids of calls."""
+    arrays: dict[str, NDArray[np.float64]] = {}
+    for number, basis in enumerate(bases.values()):
+        parts = {"": basis.components}
+        if basis.foreground is not None:
+            parts["front."] = basis.foreground.components
+            sign = 1.0 if basis.foreground.is_above else -1.0
+            arrays[f"{number}.front"] = np.array([basis.foreground.threshold, sign])
+        for prefix, components in parts.items():
+            for name in _ARRAYS:
+                array = np.ascontiguousarray(getattr(components, name))
+                arrays[f"{number}.{prefix}{name}"] = array
+    return save(arrays, {_LAYERS: json.dumps([reversible(call_id) for call_id in bases])})
+
+
+def read_basis(file: Path, call_id: str, features: int) -> Basis:
+    """Return the basis of a layer from a file of ``write_bases``.
+
+    Args:
+        file: the file.
+        call_id: the id of the call.
+        features: the number of features of a place.
+
+    Raises:
+        RequestError: the file is missing or damaged, or it has no basis of this layer and width.
+    """
+    try:
+        with (
+            open_regular(file) as stream,
+            safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as opened,
+        ):
+            layers = json.loads((opened.metadata() or {})[_LAYERS])
+            if reversible(call_id) not in layers:
+                raise RequestError(
+                    f"{str(file)!r} has no basis of {call_id!r}", f"it has: {', '.join(layers)}"
+                )
+            number = layers.index(reversible(call_id))
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        components = _take(arrays, f"{number}.")
+        front = None
+        if f"{number}.front" in arrays:
+            threshold, sign = map(float, arrays[f"{number}.front"])
+            front = Foreground(_take(arrays, f"{number}.front."), threshold, is_above=sign > 0)
+    except FileNotFoundError as error:
+        raise RequestError(
+            f"{str(file.parent)!r} has no basis of components",
+            "name the folder of an analysis with `pca`",
+        ) from error
+    except (OSError, SafetensorError, LookupError, ValueError) as error:
+        raise RequestError(f"{str(file)!r} is damaged: {error}", "make it again") from error
+    if len(components.mean) != features:
+        raise RequestError(
+            f"the basis of {call_id!r} in {str(file.parent)!r} has {len(components.mean)} "
+            f"features, and the layer {features}",
+            "use a basis of the same layer and model",
+        )
+    return Basis(components, front)
+
+
+def _take(arrays: Mapping[str, NDArray[np.float64]], prefix: str) -> Components:
+    components = Components(*(arrays[f"{prefix}{name}"] for name in _ARRAYS))
+    count, width = components.axes.shape
+    shapes = [components.mean.shape, components.spread.shape, components.explained.shape]
+    if shapes != [(width,), (count,), (count,)]:
+        raise ValueError("its arrays do not fit each other")
+    return components

@@ -1,0 +1,316 @@
+"""Which layer knows the label: logistic regression on the features of each layer.
+
+The accuracy is cross-validated: each image is predicted by a classifier that has not seen it. There
+are two controls: the pixels of the photos, and the layers of another run, such as one of the same
+network with random weights.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import numpy as np
+from PIL import Image
+
+from hookcli.analysis.features import Pool
+from hookcli.analysis.images import list_contents, list_files
+from hookcli.analysis.labels import Labels
+from hookcli.errors import RequestError
+from hookcli.images.decode import UndecodableError
+from hookcli.images.read import ImageSource
+from hookcli.outside.documents import AtLeastOne, Share, Whole
+from hookcli.outside.flags import Flag
+from hookcli.outside.foreign import require_package
+from hookcli.records.analysis import AnalysisDocument
+from hookcli.records.images import match_images
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from hookcli.analysis.features import Features, SavedCall
+    from hookcli.reading.load import Run
+
+PIXELS = 16  # the side to which photos are shrunk for the control
+_STEPS = 1000  # of the regression, at most
+_FEWEST = 2  # classes
+
+Control: TypeAlias = Literal["", "pixels", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRequest:
+    """Analysis: what the features and the labels are, and how the accuracy is measured.
+
+    Attributes:
+        control: The run must have the same images and layers.
+    """
+
+    labels: Labels
+    pool: Annotated[
+        Pool, Flag("--pool mean|max|class", "Mean or maximum over a map, or the class token.")
+    ] = "mean"
+    folds: Annotated[
+        int, Flag("--folds N", "Parts into which the images are split.", at_least=2, at_most=100)
+    ] = 5
+    control: Annotated[
+        str | None,
+        Flag("--control RUN", "A run to compare with: the same network with random weights."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """A label, and how many images have it.
+
+    Attributes:
+        label: the label.
+        images: the number of images.
+    """
+
+    label: str
+    images: AtLeastOne
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRow:
+    """How well a classifier on the features of one layer predicts the labels.
+
+    Attributes:
+        layer: the id of the call; ``pixels`` for the pixels of the photos.
+        control: ``pixels`` or ``run`` for a control; empty for a layer of the run.
+        accuracy: the share of images whose label was predicted, as a mean over the folds.
+        spread: the standard deviation of the share over the folds.
+        folds: the share in each fold.
+        features: the number of features of an image.
+    """
+
+    layer: str
+    control: Control
+    accuracy: Share
+    spread: float
+    folds: tuple[Share, ...]
+    features: AtLeastOne
+
+
+@dataclass(frozen=True, slots=True)
+class ConfusionRow:
+    """How often images of one label were predicted as another, or as the same.
+
+    Attributes:
+        label: the label of the images.
+        predicted: the predicted label.
+        images: the number of images.
+    """
+
+    label: str
+    predicted: str
+    images: Whole
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionRow:
+    """The label of an image, and the one that the best layer predicts.
+
+    Attributes:
+        image: the key of the image.
+        label: the label.
+        predicted: the label that a classifier predicts that has not seen the image.
+    """
+
+    image: str
+    label: str
+    predicted: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeDocument(AnalysisDocument):
+    """The output of ``hookcli probe --format json``.
+
+    Attributes:
+        classes: the labels, the most common one first.
+        chance: the share of images with the most common label.
+        unlabelled: the number of images without a label, which were left out.
+        best: the id of the call with the highest accuracy.
+        layers: one row for each layer, in the order in which the layers ran, then the controls.
+        confusions: what the best layer predicts for the images of each label; pairs of labels
+            without images are left out.
+        predictions: what the best layer predicts for each image.
+    """
+
+    classes: tuple[ClassRow, ...]
+    chance: Share
+    unlabelled: Whole
+    best: str
+    layers: tuple[ProbeRow, ...]
+    confusions: tuple[ConfusionRow, ...]
+    predictions: tuple[PredictionRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeScore:
+    """The result of a cross-validation.
+
+    Attributes:
+        folds: the share of right predictions in each fold.
+        predicted: the predicted label of each image.
+    """
+
+    folds: tuple[float, ...]
+    predicted: NDArray[np.str_]
+
+    def row(self, layer: str, features: int, control: Control = "") -> ProbeRow:
+        """Return the row of a layer."""
+        mean, spread = float(np.mean(self.folds)), float(np.std(self.folds))
+        return ProbeRow(layer, control, mean, spread, self.folds, features)
+
+
+def probe_features(features: Features, labels: Sequence[str], folds: int = 5) -> ProbeScore:
+    """Return how well logistic regression predicts labels from features, cross-validated.
+
+    The result is scikit-learn's own for ``make_pipeline(StandardScaler(),
+    LogisticRegression(max_iter=1000))`` over ``StratifiedKFold(folds, shuffle=True,
+    random_state=0)``.
+
+    Args:
+        features: features (images, C).
+        labels: the label of each image.
+        folds: the number of parts into which the images are split.
+
+    Raises:
+        RequestError: scikit-learn is missing, there is only one label, a label has fewer images
+            than there are folds, or the features are constant.
+    """
+    require_package("a probe needs", "sklearn", "scikit-learn", "analysis")
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+    from sklearn.preprocessing import StandardScaler
+    from threadpoolctl import threadpool_limits
+
+    check_labels(labels, folds)
+    if not np.ptp(features, axis=0).any():
+        raise RequestError("the features are the same for all images", "leave the layer out")
+    known = np.array(labels)
+    predicted = np.empty_like(known)
+    shares = []
+    split = StratifiedKFold(folds, shuffle=True, random_state=0)
+    for train, test in split.split(features, known):
+        scaler = StandardScaler(copy=False)
+        model = LogisticRegression(max_iter=_STEPS)
+        # With several threads, these small products took 13 to 40 times as long.
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(scaler.fit_transform(features[train]), known[train])
+        predicted[test] = model.predict(scaler.transform(features[test]))
+        shares.append(float(np.mean(predicted[test] == known[test])))
+    return ProbeScore(tuple(shares), predicted)
+
+
+def check_labels(labels: Sequence[str], folds: int) -> None:
+    """Check that there are several labels, each with enough images to split.
+
+    Raises:
+        RequestError: they do not suffice.
+    """
+    counts = Counter(labels)
+    if len(counts) < _FEWEST:
+        raise RequestError(
+            f"all {len(labels)} images have the label {next(iter(counts), '')!r}",
+            "a probe needs at least two labels",
+        )
+    label, least = min(counts.items(), key=lambda each: (each[1], each[0]))
+    if least < folds:
+        raise RequestError(
+            f"the label {label!r} has {least} image{'' if least == 1 else 's'}, "
+            f"fewer than the {folds} folds",
+            "use more images, or fewer `folds`",
+        )
+
+
+def probe_layer(
+    call: SavedCall, keys: Sequence[str], labels: Sequence[str], request: ProbeRequest
+) -> tuple[ProbeRow, NDArray[np.str_]]:
+    """Return the row of a layer, and the label that is predicted for each image.
+
+    Args:
+        call: the layer.
+        keys: the keys of the images.
+        labels: the label of each of these images.
+        request: the features and the number of folds.
+
+    Raises:
+        RequestError: the tensors of an image were not saved or cannot be used, or the features are
+            constant.
+    """
+    rows = {key: row for row, key in enumerate(call.images)}
+    missing = [key for key in keys if key not in rows]
+    if missing:
+        raise RequestError(
+            f"{call.call_id!r} has no tensor of {missing[0]!r}", "leave the layer out"
+        )
+    features = call.pool_features(request.pool)
+    chosen = [rows[key] for key in keys]
+    if chosen != list(range(len(features))):
+        features = features[chosen]
+    try:
+        score = probe_features(features, labels, request.folds)
+    except RequestError as error:
+        raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
+    return score.row(call.call_id, features.shape[1]), score.predicted
+
+
+def match_control(run: Run, control: Run, keys: Sequence[str]) -> list[str]:
+    """Return the keys in a control run of images of a run.
+
+    Raises:
+        RequestError: the control lacks an image.
+    """
+    contents = [list_contents(run), list_contents(control)]
+    same = {
+        key: other
+        for key, other in match_images(*contents)
+        if contents[0][key] == contents[1][other]
+    }
+    for key in keys:
+        if key not in same:
+            raise RequestError(
+                f"the control {str(control.folder)!r} has no image {key!r}",
+                "use the same images in both runs",
+            )
+    return [same[key] for key in keys]
+
+
+def read_pixels(run: Run, keys: Sequence[str]) -> tuple[Features | None, str]:
+    """Return the pixels of photos, shrunk to 16 x 16, as features (images, 768).
+
+    Returns:
+        The pixels, and an empty text; or None and the reason, if a photo is missing or has changed.
+    """
+    files, contents = list_files(run), list_contents(run)
+    rows = np.empty((len(keys), 3 * PIXELS * PIXELS), np.float32)
+    for row, key in enumerate(keys):
+        try:
+            content = ImageSource(key, files[key]).read()
+        except UndecodableError as error:
+            return None, f"{files[key]} {error}"
+        if content.sha256 != contents[key] or not content.pictures:
+            return None, f"{files[key]} has changed, or is no photo"
+        small = content.pictures[0].resize((PIXELS, PIXELS), Image.Resampling.BOX)
+        rows[row] = np.asarray(small, np.float32).ravel()
+    return rows, ""
+
+
+def list_confusions(
+    labels: Sequence[str], predicted: Sequence[str], classes: Mapping[str, int]
+) -> Iterator[ConfusionRow]:
+    """Yield how often each label was predicted as each, in the order of ``classes``."""
+    counts = Counter(zip(labels, predicted, strict=True))
+    for label in classes:
+        for other in classes:
+            if counts[label, other]:
+                yield ConfusionRow(label, other, counts[label, other])

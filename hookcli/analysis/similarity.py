@@ -1,0 +1,325 @@
+"""Which layers compute the same: linear centered kernel alignment (CKA) of every pair of layers.
+
+CKA compares the similarities of images in one layer with those in another, so that layers of
+different widths, models and seeds can be compared. It is 1 if the features of one layer are those
+of the other, rotated and scaled.
+
+The estimate is the unbiased one of Song et al. 2012 (Feature selection via dependence maximization,
+JMLR 13, equation 5): hookcli centers the matrix of similarities so that the images' own similarity
+does not count, and CKA is the cosine of two such matrices. For many images, it is the mean over
+batches (Nguyen et al. 2021, Do wide and deep networks learn the same things?, equation 3).
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import numpy as np
+
+from hookcli.analysis.images import list_contents
+from hookcli.errors import OutputError, RequestError
+from hookcli.outside.documents import keywords
+from hookcli.outside.flags import Flag
+from hookcli.records.analysis import AnalysisDocument
+from hookcli.records.images import match_images
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import IO
+
+    from numpy.typing import NDArray
+
+    from hookcli.analysis.features import Features, SavedCall
+
+MOST_EXACT = 2000  # the largest number of images whose similarities are compared all at once
+BATCH = 256  # images whose similarities are compared at once, if there are more
+LEAST = 4  # images that the estimate needs
+
+_PART = 32 << 20  # bytes of features in memory at a time
+_SLICE = 16 << 20  # bytes of similarities of all layers in memory at a time
+_NOTHING = 1e-12  # the largest share of its squared norm that the variance of constant features has
+
+Cka: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
+SimilarityPool: TypeAlias = Literal["none", "mean", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityRequest:
+    """Analysis: what is compared of each layer."""
+
+    pool: Annotated[
+        SimilarityPool,
+        Flag("--pool none|mean|max", "Compare whole maps, or one value of each channel."),
+    ] = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """How similar two layers are.
+
+    Attributes:
+        a: the id of a call in the first run.
+        b: the id of a call in the second run, or in the first if there is only one.
+        cka: the linear CKA of the two calls' features; 1 means the same up to rotation and scale,
+            and 0 means that they have nothing in common.
+    """
+
+    a: str
+    b: str
+    cka: Cka
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSimilarity:
+    """The similarities of layers.
+
+    Attributes:
+        ckas: the linear CKA of each call of A (rows) with each call of B (columns).
+        images: the number of images that were compared.
+        batch: the number of images whose similarities were compared at once.
+    """
+
+    ckas: NDArray[np.float64]
+    images: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimilarityDocument(AnalysisDocument):
+    """The output of ``hookcli similarity --format json``.
+
+    Attributes:
+        images: the number of images that were compared.
+        batch: the number of images whose similarities were compared at once; all images if CKA is
+            exact.
+        pairs: every pair of layers; with one run, each pair once.
+        partners: for each layer of the first run, the most similar other layer.
+    """
+
+    images: int
+    batch: int
+    pairs: tuple[PairRow, ...]
+    partners: tuple[PairRow, ...]
+
+
+def linear_cka(a: Features, b: Features) -> float:
+    """Return the linear CKA of two arrays of features, unbiased.
+
+    Args:
+        a: features (images, …).
+        b: features (images, …) of the same images, at least four.
+
+    Raises:
+        RequestError: there are fewer than four images, or features are constant.
+    """
+    one, two = (_center(_multiply(np.reshape(each, (len(each), -1)))) for each in (a, b))
+    norms = [float(np.linalg.norm(each)) for each in (one, two)]
+    if not all(norms):
+        raise RequestError("the features are the same for all images", "compare other layers")
+    return float((one * two).sum() / norms[0] / norms[1])
+
+
+def compare_layers(
+    a: Sequence[SavedCall],
+    b: Sequence[SavedCall] = (),
+    pool: SimilarityPool = "none",
+    layer_done: Callable[[int], None] = lambda _: None,
+) -> LayerSimilarity:
+    """Return the linear CKA of every call in ``a`` with every call in ``b``.
+
+    Without ``b``, the calls in ``a`` are compared with each other. Memory does not grow with the
+    number of layers; the similarities are kept in a temporary file.
+
+    Args:
+        a: calls of one run.
+        b: calls of another run of the same images, or of the same run.
+        pool: ``none`` flattens the tensors as they were saved.
+        layer_done: called after each layer has been read, with the number of layers so far.
+
+    Raises:
+        RequestError: the runs have other images, fewer than four images, or constant features.
+        OutputError: the temporary file cannot be written.
+    """
+    calls = [*a, *b]
+    rows = _match_rows(a, b)
+    batches = split_images(len(rows[0]))
+    length = sum(len(batch) ** 2 for batch in batches)
+    try:
+        with tempfile.TemporaryFile(prefix="hookcli-") as file:
+            for done, (call, order) in enumerate(zip(calls, rows, strict=True), 1):
+                _write_similarities(call, order, batches, pool, file)
+                layer_done(done)
+            products = _multiply_all(file, len(calls), length)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write temporary files: {error.strerror}",
+            "set TMPDIR to a folder with free space",
+        ) from error
+    ckas = products[: len(a), len(a) :] if b else products
+    return LayerSimilarity(ckas.clip(-1, 1), len(rows[0]), max(map(len, batches)))
+
+
+def estimate_cost(calls: Sequence[SavedCall]) -> tuple[float, float]:
+    """Return about how much memory and how much disk a comparison needs, in bytes."""
+    images = max(len(call.images) for call in calls)
+    similarities = sum(len(batch) ** 2 for batch in split_images(images))
+    features = min(_PART, 4 * images * max(call.width for call in calls))
+    return 3 * features + 3 * 8 * similarities + _SLICE, 4 * similarities * len(calls)
+
+
+def split_images(count: int) -> list[NDArray[np.int64]]:
+    """Return the batches of images, each as positions among ``count`` images.
+
+    There is one batch of at most 2,000 images; of more images, hookcli makes batches of about 256,
+    with images drawn at random, always the same ones.
+
+    Raises:
+        RequestError: there are fewer than four images.
+    """
+    if count < LEAST:
+        raise RequestError(
+            f"similarity needs at least {LEAST} images, and there are {count}",
+            "run more images",
+        )
+    if count <= MOST_EXACT:
+        return [np.arange(count)]
+    order = np.random.default_rng(0).permutation(count)
+    return np.array_split(order, -(-count // BATCH))
+
+
+def list_pairs(
+    a: Sequence[str], b: Sequence[str], ckas: NDArray[np.float64], *, is_one_run: bool
+) -> Iterator[PairRow]:
+    """Yield a row for every pair of layers.
+
+    With one run, each pair is yielded once, and no layer is paired with itself.
+
+    Args:
+        a: the ids of the calls of A.
+        b: the ids of the calls of B.
+        ckas: the similarities (len(a), len(b)).
+        is_one_run: whether A and B are the same run.
+    """
+    for row, one in enumerate(a):
+        for column, two in enumerate(b):
+            if not is_one_run or column > row:
+                yield PairRow(one, two, float(ckas[row, column]))
+
+
+def list_partners(
+    a: Sequence[str], b: Sequence[str], ckas: NDArray[np.float64], *, is_one_run: bool
+) -> Iterator[PairRow]:
+    """Yield, for each layer of A, its pair with the most similar layer of B.
+
+    With one run, that is another layer. The arguments are those of ``list_pairs``.
+    """
+    ranked = ckas.copy()
+    if is_one_run:
+        np.fill_diagonal(ranked, -np.inf)
+    for row, column in enumerate(ranked.argmax(1)):
+        yield PairRow(a[row], b[column], float(ckas[row, column]))
+
+
+def _match_rows(a: Sequence[SavedCall], b: Sequence[SavedCall]) -> list[NDArray[np.int64]]:
+    """Return, for each call, the positions of the images that all calls have, in one order.
+
+    Raises:
+        RequestError: the calls have no image in common.
+    """
+    one = list_contents(a[0].run)
+    two = list_contents(b[0].run) if b else {}
+    others = {key: other for key, other in match_images(one, two) if one[key] == two[other]}
+    keys = [key for key in one if not b or key in others]
+    for call in a:
+        known = set(call.images)
+        keys = [key for key in keys if key in known]
+    for call in b:
+        known = set(call.images)
+        keys = [key for key in keys if others[key] in known]
+    if not keys:
+        raise RequestError(
+            "the runs have no image in common" if b else "no image was saved for all layers",
+            "use the same images in both runs" if b else "choose other `layers`",
+        )
+    rows = []
+    for calls, names in ((a, keys), (b, [others.get(key, "") for key in keys])):
+        for call in calls:
+            places = {key: place for place, key in enumerate(call.images)}
+            rows.append(np.array([places[key] for key in names]))
+    return rows
+
+
+def _write_similarities(
+    call: SavedCall,
+    order: NDArray[np.int64],
+    batches: Sequence[NDArray[np.int64]],
+    pool: SimilarityPool,
+    file: IO[bytes],
+) -> None:
+    """Append the centered similarities of the images in each batch to a file, as float32.
+
+    All batches together have the norm 1.
+
+    Raises:
+        RequestError: the features are constant.
+    """
+    parts = call.read_columns(_PART) if pool == "none" else iter([call.pool_features(pool)])
+    sums = [np.zeros((len(batch), len(batch))) for batch in batches]
+    size = 0.0  # the mean squared norm of an image's features, to tell rounding from variance
+    for part in parts:
+        wide = part[order] if len(order) != len(part) or (np.diff(order) != 1).any() else part
+        size += float(np.square(wide, dtype=np.float64).sum()) / len(wide)
+        for place, batch in enumerate(batches):
+            sums[place] += _multiply(wide[batch])
+    centered = [_center(each) for each in sums]
+    norm = float(np.sqrt(sum(np.square(each).sum() for each in centered)))
+    if not norm > _NOTHING * size:
+        raise RequestError(
+            f"{call.call_id!r} has the same features for all images",
+            "leave it out: choose other `layers`",
+        )
+    for each in centered:
+        file.write((each / norm).astype(np.float32).tobytes())
+
+
+def _multiply(features: Features) -> NDArray[np.float64]:
+    """Return the similarities (images, images) of features (images, C).
+
+    hookcli subtracts the mean of each column first, which does not change CKA and keeps the digits.
+    """
+    shifted = (features - features.mean(0, dtype=np.float64)).astype(np.float32)
+    products: Features = shifted @ shifted.T
+    return products.astype(np.float64)
+
+
+def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return similarities (n, n), centered without the diagonal, so that batches can be added.
+
+    The sum over the product of two such matrices is the unbiased HSIC of Song et al. 2012.
+    """
+    count = len(similarities)
+    np.fill_diagonal(similarities, 0)
+    rows = similarities.sum(1)
+    means = rows / (count - 2)
+    shifted = similarities - means[:, None] - means + rows.sum() / ((count - 1) * (count - 2))
+    np.fill_diagonal(shifted, 0)
+    centered: NDArray[np.float64] = shifted / math.sqrt(count * (count - 3))
+    return centered
+
+
+def _multiply_all(file: IO[bytes], layers: int, length: int) -> NDArray[np.float64]:
+    """Return the products of all pairs of rows in a file of ``layers`` rows of float32 numbers."""
+    step = max(1, _SLICE // (4 * layers))
+    products = np.zeros((layers, layers))
+    for start in range(0, length, step):
+        stop = min(start + step, length)
+        part = np.empty((layers, stop - start), np.float32)
+        for layer in range(layers):
+            file.seek(4 * (layer * length + start))
+            part[layer] = np.frombuffer(file.read(4 * (stop - start)), np.float32)
+        wide = part.astype(np.float64)
+        products += wide @ wide.T
+    return products

@@ -1,0 +1,209 @@
+"""Steps that the commands for analyses share: open runs, choose layers, write and print results."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hookcli import errors
+from hookcli.cli import options
+from hookcli.cli.output import console
+from hookcli.cli.output.run import weights_text
+from hookcli.cli.output.table import print_listing
+from hookcli.cli.run_or_model import RunOrModel, open_runs, run_model
+from hookcli.config import DEFAULTS, SaveStyle, TensorRequest
+from hookcli.outside.documents import DamagedError, convert
+from hookcli.outside.files import safe_name
+from hookcli.outside.flags import Flag
+from hookcli.outside.urls import to_place
+from hookcli.records.command import analysis_command
+from hookcli.records.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import typer
+    from _typeshed import DataclassInstance
+
+    from hookcli.analysis.features import SavedCall
+    from hookcli.analysis.folder import AnalysisFolder
+    from hookcli.cli.output.table import Look
+    from hookcli.reading.load import Run
+    from hookcli.records.analysis import AnalysedRun, AnalysisDocument
+
+_FOLDER = Path("hookcli-analyses")
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisOptions:
+    """Output: where the analysis goes, and what is printed."""
+
+    out: Annotated[
+        Path | None,
+        Flag("-o --out DIR", "The folder of the analysis.  [default: hookcli-analyses/NAME]"),
+    ] = None
+    overwrite: Annotated[bool, Flag("--overwrite", "Replace the analysis in the folder.")] = False
+    keep_run: Annotated[
+        Path | None,
+        Flag("--keep-run DIR", "With MODEL: keep the run that is made for the analysis."),
+    ] = None
+    theme: options.PageTheme = DEFAULTS.grids.theme
+    output_format: options.Format = "table"
+    quiet: options.Quiet = False
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The runs to analyse, and where the results go.
+
+    Attributes:
+        verb: the name of the command.
+        source: the runs, or the model, as the user named them.
+        runs: the finished runs.
+        facts: what documents say of the runs.
+        command: the words of the command that repeats the analysis.
+        place: the folder of the analysis.
+        output: the options of the output.
+        exit_code: the exit code of the run that was made, or 0.
+    """
+
+    verb: str
+    source: RunOrModel
+    runs: tuple[Run, ...]
+    facts: tuple[AnalysedRun, ...]
+    command: tuple[str, ...]
+    place: Path
+    output: AnalysisOptions
+    exit_code: int = errors.DONE
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields that the documents of all analyses have."""
+        return {"command": self.command, "folder": str(self.place), "runs": self.facts}
+
+    def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
+        """Return the saved calls of a run that the user chose, by default all.
+
+        ``pool`` is the form in which the tensors are needed, for the hint of an error.
+        """
+        from hookcli.analysis.features import open_calls
+
+        forms = self.source.forms if self.source.is_run else ()
+        calls = open_calls(run, forms, pool)
+        if not (self.source.is_run and self.source.run.exclude):
+            return calls
+        left_out = {each.call_id for each in open_calls(run, self.source.run.exclude, pool)}
+        return tuple(each for each in calls if each.call_id not in left_out)
+
+    def say(self, text: str) -> None:
+        """Print the plan, or another message, on stderr, unless the command is quiet."""
+        console.say(text, quiet=self.output.quiet)
+
+    @contextmanager
+    def folder(self) -> Iterator[AnalysisFolder]:
+        """Yield the folder in which the ``with`` block writes the files, and name its page."""
+        from hookcli.analysis.folder import make_folder
+        from hookcli.store.places.names import PAGE
+
+        with make_folder(self.place, self.command) as folder:
+            yield folder
+        self.say(f"open first: {self.place / PAGE}")
+
+    def print(
+        self,
+        look: Look[Any],
+        rows: Sequence[DataclassInstance],
+        document: AnalysisDocument,
+        caption: Iterable[str],
+    ) -> None:
+        """Print the rows of an analysis, or its document, in the format that the user chose."""
+        models = dict.fromkeys(weights_text(each.model) for each in self.facts)
+        print_listing(
+            look,
+            rows,
+            document,
+            output_format=self.output.output_format,
+            caption=[*caption, *models],
+        )
+
+
+@contextmanager
+def open_analysis(
+    source: RunOrModel,
+    style: Any,
+    output: AnalysisOptions,
+    context: typer.Context,
+    save: SaveStyle,
+    most: int = 1,
+) -> Iterator[Analysis]:
+    """Yield the runs that a command analyses; hookcli runs the model first if the user named one.
+
+    Args:
+        source: the runs or the model.
+        style: the request with the command's own options.
+        output: the options of the output.
+        context: knows the name of the command, and which options the user gave.
+        save: the form in which a run of the model saves its tensors.
+        most: how many finished runs the command takes.
+    """
+    from hookcli.analysis.folder import check_folder
+
+    verb, is_run = str(context.info_name), source.is_run
+    chosen = replace(source.run, layers=source.forms) if is_run else source.run
+    command = analysis_command(verb, chosen, style)
+    place = output.out or _FOLDER / f"{verb}-{_name(source)}"
+    check_folder(place, overwrite=output.overwrite or output.out is None)
+
+    def gather(runs: tuple[Run, ...], names: Sequence[str], exit_code: int) -> Analysis:
+        facts = tuple(_describe_run(*each) for each in zip(runs, names, strict=True))
+        return Analysis(verb, source, runs, facts, command, place, output, exit_code)
+
+    if is_run:
+        runs = open_runs(source, context, most, also=("keep_run",))
+        yield gather(runs, (source.model, *source.images), errors.DONE)
+        return
+    tensors = TensorRequest(save, sketch=False)
+    config = replace(source.make_config(tensors, quiet=output.quiet), top_images=0)
+    with run_model(config, output.keep_run, quiet=output.quiet) as (run, exit_code):
+        yield gather((run,), ("",), exit_code)
+    if output.keep_run is not None:
+        console.say(f"kept the run: {output.keep_run}", quiet=output.quiet)
+
+
+def _describe_run(run: Run, folder: str) -> AnalysedRun:
+    """Return what documents say of a run; ``folder`` is its name, or empty if it is not kept.
+
+    Raises:
+        RequestError: the manifest of the run is damaged.
+    """
+    from hookcli.reading.run_files import cannot_read
+    from hookcli.records.analysis import AnalysedRun
+    from hookcli.records.runs import ModelInfo
+    from hookcli.store.places.names import MANIFEST
+
+    try:
+        model = convert(run.manifest["model"], ModelInfo)
+    except DamagedError as error:
+        raise cannot_read(run.folder / MANIFEST, error) from error
+    return AnalysedRun(folder, model, len(run.images))
+
+
+def _name(source: RunOrModel) -> str:
+    """Return the end of the name of the default folder: that of the runs, or MODEL-IMAGE."""
+    if source.is_run:
+        names = [to_place(each).resolve().name for each in (source.model, *source.images)]
+    else:
+        names = [source.model, Path(source.images[0]).stem]
+    return "-".join(map(safe_name, names))
+
+
+def memory_text(number: float) -> str:
+    """Return a number of bytes as text: ``12 MB``."""
+    return f"{max(1, round(number / 1e6)):,} MB"
+
+
+def images_text(run: Run) -> str:
+    """Return the number of images of a run as text."""
+    return count(len(run.images), "image")

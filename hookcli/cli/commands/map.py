@@ -1,0 +1,222 @@
+"""The command ``hookcli map``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import typer
+
+from hookcli.analysis.map import MapRequest, MapRow, NeighbourRow
+from hookcli.cli.analysis import AnalysisOptions, memory_text, open_analysis
+from hookcli.cli.option_groups import command
+from hookcli.cli.output.table import Look
+from hookcli.cli.run_or_model import RunOrModel
+from hookcli.config import SaveStyle
+from hookcli.outside.escape import for_page
+from hookcli.outside.foreign import require_package
+from hookcli.records.text import count, figure_text
+from hookcli.store.places.names import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hookcli.analysis.map import MapDocument
+    from hookcli.cli.analysis import Analysis
+    from hookcli.config import Theme
+    from hookcli.records.analysis import ImagePictures
+    from hookcli.render.report.contact import Group
+
+_LOOK = Look(
+    kind=MapRow,
+    columns={
+        "#": lambda row: str(row.rank),
+        "image": lambda row: row.image,
+        "label": lambda row: row.label,
+        "outlier score": lambda row: figure_text(row.outlier_score),
+        "nearest": lambda row: row.nearest,
+        "distance": lambda row: figure_text(row.distance),
+        "near duplicates": lambda row: ", ".join(row.duplicates),
+    },
+    words=("image", "label", "nearest", "near duplicates"),
+    fold=("image", "nearest", "near duplicates"),
+    drop=("label", "near duplicates", "distance", "nearest"),
+)
+_TABLE, _NEIGHBOURS, _PICTURE = "map.csv", "neighbours.csv", "map.png"
+_OUTLIERS = 15  # rows of the table, and marks on the picture
+_GROUPS = 12  # groups of duplicates that the terminal shows
+
+
+@command
+def map(  # noqa: A001  the name of the command
+    source: RunOrModel,
+    style: MapRequest,
+    output: AnalysisOptions,
+    context: typer.Context,
+) -> int:
+    """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
+
+    Of several layers, the last one counts. Needs scikit-learn: pip install 'hookcli[analysis]'
+
+    Examples:
+        hookcli map resnet18 photos
+        hookcli map hookcli-runs/resnet18-photos --layers layer4.1.conv2 --labels folders
+    """
+    require_package("a map needs", "sklearn", "scikit-learn", "analysis")
+    save = SaveStyle("none" if style.pool == "class" else style.pool)
+    with open_analysis(source, style, output, context, save) as analysis:
+        _map(analysis, style)
+    return analysis.exit_code
+
+
+def _map(analysis: Analysis, style: MapRequest) -> None:
+    from hookcli.analysis.labels import read_labels
+    from hookcli.analysis.map import MapDocument, find_neighbours, list_neighbours, map_images
+
+    (run,) = analysis.runs
+    call = analysis.choose_calls(run, style.pool)[-1]
+    labels = {} if style.labels is None else read_labels(run, style.labels)
+    analysis.say(
+        f"map: {call.call_id}, {count(len(call.images), 'image')}, about "
+        f"{memory_text(3 * call.measure_features(style.pool))} of memory, into {analysis.place}"
+    )
+    features = call.pool_features(style.pool)
+    neighbours = find_neighbours(features, style.neighbours)
+    rows, duplicates, explained = map_images(call.images, features, neighbours, labels)
+    document = MapDocument(
+        **analysis.common,
+        layer=call.call_id,
+        features=features.shape[1],
+        explained=explained,
+        duplicates=tuple(duplicates),
+        images=tuple(rows),
+        neighbours=tuple(list_neighbours(call.images, neighbours)),
+    )
+    _write(analysis, document)
+    is_brief = analysis.output.output_format in ("table", "md")
+    shown = rows[:_OUTLIERS] if is_brief else rows
+    analysis.print(_LOOK, shown, document, _caption(document, analysis))
+
+
+def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
+    """Yield the lines below the table: the near duplicates, and where everything is."""
+    shown = min(_OUTLIERS, len(document.images))
+    yield f"the first {shown} of {count(len(document.images), 'image')}, by {document.layer}"
+    groups = document.duplicates
+    for group in groups[:_GROUPS]:
+        yield f"near duplicates: {', '.join(group)}"
+    if len(groups) > _GROUPS:
+        yield f"and {len(groups) - _GROUPS} more groups of near duplicates"
+    if not groups:
+        yield "no near duplicates"
+    yield f"every image and its neighbours: {analysis.place / _TABLE}, {_NEIGHBOURS}"
+
+
+def _write(analysis: Analysis, document: MapDocument) -> None:
+    """Write the tables, the picture and the page."""
+    from hookcli.analysis.pictures import copy_pictures
+    from hookcli.outside.tables import render_csv
+    from hookcli.render.report.analysis_page import arrange_images, render_analysis
+    from hookcli.render.report.contact import Sort
+
+    rows = document.images
+    title = f"The images of {analysis.facts[0].model.name} by {document.layer}"
+    by_label = _group_by_label(rows)
+    groups = _list_groups(document, by_label)
+    ranked = Sort("outlier score", {row.image: row.rank for row in rows})
+    with analysis.folder() as folder:
+        folder.write(_TABLE, render_csv(MapRow, rows).encode())
+        folder.write(_NEIGHBOURS, render_csv(NeighbourRow, document.neighbours).encode())
+        folder.write(_PICTURE, _draw(document, by_label, title, analysis.output.theme))
+        named = {row.image for row in rows if row.duplicates or row.rank <= _OUTLIERS}
+        pictures = copy_pictures(analysis.runs[0], folder, named)
+        values = {
+            "contact": arrange_images(pictures, groups, {"rank": ranked}, len(rows)),
+            "data": _make_data(document, pictures, by_label),
+            "tile_of": {image.key: tile for tile, image in enumerate(pictures.images)},
+            "axes": _name_axes(document),
+            "labels": list(by_label) if len(by_label) > 1 else [],
+            "tables": (_TABLE, _NEIGHBOURS, _PICTURE),
+        }
+        folder.write(PAGE, render_analysis("map", title, document, values).encode())
+
+
+def _group_by_label(rows: Sequence[MapRow]) -> dict[str, list[int]]:
+    """Return the positions of the rows of each label, the most common label first."""
+    groups: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault(row.label or "no label", []).append(place)
+    return dict(sorted(groups.items(), key=lambda each: (-len(each[1]), each[0])))
+
+
+def _list_groups(document: MapDocument, by_label: Mapping[str, Sequence[int]]) -> list[Group]:
+    """Return the groups of images that readers of the page can choose."""
+    from hookcli.render.report.contact import Group
+
+    rows = document.images
+    alike = frozenset(row.image for row in rows if row.duplicates)
+    far = frozenset(row.image for row in rows if row.rank <= _OUTLIERS)
+    groups = [
+        Group(f"near duplicates ({len(alike)})", "near duplicate", alike, len(rows)),
+        Group(f"outliers ({len(far)})", "outlier", far, len(rows)),
+    ]
+    for label, places in by_label.items() if len(by_label) > 1 else ():
+        keys = frozenset(rows[place].image for place in places)
+        groups.append(Group(f"{label} ({len(keys)})", label, keys, len(rows), is_mark=False))
+    return [group for group in groups if group.images]
+
+
+def _name_axes(document: MapDocument) -> list[str]:
+    return [
+        f"component {number}: {share:.1%} of the variance"
+        for number, share in enumerate(document.explained, 1)
+    ]
+
+
+def _draw(
+    document: MapDocument, by_label: Mapping[str, Sequence[int]], title: str, theme: Theme
+) -> bytes:
+    import numpy as np
+
+    from hookcli.render.charts.scatter_png import draw_scatter
+
+    rows = document.images
+    rings = [place for place, row in enumerate(rows) if row.rank <= _OUTLIERS]
+    points = np.array([(row.x, row.y) for row in rows])
+    heading = [
+        title,
+        f"{count(len(rows), 'image')}; rings: the {len(rings)} largest outlier scores",
+    ]
+    one, two = _name_axes(document)
+    return draw_scatter(points, by_label, rings, (one, two), heading, theme)
+
+
+def _make_data(
+    document: MapDocument, pictures: ImagePictures, by_label: Mapping[str, Sequence[int]]
+) -> dict[str, object]:
+    """Return the data of the page's script: for each tile, its place and its neighbours."""
+    rows = {row.image: row for row in document.images}
+    tiles = {image.key: tile for tile, image in enumerate(pictures.images)}
+    numbers = {label: number for number, label in enumerate(by_label)}
+    near: dict[str, list[list[object]]] = {key: [] for key in tiles}
+    for each in document.neighbours:
+        if each.image in tiles:
+            shown: object = tiles.get(each.neighbour, for_page(each.neighbour))
+            near[each.image].append([shown, float(f"{each.distance:.4g}")])
+    lows = [min(getattr(row, axis) for row in rows.values()) for axis in "xy"]
+    highs = [max(getattr(row, axis) for row in rows.values()) for axis in "xy"]
+
+    def place(row: MapRow) -> list[float]:
+        spans = [high - low or 1 for low, high in zip(lows, highs, strict=True)]
+        return [round((row.x - lows[0]) / spans[0], 4), round(1 - (row.y - lows[1]) / spans[1], 4)]
+
+    return {
+        "seen": [quote(image.seen) for image in pictures.images],
+        "tiles": [
+            [*place(rows[key]), numbers[rows[key].label or "no label"], rows[key].rank]
+            for key in tiles
+        ],
+        "near": list(near.values()),
+        "outliers": min(_OUTLIERS, len(rows)),
+        "images": len(rows),
+    }

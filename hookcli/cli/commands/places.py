@@ -1,0 +1,480 @@
+"""The command ``hookcli places``."""
+
+from __future__ import annotations
+
+import base64
+import colorsys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import typer
+
+from hookcli.analysis.places import MARKS, LayerPlaces, PlacesRequest, PlacesRow
+from hookcli.cli.analysis import AnalysisOptions, open_analysis
+from hookcli.cli.option_groups import command
+from hookcli.cli.output.table import Look
+from hookcli.cli.run_or_model import RunOrModel
+from hookcli.config import SaveStyle
+from hookcli.errors import RequestError
+from hookcli.outside.escape import for_page, reversible
+from hookcli.records.text import count, figure_text
+from hookcli.store.places.names import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hookcli.analysis.features import Features, Places, SavedCall
+    from hookcli.analysis.folder import AnalysisFolder
+    from hookcli.analysis.images import Geometry
+    from hookcli.analysis.parquet import TableWriter
+    from hookcli.analysis.places import Answered, Basis, PlacesDocument
+    from hookcli.cli.analysis import Analysis
+    from hookcli.records.analysis import ImagePictures
+    from hookcli.records.images import ImageResult
+    from hookcli.render.draw.panels import Panel
+
+_LOOK = Look(
+    kind=PlacesRow,
+    columns={
+        "layer": lambda row: row.layer,
+        "image": lambda row: row.image,
+        "places": lambda row: f"{row.rows}x{row.columns}",
+        "foreground": lambda row: "" if row.foreground is None else f"{row.foreground:.1%}",
+        "matched": lambda row: "" if row.matched is None else f"{row.matched:,}",
+        "mutual": lambda row: "" if row.mutual is None else f"{row.mutual:,}",
+        "similarity": lambda row: figure_text(row.similarity),
+        "at": lambda row: "" if row.x is None else f"{row.x:.0f},{row.y:.0f}",
+    },
+    words=("layer", "image", "at"),
+    fold=("layer", "image"),
+    drop=("foreground", "matched", "mutual", "places", "similarity", "at"),
+)
+_TABLE, _BASIS, _PICTURES = "places.parquet", "basis.safetensors", "pictures"
+_SHOWN = 20  # rows of the table on the terminal
+_DRAWN = 200  # images with pictures
+_MOST_EMBEDDED = 24_000_000  # bytes of features on the page
+_MOST_PLACES = 4096  # of an image whose features are on the page
+_NOTED = 4  # layers whose components a picture describes
+_TITLES = {
+    "components": "Components of the places of {}",
+    "similarity": "Similar places in {}",
+    "matches": "Matching places in {}",
+}
+
+
+@command
+def places(
+    source: RunOrModel,
+    style: PlacesRequest,
+    output: AnalysisOptions,
+    context: typer.Context,
+) -> int:
+    """Colour the places of layers by their components, or find similar and matching places.
+
+    Places are the tokens of an image, or the pixels of a layer's maps. Of a run, all layers with
+    places are shown side by side, or those of --layers.
+
+    Examples:
+        hookcli places resnet18 cat.jpg dog.jpg --layers layer3 --pca
+        hookcli places hookcli-runs/vit --similar 120,80 --image cat.jpg
+        hookcli places hookcli-runs/vit --image cat.jpg --correspond dog.jpg --at 120,80
+    """
+    _ = style.question  # raises an error for options that do not belong together
+    with open_analysis(source, style, output, context, SaveStyle()) as analysis:
+        _show_places(analysis, style)
+    return analysis.exit_code
+
+
+def _show_places(analysis: Analysis, style: PlacesRequest) -> None:
+    from hookcli.analysis.parquet import TableWriter
+    from hookcli.analysis.places import PlacesDocument
+
+    (run,) = analysis.runs
+    calls = _choose(analysis)
+    asked = _Asked.of(analysis, style)
+    images = (asked.image, asked.other) if asked.other else run.images
+    analysis.say(
+        f"places: {count(len(calls), 'layer')}, {count(len(images), 'image')}, "
+        f"{style.question}, into {analysis.place}"
+    )
+    layers: list[_Layer] = []
+    rows: list[PlacesRow] = []
+    with analysis.folder() as folder:
+        with folder.open(_TABLE) as stream, TableWriter(stream) as table:
+            for call in calls:
+                drawn = frozenset(images[:_DRAWN])
+                layer, of_layer = _answer(asked, call, drawn, table, _MOST_EMBEDDED // len(calls))
+                layers.append(layer)
+                rows += of_layer
+        document = PlacesDocument(
+            **analysis.common,
+            question=style.question,
+            image=asked.image,
+            other=asked.other,
+            point=asked.point,
+            layers=tuple(layer.facts for layer in layers),
+            images=tuple(rows),
+        )
+        _write(analysis, layers, document, folder)
+    is_brief = analysis.output.output_format in ("table", "md")
+    shown = document.images[:_SHOWN] if is_brief else document.images
+    analysis.print(_LOOK, shown, document, _caption(analysis, document))
+
+
+def _caption(analysis: Analysis, document: PlacesDocument) -> Iterator[str]:
+    """Yield the lines below the table: what the layers have in common, and where everything is."""
+    if len(document.images) > _SHOWN:
+        yield f"the first {_SHOWN} of {len(document.images):,} rows; all of them: --format csv"
+    for layer in document.layers:
+        parts = [f"{layer.places:,} places of {count(layer.features, 'feature')}"]
+        if layer.explained:
+            shares = ", ".join(f"{share:.1%}" for share in layer.explained)
+            parts.append(f"the three components have {shares} of the variance")
+        if layer.prefix:
+            parts.append(f"{count(layer.prefix, 'prefix token')} left out")
+        yield f"{layer.layer}: {'; '.join(parts)}"
+    yield f"every place: {analysis.place / _TABLE}"
+
+
+def _choose(analysis: Analysis) -> list[SavedCall]:
+    """Return the layers to show; without a choice of the user, those that have places.
+
+    Raises:
+        RequestError: no layer has places.
+    """
+    calls = analysis.choose_calls(analysis.runs[0])
+    chosen = [call for call in calls if call.has_places]
+    if analysis.source.is_run and analysis.source.forms:
+        return list(calls)  # a layer without places is an error that names the layer
+    if not chosen:
+        next(calls[0].read_places())  # raises the error
+    left_out = [call.call_id for call in calls if not call.has_places]
+    if left_out:
+        analysis.say(f"left out, since they have no places: {', '.join(left_out)}")
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of every layer.
+
+    Attributes:
+        style: the question.
+        image: the key of the image that the question starts from; empty for components.
+        other: the key of the image whose places are matched; empty for other questions.
+        point: the pixel that the question starts from; None without one.
+        geometry: where the places of each image lie.
+    """
+
+    style: PlacesRequest
+    image: str
+    other: str
+    point: tuple[int, int] | None
+    geometry: Mapping[str, Geometry]
+
+    @classmethod
+    def of(cls, analysis: Analysis, style: PlacesRequest) -> _Asked:
+        """Return the question, with the images that the user named.
+
+        Raises:
+            RequestError: the run has no such image, or only one where two are needed.
+        """
+        from hookcli.analysis.images import find_image, list_geometry
+
+        (run,) = analysis.runs
+        image = other = ""
+        if style.question != "components":
+            image = run.images[0] if style.image is None else find_image(run, style.image)
+        if style.correspond is not None:
+            other = find_image(run, style.correspond)
+            if other == image:
+                raise RequestError(
+                    f"`correspond` is the image {image!r} itself",
+                    "name another image, or choose the first one with `image`",
+                )
+        return cls(style, image, other, style.similar or style.at, list_geometry(run))
+
+    def answer(self, call: SavedCall, basis: Basis | None) -> Iterator[Answered]:
+        """Yield the answer for the places of each image.
+
+        ``basis`` has the components of the layer; None for other questions.
+        """
+        from hookcli.analysis.places import (
+            answer_components,
+            answer_matches,
+            answer_similarity,
+        )
+
+        if basis is not None:
+            yield from answer_components(call, basis)
+        elif self.other:
+            pair = (self.image, self.other)
+            mutual = self.style.mutual
+            yield from answer_matches(call, pair, self.point, self.geometry, mutual=mutual)
+        elif self.point is not None:
+            yield from answer_similarity(call, self.image, self.point, self.geometry)
+
+
+@dataclass(slots=True)
+class _Layer:
+    """The answers for one layer, as far as pictures and the page need them.
+
+    Attributes:
+        call_id: the id of the call.
+        basis: the components; None for other questions.
+        facts: what all places of the layer have in common.
+        answers: the answers for the images with pictures, by image key, without features.
+        embedded: for the page, the features of each image's places, by image key.
+        low: the smallest value of all images.
+    """
+
+    call_id: str
+    basis: Basis | None
+    facts: LayerPlaces
+    answers: dict[str, Answered] = field(default_factory=dict)
+    embedded: dict[str, dict[str, object]] = field(default_factory=dict)
+    low: float = 1.0
+
+
+def _answer(
+    asked: _Asked, call: SavedCall, drawn: Collection[str], table: TableWriter, budget: int
+) -> tuple[_Layer, list[PlacesRow]]:
+    """Answer the question for one layer, and add its places to the table.
+
+    Args:
+        asked: the question.
+        call: the layer.
+        drawn: the keys of the images with pictures.
+        table: receives a row for each place.
+        budget: the largest number of bytes of features for the page.
+    """
+    import numpy as np
+
+    basis = _open_basis(asked.style, call)
+    layer = _Layer(call.call_id, basis, LayerPlaces(call.call_id, 1, 0, 0))
+    rows: list[PlacesRow] = []
+    total = prefix = features = 0
+    for each in asked.answer(call, basis):
+        places = each.places
+        total += len(places.values)
+        prefix, features = places.prefix, places.values.shape[1]
+        if each.columns:
+            rows.append(each.row)
+            kept = each.kept
+            texts = {"layer": reversible(call.call_id), "image": reversible(places.key)}
+            columns = _locate(places, asked.geometry[places.key]) | dict(each.columns)
+            table.add(texts, {name: column[kept] for name, column in columns.items()})
+        if each.values is not None and np.isfinite(each.values).any():
+            layer.low = min(layer.low, float(np.nanmin(each.values)))
+        if places.key in drawn:
+            if len(places.values) <= _MOST_PLACES and places.values.size <= budget:
+                layer.embedded[places.key] = _quantize(places.values)
+                budget -= places.values.size
+            layer.answers[places.key] = replace(
+                each, columns={}, places=replace(places, values=places.values[:0])
+            )
+    explained = () if basis is None else tuple(float(n) for n in basis.components.explained)
+    layer.facts = LayerPlaces(call.call_id, features, total, prefix, explained)
+    return layer, rows
+
+
+def _open_basis(style: PlacesRequest, call: SavedCall) -> Basis | None:
+    """Return the components of a layer, found or taken from another analysis."""
+    from hookcli.analysis.places import find_basis, read_basis, read_image
+
+    if style.question != "components":
+        return None
+    if style.basis is None:
+        return find_basis(call, foreground=style.foreground)
+    features = read_image(call, call.images[0]).values.shape[1]
+    return read_basis(Path(style.basis) / _BASIS, call.call_id, features)
+
+
+def _locate(places: Places, geometry: Geometry) -> dict[str, NDArray[np.generic]]:
+    """Return the columns that say where each place lies."""
+    import numpy as np
+
+    rows, columns = np.divmod(np.arange(len(places.values)), places.grid[1])
+    x, y = geometry.find_pixels(places.grid).T
+    return {"row": rows.astype(np.int32), "column": columns.astype(np.int32), "x": x, "y": y}
+
+
+def _quantize(features: Features) -> dict[str, object]:
+    """Return features of length 1 for the page's script, as whole numbers from -127 to 127.
+
+    The product of two such features, times both scales, is their cosine within about 0.01.
+    """
+    import numpy as np
+
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    units = features / np.where(lengths > 0, lengths, 1)
+    scales = np.abs(units).max(1) / 127
+    levels = np.round(units / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
+    return {
+        "width": features.shape[1],
+        "levels": _pack(levels),
+        "scales": _pack(scales.astype("<f4")),
+    }
+
+
+def _pack(array: NDArray[np.generic]) -> str:
+    return base64.b64encode(array.tobytes()).decode()
+
+
+def _write(
+    analysis: Analysis, layers: Sequence[_Layer], document: PlacesDocument, folder: AnalysisFolder
+) -> None:
+    """Write the pictures, the basis and the page."""
+    from hookcli.analysis.pictures import copy_pictures
+    from hookcli.analysis.places import write_bases
+    from hookcli.render.report.analysis_page import arrange_images, render_analysis
+
+    bases = {layer.call_id: layer.basis for layer in layers if layer.basis is not None}
+    if bases:
+        folder.write(_BASIS, write_bases(bases))
+    keys = list(dict.fromkeys(key for layer in layers for key in layer.answers))
+    pictures = copy_pictures(analysis.runs[0], folder, set(keys))
+    title = _TITLES[document.question].format(analysis.facts[0].model.name)
+    files = _write_pictures(analysis, layers, keys, pictures, document, title, folder)
+    shown = [image for image in pictures.images if image.key in files]
+    kept = replace(pictures, images=tuple(shown))
+    contact = arrange_images(kept, [], {}, analysis.facts[0].images)
+    values = {
+        "contact": contact,
+        "data": _make_data(
+            layers, shown, [tile["name"] for tile in contact["tiles"]], document, files
+        ),
+        "tables": (_TABLE, *([_BASIS] if bases else [])),
+    }
+    folder.write(PAGE, render_analysis("places", title, document, values).encode())
+
+
+def _write_pictures(
+    analysis: Analysis,
+    layers: Sequence[_Layer],
+    keys: Sequence[str],
+    pictures: ImagePictures,
+    document: PlacesDocument,
+    title: str,
+    folder: AnalysisFolder,
+) -> dict[str, str]:
+    """Write a picture of each image, or one of a pair; return the files by image key."""
+    from hookcli.render.draw.panels import draw_panels
+
+    seen = {image.key: image.seen for image in pictures.images}
+    files: dict[str, str] = {}
+    for group in [list(keys)] if document.other else [[key] for key in keys]:
+        photos = {key: folder.read(seen[key]) if seen.get(key) else None for key in group}
+        panels = list(_list_panels(layers, photos, document))
+        heading = [title, *_list_notes(layers, document), "   ".join(group)]
+        data = draw_panels(panels, heading, analysis.output.theme)
+        file = folder.write(f"{_PICTURES}/{'-'.join(group)}.png", data)
+        files |= dict.fromkeys(group, file)
+    return files
+
+
+def _list_notes(layers: Sequence[_Layer], document: PlacesDocument) -> Iterator[str]:
+    """Yield the lines below the title of a picture."""
+    if document.question == "components":
+        yield "the first three components as red, green and blue, the same for all images"
+        for layer in layers[:_NOTED]:
+            shares = ", ".join(f"{share:.0%}" for share in layer.facts.explained)
+            yield f"{layer.call_id}: {shares} of the variance"
+    elif document.question == "similarity" and document.point is not None:
+        x, y = document.point
+        yield f"cosine similarity to the place at {x},{y} of {document.image}; rings: that place,"
+        yield "and in other images the most similar one"
+    else:
+        yield "rings of one number: a place, and its most similar one in the other image"
+
+
+def _list_panels(
+    layers: Sequence[_Layer], photos: Mapping[str, bytes | None], document: PlacesDocument
+) -> Iterator[Panel]:
+    """Yield the panels of one picture, given the photos of its images by their keys."""
+    import numpy as np
+
+    from hookcli.render.draw.panels import (
+        Mark,
+        Panel,
+        colour_heat,
+        draw_map,
+        mark_places,
+        open_photo,
+    )
+
+    opened = {}
+    panels = len(photos) * len(layers) + (0 if document.other else 1)
+    for key, data in photos.items():
+        grid = next(each.answers[key].places.grid for each in layers if key in each.answers)
+        opened[key] = open_photo(data, grid, panels)
+    if not document.other:
+        for key, photo in opened.items():
+            yield Panel(photo, key if photos[key] else "no picture in the run")
+    for layer in layers:
+        for key, photo in opened.items():
+            answered = layer.answers.get(key)
+            if answered is None:
+                continue
+            grid = answered.places.grid
+            labels = [str(n) if len(answered.marks) > 1 else "" for n in range(1, MARKS + 1)]
+            marks = [Mark(at, _hue(n), labels[n]) for n, at in enumerate(answered.marks)]
+            caption = f"{layer.call_id} {grid[0]}x{grid[1]}"
+            if document.other:
+                yield Panel(mark_places(photo, marks), f"{key} {caption}")
+                continue
+            if answered.colours is not None:
+                colours = answered.colours
+            else:
+                assert answered.values is not None  # noqa: S101  either of them
+                colours = colour_heat(answered.values, layer.low, 1.0)
+                caption += f", {layer.low:.2f} to 1"
+            drawn = draw_map(np.reshape(colours, (*grid, 3)), photo.size)
+            yield Panel(mark_places(drawn, marks), caption)
+
+
+def _hue(number: int) -> tuple[int, int, int]:
+    """Return the colour of a mark; neighbouring numbers have very different colours."""
+    red, green, blue = colorsys.hls_to_rgb((0.52 + 0.381966 * number) % 1, 0.6, 1)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def _make_data(
+    layers: Sequence[_Layer],
+    images: Sequence[ImageResult],
+    names: Sequence[str],
+    document: PlacesDocument,
+    files: Mapping[str, str],
+) -> dict[str, object]:
+    """Return the data of the page's script; ``names`` are the images' names for readers."""
+    keys = [image.key for image in images]
+    return {
+        "question": document.question,
+        "seen": [quote(image.seen) for image in images],
+        "names": [for_page(name) for name in names],
+        "pictures": [quote(files[key]) for key in keys],
+        "layers": [for_page(layer.call_id) for layer in layers],
+        "lows": [round(layer.low, 3) for layer in layers],
+        "start": keys.index(document.image) if document.image in keys else 0,
+        "maps": [[_describe_map(layer, key) for key in keys] for layer in layers],
+    }
+
+
+def _describe_map(layer: _Layer, key: str) -> dict[str, object] | None:
+    """Return what the page's script needs of the places of one layer and image."""
+    answered = layer.answers.get(key)
+    if answered is None:
+        return None
+    rows, columns = answered.places.grid
+    return {
+        "rows": rows,
+        "columns": columns,
+        "colours": None if answered.colours is None else _pack(answered.colours),
+        "marks": [[round(x, 4), round(y, 4)] for x, y in answered.marks],
+        "features": layer.embedded.get(key),
+    }

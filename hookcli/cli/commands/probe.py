@@ -1,0 +1,272 @@
+"""The command ``hookcli probe``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import typer
+
+from hookcli.analysis.probe import (
+    PIXELS,
+    ClassRow,
+    ConfusionRow,
+    PredictionRow,
+    ProbeRequest,
+    ProbeRow,
+)
+from hookcli.cli.analysis import AnalysisOptions, memory_text, open_analysis
+from hookcli.cli.option_groups import command
+from hookcli.cli.output import console
+from hookcli.cli.output.table import Look
+from hookcli.cli.run_or_model import RunOrModel
+from hookcli.config import SaveStyle
+from hookcli.errors import RequestError
+from hookcli.outside.escape import for_page
+from hookcli.outside.foreign import require_package
+from hookcli.records.text import count
+from hookcli.store.places.names import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hookcli.analysis.features import SavedCall
+    from hookcli.analysis.probe import ProbeDocument
+    from hookcli.cli.analysis import Analysis
+    from hookcli.config import Theme
+    from hookcli.render.report.contact import Group
+
+_LOOK = Look(
+    kind=ProbeRow,
+    columns={
+        "layer": lambda row: f"control: {row.layer}" if row.control == "run" else row.layer,
+        "accuracy": lambda row: f"{row.accuracy:.1%}",
+        "spread": lambda row: f"{row.spread:.1%}",
+        "features": lambda row: f"{row.features:,}",
+    },
+    words=("layer",),
+    fold=("layer",),
+    drop=("features", "spread"),
+)
+_TABLE, _CONFUSIONS, _PREDICTIONS = "probe.csv", "confusions.csv", "predictions.csv"
+_CURVE, _MATRIX = "probe.png", "confusions.png"
+_PIXELS = "pixels"
+_CONFUSED = 5  # pairs of labels that the terminal shows
+_DRAWN = 100  # labels in the picture of confusions
+
+
+@command
+def probe(
+    source: RunOrModel,
+    style: ProbeRequest,
+    output: AnalysisOptions,
+    context: typer.Context,
+) -> int:
+    """Find the layer that knows a label: logistic regression on the features of each layer.
+
+    The accuracy is cross-validated. Controls: the pixels, and the layers of another run.
+    Needs scikit-learn: pip install 'hookcli[analysis]'
+
+    Examples:
+        hookcli probe resnet18 photos --labels folders
+        hookcli probe hookcli-runs/trained --labels labels.csv --control hookcli-runs/random
+    """
+    require_package("a probe needs", "sklearn", "scikit-learn", "analysis")
+    save = SaveStyle("none" if style.pool == "class" else style.pool)
+    with open_analysis(source, style, output, context, save) as analysis:
+        _probe(analysis, style)
+    return analysis.exit_code
+
+
+def _probe(analysis: Analysis, style: ProbeRequest) -> None:
+    from hookcli.analysis.labels import count_labels, read_labels
+    from hookcli.analysis.probe import (
+        ProbeDocument,
+        check_labels,
+        list_confusions,
+        probe_layer,
+    )
+    from hookcli.cli.output.progress import Progress
+
+    (run,) = analysis.runs
+    labels = read_labels(run, style.labels)
+    keys = [key for key in run.images if key in labels]
+    known = [labels[key] for key in keys]
+    check_labels(known, style.folds)
+    calls = analysis.choose_calls(run, style.pool)
+    controls, control_keys = _open_control(analysis, style, calls, keys)
+    memory = max(call.measure_features(style.pool) for call in calls)
+    analysis.say(
+        f"probe: {count(len(calls), 'layer')}, {count(len(keys), 'image')}, "
+        f"{count(len(set(known)), 'label')}, about {memory_text(4 * memory)} of memory, "
+        f"into {analysis.place}"
+    )
+    rows: list[ProbeRow] = []
+    predicted = []
+    bar = Progress(len(calls) + len(controls), "layers", is_shown=not analysis.output.quiet)
+    with bar as progress:
+        for call in calls:
+            row, each = probe_layer(call, keys, known, style)
+            rows.append(row)
+            predicted.append(each)
+            progress.chunk_done(len(rows), 0)
+        for call in controls:
+            row, _ = probe_layer(call, control_keys, known, style)
+            rows.append(replace(row, control="run"))
+            progress.chunk_done(len(rows), 0)
+    best = max(range(len(calls)), key=lambda place: rows[place].accuracy)
+    rows += _probe_pixels(analysis, style, keys, known)
+    classes = count_labels(dict(zip(keys, known, strict=True)))
+    predictions = [str(each) for each in predicted[best]]
+    document = ProbeDocument(
+        **analysis.common,
+        classes=tuple(ClassRow(label, images) for label, images in classes.items()),
+        chance=max(classes.values()) / len(keys),
+        unlabelled=len(run.images) - len(keys),
+        best=rows[best].layer,
+        layers=tuple(rows),
+        confusions=tuple(list_confusions(known, predictions, classes)),
+        predictions=tuple(map(PredictionRow, keys, known, predictions)),
+    )
+    _write(analysis, document)
+    analysis.print(_LOOK, document.layers, document, _caption(analysis, document))
+
+
+def _open_control(
+    analysis: Analysis, style: ProbeRequest, calls: Sequence[SavedCall], keys: Sequence[str]
+) -> tuple[tuple[SavedCall, ...], list[str]]:
+    """Return the calls of the control run, and the keys of the images there.
+
+    Raises:
+        RequestError: the control run lacks a layer or an image.
+    """
+    from hookcli.analysis.features import open_calls
+    from hookcli.analysis.probe import match_control
+    from hookcli.reading.load import load_run
+
+    if style.control is None:
+        return (), []
+    control = load_run(style.control)
+    found = {call.call_id: call for call in open_calls(control, pool=style.pool)}
+    missing = [call.call_id for call in calls if call.call_id not in found]
+    if missing:
+        raise RequestError(
+            f"the control {style.control!r} has no {missing[0]!r}",
+            "save the same layers in both runs",
+        )
+    others = match_control(analysis.runs[0], control, keys)
+    return tuple(found[call.call_id] for call in calls), others
+
+
+def _probe_pixels(
+    analysis: Analysis, style: ProbeRequest, keys: Sequence[str], labels: Sequence[str]
+) -> list[ProbeRow]:
+    """Return the row of the control of the pixels; none if the photos cannot be read."""
+    from hookcli.analysis.probe import probe_features, read_pixels
+
+    pixels, reason = read_pixels(analysis.runs[0], keys)
+    if pixels is None:
+        console.warn(f"no control of the pixels: {reason}")
+        return []
+    score = probe_features(pixels, labels, style.folds)
+    return [score.row(_PIXELS, pixels.shape[1], "pixels")]
+
+
+def _caption(analysis: Analysis, document: ProbeDocument) -> Iterator[str]:
+    """Yield the lines below the table: the best layer, its confusions, and chance."""
+    best = next(row for row in document.layers if row.layer == document.best)
+    yield f"the best layer: {best.layer}, {best.accuracy:.1%} (spread over folds {best.spread:.1%})"
+    yield f"chance, the most common of {len(document.classes)} labels: {document.chance:.1%}"
+    wrong = [row for row in document.confusions if row.label != row.predicted]
+    for row in sorted(wrong, key=lambda row: -row.images)[:_CONFUSED]:
+        yield f"  {count(row.images, 'image')} of {row.label} taken for {row.predicted}"
+    if document.unlabelled:
+        yield f"left out: {count(document.unlabelled, 'image')} without a label"
+    yield f"every image: {analysis.place / _PREDICTIONS}"
+
+
+def _write(analysis: Analysis, document: ProbeDocument) -> None:
+    """Write the tables, the pictures and the page."""
+    from hookcli.analysis.pictures import copy_pictures
+    from hookcli.outside.tables import render_csv
+    from hookcli.render.report.analysis_page import arrange_images, render_analysis
+
+    title = f"Which layer of {analysis.facts[0].model.name} knows the label"
+    theme = analysis.output.theme
+    wrong = frozenset(row.image for row in document.predictions if row.label != row.predicted)
+    with analysis.folder() as folder:
+        folder.write(_TABLE, render_csv(ProbeRow, document.layers).encode())
+        folder.write(_CONFUSIONS, render_csv(ConfusionRow, document.confusions).encode())
+        folder.write(_PREDICTIONS, render_csv(PredictionRow, document.predictions).encode())
+        folder.write(_CURVE, _draw_curve(document, title, theme))
+        folder.write(_MATRIX, _draw_confusions(document, theme))
+        pictures = copy_pictures(analysis.runs[0], folder, wrong)
+        said = {row.image: row for row in document.predictions}
+        known = [said.get(image.key) for image in pictures.images]
+        values = {
+            "contact": arrange_images(
+                pictures, _list_groups(document, wrong), {}, analysis.facts[0].images
+            ),
+            "data": {
+                "seen": [quote(image.seen) for image in pictures.images],
+                "said": [row and [for_page(row.label), for_page(row.predicted)] for row in known],
+            },
+            "curve": _CURVE,
+            "matrix": _MATRIX,
+            "tables": (_TABLE, _CONFUSIONS, _PREDICTIONS),
+            "wrong": len(wrong),
+        }
+        folder.write(PAGE, render_analysis("probe", title, document, values).encode())
+
+
+def _list_groups(document: ProbeDocument, wrong: frozenset[str]) -> list[Group]:
+    """Return the groups of images that readers of the page can choose."""
+    from hookcli.render.report.contact import Group
+
+    total = len(document.predictions)
+    groups = [Group(f"predicted wrongly ({len(wrong)})", "predicted wrongly", wrong, total)]
+    for label in (row.label for row in document.classes):
+        keys = frozenset(row.image for row in document.predictions if row.label == label)
+        groups.append(Group(f"{label} ({len(keys)})", label, keys, total, is_mark=False))
+    return [group for group in groups if group.images]
+
+
+def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:
+    from hookcli.render.charts.curves_png import Curve, draw_curves
+
+    layers = [row for row in document.layers if not row.control]
+    controls = [row for row in document.layers if row.control == "run"]
+    curves = [
+        Curve(name, [row.accuracy for row in rows], [row.spread for row in rows])
+        for name, rows in (("this run", layers), ("the control run", controls))
+        if rows
+    ]
+    pixels = [
+        (f"the pixels ({PIXELS} x {PIXELS})", row.accuracy)
+        for row in document.layers
+        if row.control == "pixels"
+    ]
+    levels = [*pixels, ("chance", document.chance)]
+    images = count(len(document.predictions), "image")
+    labels = count(len(document.classes), "label")
+    heading = [title, f"accuracy over folds of {images} with {labels}; bands: spread over folds"]
+    return draw_curves([row.layer for row in layers], curves, levels, heading, theme)
+
+
+def _draw_confusions(document: ProbeDocument, theme: Theme) -> bytes:
+    import numpy as np
+
+    from hookcli.render.charts.matrix_png import draw_matrix
+
+    totals = {row.label: row.images for row in document.classes}
+    names = list(totals)[:_DRAWN]
+    at = {name: place for place, name in enumerate(names)}
+    shares = np.zeros((len(names), len(names)))
+    for row in document.confusions:
+        if row.label in at and row.predicted in at:
+            share = row.images / totals[row.label]
+            shares[at[row.label], at[row.predicted]] = share
+    more = "" if len(names) == len(document.classes) else f", the {_DRAWN} most common labels"
+    heading = [f"What {document.best} predicts", f"rows: labels; columns: predictions{more}"]
+    return draw_matrix(shares, (names, names), heading, theme)[0]

@@ -1,0 +1,227 @@
+"""Commands that read a finished run, or run a model on images first."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from hookcli import errors
+from hookcli.cli.output.run import print_notes, warn_of_damage
+from hookcli.cli.request import prepare_config, run_prepared, with_progress
+from hookcli.config import (
+    DEFAULTS,
+    BatchSize,
+    FolderRequest,
+    GridStyle,
+    InspectConfig,
+    MachineRequest,
+    RunRequest,
+    StorageOptions,
+    Workers,
+)
+from hookcli.errors import OutputError, RequestError
+from hookcli.outside.flags import Flag, list_fields
+from hookcli.outside.urls import choose, to_local
+from hookcli.records.calls import ROOT_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import typer
+
+    from hookcli.config import TensorRequest
+    from hookcli.reading.load import Run
+
+_ROOM = "set TMPDIR to a folder with free space"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrModel:
+    """A finished run, or a model and the images to run it on.
+
+    Attributes:
+        model: A positional that is a run's folder, or a URL without images, is a run.
+        images: With a run, the folder of a second run, for a command that takes two.
+    """
+
+    model: Annotated[
+        str, Flag("model MODEL|RUN", "A model, as for hookcli inspect, or the folder of a run.")
+    ]
+    run: RunRequest
+    images: Annotated[
+        tuple[str, ...],
+        Flag("images IMAGE", "With MODEL: images, as for hookcli inspect.", many=True),
+    ] = ()
+    workers: Workers = DEFAULTS.machine.workers
+    batch_size: BatchSize = DEFAULTS.batch_size
+    storage: StorageOptions = ()
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the user named a run instead of a model."""
+        return _is_run(self.model) or not self.images
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The layers that the user chose; empty if the user chose none."""
+        return () if self.run.layers is DEFAULTS.run.layers else self.run.layers
+
+    def make_config(self, tensors: TensorRequest, *, quiet: bool) -> InspectConfig:
+        """Return the request that runs the model, and draws no feature maps."""
+        return InspectConfig(
+            with_progress(self.run, quiet=quiet),
+            grids=GridStyle("none"),
+            tensors=tensors,
+            machine=MachineRequest(self.workers, storage=self.storage),
+            batch_size=self.batch_size,
+        )
+
+
+# The options that need a model: all of RunOrModel, except those that also serve a run.
+_FOR_RUNS = ("model", "images", "layers", "exclude", "storage_option")
+
+
+def open_runs(
+    source: RunOrModel, context: typer.Context, most: int = 1, *, also: Sequence[str] = ()
+) -> tuple[Run, ...]:
+    """Open the finished runs that the user named.
+
+    Args:
+        source: the runs; ``source.is_run`` must be true.
+        context: knows which options the user gave.
+        most: how many runs the command takes.
+        also: further options that need a model.
+
+    Raises:
+        RequestError: a name is not the folder of a run, there are too many, or the user gave an
+            option that needs a model.
+    """
+    from hookcli.reading.load import load_run
+    from hookcli.store.places.storage import use_options
+
+    use_options(source.storage)
+    names = (source.model, *source.images)
+    for name in names:
+        if not (_is_run(name) or choose(name, local=Path(to_local(name)).is_dir(), remote=True)):
+            _refuse(context, name, source)
+    if len(names) > most:
+        raise RequestError(
+            f"{names[most]!r} is one run too many: hookcli {context.info_name} takes "
+            f"{'one' if most == 1 else 'up to two'}",
+            "compare two runs with: hookcli similarity, or hookcli diff",
+        )
+    needs_model = {*_list_parameters(RunOrModel)}.difference(_FOR_RUNS).union(also)
+    for name in context.params:
+        given = context.get_parameter_source(name)
+        if name in needs_model and given is not None and given.name == "COMMANDLINE":
+            raise RequestError(
+                f"--{name.replace('_', '-')} needs a model and images, "
+                f"but {source.model!r} is a run's folder",
+                f"leave it out, or hookcli {context.info_name} MODEL IMAGE...",
+            )
+    runs = tuple(load_run(name) for name in names)
+    for run in runs:
+        warn_of_damage(run.damage)
+    return runs
+
+
+def _refuse(context: typer.Context, name: str, source: RunOrModel) -> None:
+    """Raise the error for a positional that is not a run although the command reads runs."""
+    if name != source.model:
+        raise RequestError(
+            f"{source.model!r} is the folder of a run, and {name!r} is not",
+            f"hookcli {context.info_name} RUN, or hookcli {context.info_name} MODEL IMAGE...",
+        )
+    raise RequestError(
+        f"there is no folder {name!r}, and no image was given",
+        f"hookcli {context.info_name} MODEL IMAGE..., or the folder of a run",
+    )
+
+
+def _is_run(name: str) -> bool:
+    """Return whether a name is that of a folder on this machine with the files of a run."""
+    from hookcli.store.places.names import MANIFEST, REQUEST
+
+    folder = Path(to_local(name))
+    return choose(
+        name, local=any((folder / each).is_file() for each in (REQUEST, MANIFEST)), remote=False
+    )
+
+
+def _list_parameters(request: type) -> Iterator[str]:
+    for field in list_fields(request):
+        if field.flag is not None:
+            yield field.parameter
+        if field.request is not None:
+            yield from _list_parameters(field.request)
+
+
+@contextmanager
+def run_model(
+    config: InspectConfig, keep: Path | None = None, *, quiet: bool
+) -> Iterator[tuple[Run, int]]:
+    """Run a model, and yield the finished run and the exit code of ``hookcli inspect``.
+
+    Args:
+        config: the request, whose run folder is replaced.
+        keep: the folder in which the run is kept; None deletes it when the block ends.
+        quiet: whether to print only warnings.
+
+    Raises:
+        RequestError: a positional is the folder of a run.
+        OutputError: the run folder cannot be created, or a file in it cannot be written.
+    """
+    from hookcli.reading.load import load_run
+
+    for name in config.run.images.names:
+        if _is_run(name):
+            raise RequestError(
+                f"{name!r} is the folder of a run, and {config.run.model.name!r} is not",
+                "name a model and images, or only runs",
+            )
+    with _open_folder(keep) as folder:
+        kept = keep is not None
+        try:
+            config = replace(config, folder=FolderRequest(folder))
+            prepared = prepare_config(config, quiet=quiet, keeps=kept)
+            result = run_prepared(prepared, quiet=quiet, keeps=kept)
+        except OutputError as error:
+            if kept:
+                raise
+            reason = getattr(error.__cause__, "strerror", None) or "the folder was changed"
+            raise OutputError(f"cannot write temporary files: {reason}", _ROOM) from error
+        yield load_run(folder), result.exit_code
+    chosen = {row.module_path or ROOT_LABEL for row in result.rows}
+    print_notes(result, chosen, quiet=quiet)
+
+
+@contextmanager
+def _open_folder(keep: Path | None) -> Iterator[Path]:
+    """Yield the folder of a run: one to keep, or a temporary one.
+
+    A temporary folder is deleted when the block ends, even by Ctrl-C or SIGTERM.
+
+    Raises:
+        OutputError: the folder cannot be created.
+    """
+    if keep is not None:
+        yield keep
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        raise errors.Termination(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        try:
+            made = tempfile.TemporaryDirectory(prefix="hookcli-")
+        except OSError as error:
+            raise OutputError(f"cannot make a temporary folder: {error.strerror}", _ROOM) from error
+        with made as folder:
+            yield Path(folder)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,105 @@
+"""Draw curves over the depth of a network, such as the accuracy of a probe on every layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hookcli.render.charts.axes import short_name
+from hookcli.render.charts.figures import DPI, colors_of, encode, write_heading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.config import Theme
+
+_STEP, _WIDEST, _NARROWEST = 18, 1400, 520  # pixels: of a layer, and of all layers together
+_LABEL = 10  # pixels that the name of a layer needs
+_HEIGHT, _LEFT, _RIGHT = 300, 52, 24
+_LONGEST = 36  # letters of a name
+_LEGEND = 20  # pixels
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A value of every layer.
+
+    Attributes:
+        name: the name in the legend.
+        values: the values; NaN where there is none.
+        spread: how far the values vary, drawn as a band; empty for no band.
+    """
+
+    name: str
+    values: Sequence[float]
+    spread: Sequence[float] = ()
+
+
+def draw_curves(
+    layers: Sequence[str],
+    curves: Sequence[Curve],
+    levels: Sequence[tuple[str, float]],
+    heading: Sequence[str],
+    theme: Theme,
+) -> bytes:
+    """Return a PNG of curves with values from 0 to 1.
+
+    Args:
+        layers: the names of the layers, in order.
+        curves: the curves.
+        levels: values that do not depend on a layer, each with its name; drawn as lines.
+        heading: the lines above the chart; the first one is the title.
+        theme: dark or light.
+    """
+    from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
+
+    colors = colors_of(theme)
+    names = [short_name(name, _LONGEST) for name in layers]
+    wide = max(_NARROWEST, min(_WIDEST, _STEP * len(names)))
+    below = 16 + 6 * max(map(len, names), default=0)
+    above = 26 + 18 * len(heading) + _LEGEND
+    width, height = _LEFT + wide + _RIGHT, above + _HEIGHT + below
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colors.page)
+    write_heading(figure, heading, theme)
+    box = (_LEFT / width, below / height, wide / width, _HEIGHT / height)
+    axes = figure.add_axes(box, facecolor=colors.page)
+    places = np.arange(len(names))
+    for curve, color in zip(curves, colors.series, strict=False):
+        values = np.array(curve.values, np.float64)
+        style = {"marker": "o", "markersize": 3, "linewidth": 1.4}
+        axes.plot(places, values, color=color, label=curve.name, **style)  # type: ignore[arg-type]
+        if len(curve.spread):
+            spread = np.array(curve.spread, np.float64)
+            axes.fill_between(
+                places, values - spread, values + spread, color=color, alpha=0.18, linewidth=0
+            )
+    dashes = ("--", ":", "-.")
+    for number, (name, value) in enumerate(levels):
+        color = colors.series[(len(curves) + number) % len(colors.series)]
+        dash = dashes[number % len(dashes)]
+        axes.axhline(value, color=color, linestyle=dash, linewidth=1.2, label=name)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
+    step = max(1, -(-len(names) * _LABEL // wide))
+    axes.set_xticks(
+        places[::step], names[::step], rotation=90, fontsize=7, color=colors.dim, parse_math=False
+    )
+    axes.tick_params(axis="y", labelsize=8, labelcolor=colors.dim)
+    axes.tick_params(length=0)
+    axes.grid(axis="y", color=colors.line, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1.01),
+        ncols=5,
+        fontsize=8,
+        frameon=False,
+        labelcolor=colors.ink,
+        borderaxespad=0.2,
+        columnspacing=1.4,
+        handlelength=1.6,
+    )
+    return encode(figure, "png")

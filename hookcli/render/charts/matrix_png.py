@@ -1,0 +1,90 @@
+"""Draw a matrix as a heat map: the similarity of layers, or the confusions of a classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hookcli.render.charts.axes import short_name
+from hookcli.render.charts.figures import DPI, colors_of, encode, write_heading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hookcli.config import Theme
+
+_LARGEST, _SMALLEST, _AT_MOST = 28, 5, 900  # pixels: of a cell, and of all cells together
+_LABEL = 9  # pixels that a label needs
+_LONGEST = 36  # letters of a label
+_BAR, _GAP = 14, 16  # pixels: the width of the bar that explains the colours, and its distance
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of a matrix in its picture, in pixels.
+
+    Attributes:
+        size: the width and height of the picture.
+        left: the distance of the first cell from the left edge.
+        top: the distance of the first cell from the upper edge.
+        side: the width and height of a cell.
+    """
+
+    size: tuple[int, int]
+    left: int
+    top: int
+    side: int
+
+
+def draw_matrix(
+    values: NDArray[np.float64],
+    names: tuple[Sequence[str], Sequence[str]],
+    heading: Sequence[str],
+    theme: Theme,
+    span: tuple[float, float] = (0.0, 1.0),
+) -> tuple[bytes, Cells]:
+    """Return a PNG of a matrix (rows, columns), and where its cells are.
+
+    Args:
+        values: the matrix; values outside ``span`` have the colours of its ends.
+        names: the names of the rows and of the columns.
+        heading: the lines above the matrix; the first one is the title.
+        theme: dark or light.
+        span: the values of the first and of the last colour.
+    """
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
+
+    rows, columns = values.shape
+    side = max(_SMALLEST, min(_LARGEST, _AT_MOST // max(rows, columns)))
+    step = -(-_LABEL // side)
+    shown = [[short_name(name, _LONGEST) for name in each] for each in names]
+    left = 20 + 6 * max(map(len, shown[0]), default=0)
+    below = 20 + 6 * max(map(len, shown[1]), default=0)
+    top = 18 + 18 * len(heading)
+    needed = 20 + 7 * max(map(len, heading), default=0)
+    width = max(left + columns * side + _GAP + _BAR + 50, needed)
+    height = top + rows * side + below
+    colors = colors_of(theme)
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colors.page)
+    write_heading(figure, heading, theme)
+    box = (left / width, below / height, columns * side / width, rows * side / height)
+    axes = figure.add_axes(box)
+    image = axes.imshow(
+        values, ListedColormap(colors.scale), vmin=span[0], vmax=span[1], aspect="auto"
+    )
+    label: dict[str, Any] = {"fontsize": 7, "color": colors.dim, "parse_math": False}
+    axes.set_yticks(range(0, rows, step), shown[0][::step], **label)
+    axes.set_xticks(range(0, columns, step), shown[1][::step], rotation=90, **label)
+    axes.tick_params(length=0, pad=3)
+    axes.spines[:].set_visible(False)
+    tall = min(rows * side, 160)
+    place = (left + columns * side + _GAP, below + rows * side - tall, _BAR, tall)
+    bar_box = (place[0] / width, place[1] / height, place[2] / width, place[3] / height)
+    bar = figure.colorbar(image, cax=figure.add_axes(bar_box))
+    bar.ax.tick_params(labelsize=7, labelcolor=colors.dim, length=0)
+    bar.outline.set_visible(False)
+    return encode(figure, "png"), Cells((width, height), left, top, side)

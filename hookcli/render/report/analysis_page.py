@@ -1,0 +1,76 @@
+"""Render the page of an analysis: what all analyses show, around the section of one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+from markupsafe import escape as markup_escape
+
+from hookcli.outside import escape
+from hookcli.records.text import figure_text
+from hookcli.render.report.contact import lay_out
+from hookcli.render.report.templates import asset, hash_scripts, linked, make_environment, ours
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hookcli.records.analysis import AnalysisDocument, ImagePictures
+    from hookcli.render.report.contact import Group, Sort
+
+
+def render_analysis(
+    verb: str, title: str, document: AnalysisDocument, values: Mapping[str, object]
+) -> str:
+    """Return the HTML page of an analysis; the same arguments always make the same page.
+
+    Args:
+        verb: the command, whose template is ``VERB.html.j2``.
+        title: the title of the page.
+        document: the result of the analysis.
+        values: what the template of the command needs besides the document.
+    """
+    environment = make_environment()
+    environment.filters |= {"data": _to_script, "hash": _hash, "number": figure_text}
+    return environment.get_template(f"{verb}.html.j2").render(
+        title=title,
+        document=document,
+        command=markup_escape(escape.for_shell(document.command)),
+        style=ours(asset("page.css") + asset("contact.css") + asset("analysis.css")),
+        link=linked,
+        **values,
+    )
+
+
+def arrange_images(
+    pictures: ImagePictures, groups: Sequence[Group], sorts: Mapping[str, Sort], total: int
+) -> dict[str, Any]:
+    """Return the values of the contact sheet on the page of an analysis.
+
+    Args:
+        pictures: the images to show, and their thumbnails.
+        groups: the groups of images that readers can choose.
+        sorts: orders of the images, by a short name.
+        total: the number of images that were analysed.
+    """
+    shown = len(pictures.images)
+    note = ""
+    if shown < total:
+        note = (
+            f"{shown:,} of {total:,} images are shown: those of which the run kept a picture. The "
+            "tables have all."
+        )
+    numbered = dict(enumerate(groups))
+    return lay_out(
+        pictures.images, pictures.thumbnails, numbered, linked, word="group", note=note, sorts=sorts
+    )
+
+
+def _hash(script: str) -> Markup:
+    return ours(hash_scripts([script]))
+
+
+def _to_script(value: object) -> Markup:
+    """Return data as JSON in a script element, which no text in it can end."""
+    return ours(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))

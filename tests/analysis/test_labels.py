@@ -1,0 +1,63 @@
+"""The labels of images: folders, and files of labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hookcli.analysis.labels import count_labels, read_labels
+from hookcli.errors import RequestError
+from hookcli.reading.load import load_run
+from tests.toy_runs import ToyRun, edit_json
+
+FILES = {"a": "photos/cats/a.jpg", "b": "photos/dogs/b.jpg", "c": "c.jpg"}
+
+
+@pytest.fixture
+def opened(tmp_path):
+    folder = ToyRun({key: {"x": np.ones((1, 2), "f4")} for key in FILES}).write(tmp_path / "run")
+    facts = load_run(folder).manifest["images"]
+    edit_json(
+        folder / "manifest.json", images=[image | {"file": FILES[image["key"]]} for image in facts]
+    )
+    return load_run(folder)
+
+
+def test_folders_are_the_names_of_the_photos_folders(opened):
+    assert read_labels(opened, "folders") == {"a": "cats", "b": "dogs", "c": "."}
+
+
+@pytest.mark.parametrize("name", ["photos/cats/a.jpg", "a.jpg", "a"])
+def test_a_file_names_images_by_path_file_name_or_key(opened, tmp_path, name):
+    file = tmp_path / "labels.csv"
+    file.write_text(f"\ufeffscore,label,image\n1,cat,{name}\n2,dog,other.jpg\n3,,b\n")
+    assert read_labels(opened, str(file)) == {"a": "cat"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("image,label\nx.jpg,cat\n", "has labels for other files: none of its 1 names"),
+        ("image,label\na,cat\na,dog\n", "has two labels for 'a': cat and dog"),
+        ("file,label\na,cat\n", "has no image and label in line 2"),
+        ("image,label\n", "has no labels"),
+        ("", "has no labels"),
+        ('image,label\n"a,cat\n', "is not a CSV file"),
+    ],
+)
+def test_a_file_that_is_of_no_use_is_refused(opened, tmp_path, text, said):
+    file = tmp_path / "labels.csv"
+    file.write_text(text)
+    with pytest.raises(RequestError, match=said):
+        read_labels(opened, str(file))
+
+
+def test_a_missing_file_is_named(opened):
+    with pytest.raises(RequestError, match=r"cannot read 'no\.csv': No such file") as caught:
+        read_labels(opened, "no.csv")
+    assert "`labels='folders'`" in caught.value.hint
+
+
+def test_labels_are_counted_the_most_common_first():
+    labels = dict(zip("abcde", ["y", "x", "z", "x", "y"], strict=True))
+    assert list(count_labels(labels).items()) == [("x", 2), ("y", 2), ("z", 1)]

@@ -1,0 +1,102 @@
+"""Neighbours, near duplicates and outliers."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from hookcli.analysis.map import (
+    find_duplicates,
+    find_neighbours,
+    list_neighbours,
+    map_images,
+)
+from hookcli.errors import RequestError
+
+DRAW = np.random.default_rng(0)
+
+
+def cloud(count=60, width=64):
+    """Features of images that are alike only by chance."""
+    return (DRAW.normal(size=(count, width)) + 0.5).astype(np.float32)
+
+
+def test_neighbours_are_those_with_the_largest_cosine():
+    features = cloud()
+    found = find_neighbours(features, 5)
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    distances = 1 - units.astype(np.float64) @ units.T
+    np.fill_diagonal(distances, np.inf)
+    assert np.array_equal(found.places, distances.argsort(1)[:, :5])
+    assert found.distances == pytest.approx(np.sort(distances, 1)[:, :5], abs=1e-6)
+
+
+def test_near_duplicates_are_found_in_pairs_and_in_groups():
+    features = cloud()
+    noise = DRAW.normal(scale=0.01, size=(4, 64)).astype(np.float32)
+    copies = features[[3, 20, 20, 40]] + noise
+    copies[3] = 2.5 * features[40]  # the same direction
+    features = np.concatenate([features, copies])
+    assert find_duplicates(find_neighbours(features, 10)) == [(3, 60), (20, 61, 62), (40, 63)]
+
+
+def test_images_that_are_alike_only_by_chance_are_no_duplicates():
+    for count in (3, 5, 60):
+        assert find_duplicates(find_neighbours(cloud(count), 10)) == []
+
+
+def test_outliers_are_far_from_their_neighbours_and_come_first():
+    features = cloud()
+    features[[7, 30]] = 0
+    features[7, 0], features[30, 5] = -9, -9
+    keys = [f"photo{n}" for n in range(60)]
+    neighbours = find_neighbours(features, 10)
+    rows, groups, explained = map_images(keys, features, neighbours, {"photo7": "odd"})
+    assert {row.image for row in rows[:2]} == {"photo7", "photo30"}
+    assert [row.rank for row in rows] == list(range(1, 61))
+    assert {row.image: row.label for row in rows}["photo7"] == "odd"
+    assert groups == []
+    assert 0 < explained[1] <= explained[0] < 1
+    assert rows[0].outlier_score == pytest.approx(neighbours.distances.mean(1).max())
+
+
+def test_the_map_shows_the_first_two_components():
+    features = np.zeros((32, 4), np.float32)
+    features[:, 1] = 5 * np.linspace(-1, 1, 32)
+    features[:, 2] = np.tile([-1, 1, 1, -1], 8)
+    features[:, 3] = 1
+    rows, _, explained = map_images(
+        [str(n) for n in range(32)], features, find_neighbours(features, 3), {}
+    )
+    places = {int(row.image): (row.x, row.y) for row in rows}
+    assert [places[n][0] for n in range(32)] == pytest.approx(features[:, 1].tolist(), abs=1e-3)
+    assert sum(explained) == pytest.approx(1)
+
+
+def test_neighbours_are_listed_for_every_image_in_order():
+    features = np.array([[1, 0], [1, 0.1], [0, 1]], np.float32)
+    rows = list_neighbours(["a", "b", "c"], find_neighbours(features, 10))
+    assert [(row.image, row.rank, row.neighbour) for row in rows] == [
+        ("a", 1, "b"),
+        ("a", 2, "c"),
+        ("b", 1, "a"),
+        ("b", 2, "c"),
+        ("c", 1, "b"),
+        ("c", 2, "a"),
+    ]
+
+
+def test_too_few_images_and_features_of_zero_are_refused():
+    with pytest.raises(RequestError, match="at least 3 images, and there are 2"):
+        find_neighbours(cloud(2), 1)
+    with pytest.raises(RequestError, match="zero for all images"):
+        find_neighbours(np.zeros((5, 3), np.float32), 1)
+
+
+def test_without_scikit_learn_the_command_that_installs_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(RequestError, match="a map needs scikit-learn") as caught:
+        find_neighbours(cloud(), 1)
+    assert caught.value.hint == "pip install 'hookcli[analysis]'"

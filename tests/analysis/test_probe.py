@@ -1,0 +1,140 @@
+"""Probes, against scikit-learn used by hand."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from hookcli.analysis.features import open_calls
+from hookcli.analysis.probe import (
+    ProbeRequest,
+    list_confusions,
+    match_control,
+    probe_features,
+    probe_layer,
+    read_pixels,
+)
+from hookcli.errors import RequestError
+from hookcli.outside.files import hash_file
+from hookcli.reading.load import load_run
+from tests.toy_runs import ToyRun, edit_json
+
+DRAW = np.random.default_rng(0)
+LABELS = ["cat", "dog", "eel"] * 20
+FEATURES = (
+    DRAW.normal(size=(60, 8)) + np.array([LABELS.index(label) for label in LABELS])[:, None] / 2
+).astype(np.float32)
+
+
+def by_hand(features, folds):
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    split = StratifiedKFold(folds, shuffle=True, random_state=0)
+    scores = cross_val_score(model, features, LABELS, cv=split)
+    return scores, cross_val_predict(model, features, LABELS, cv=split)
+
+
+@pytest.mark.parametrize("folds", [2, 5])
+def test_a_probe_is_scikit_learns_own_result(folds):
+    scores, predicted = by_hand(FEATURES, folds)
+    found = probe_features(FEATURES, LABELS, folds)
+    assert found.folds == pytest.approx(scores)
+    assert list(found.predicted) == list(predicted)
+    row = found.row("fc", 8)
+    assert (row.accuracy, row.spread) == pytest.approx((scores.mean(), scores.std()))
+
+
+def write(folder, features=FEATURES, count=60):
+    images = {f"photo{n:02}": {"fc": features[n : n + 1]} for n in range(count)}
+    return load_run(ToyRun(images).write(folder))
+
+
+def test_a_layer_is_probed_with_the_images_that_have_labels(tmp_path):
+    (call,) = open_calls(write(tmp_path / "run"))
+    keys = [f"photo{n:02}" for n in range(59, 9, -1)]
+    labels = [LABELS[n] for n in range(59, 9, -1)]
+    row, predicted = probe_layer(call, keys, labels, ProbeRequest("folders"))
+    alone = probe_features(FEATURES[59:9:-1], labels)
+    assert row == alone.row("fc", 8)
+    assert list(predicted) == list(alone.predicted)
+
+
+def test_a_layer_that_cannot_be_probed_is_named(tmp_path):
+    (call,) = open_calls(write(tmp_path / "run", np.ones_like(FEATURES)))
+    with pytest.raises(RequestError, match="'fc': the features are the same for all images"):
+        probe_layer(call, list(call.images), LABELS, ProbeRequest("folders"))
+    with pytest.raises(RequestError, match="'fc' has no tensor of 'dog'"):
+        probe_layer(call, ["dog"], ["cat"], ProbeRequest("folders"))
+
+
+def test_labels_that_do_not_suffice_are_refused():
+    with pytest.raises(RequestError, match="all 60 images have the label 'cat'"):
+        probe_features(FEATURES, ["cat"] * 60)
+    with pytest.raises(RequestError, match="the label 'ox' has 1 image, fewer than the 5 folds"):
+        probe_features(FEATURES, [*LABELS[1:], "ox"])
+
+
+def test_the_control_run_may_name_and_order_its_images_differently(tmp_path):
+    run = write(tmp_path / "run", count=3)
+    images = {key: {"fc": FEATURES[:1]} for key in ("x", "y", "z")}
+    hashes = {"x": "hash of photo02", "y": "hash of photo00", "z": "hash of photo01"}
+    control = load_run(ToyRun(images, hashes=hashes).write(tmp_path / "control"))
+    assert match_control(run, control, ["photo00", "photo02"]) == ["y", "x"]
+    other = load_run(ToyRun({"x": {"fc": FEATURES[:1]}}).write(tmp_path / "other"))
+    with pytest.raises(RequestError, match="has no image 'photo00'"):
+        match_control(run, other, ["photo00"])
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A run of two photos that lie beside it: the left half black, and the upper half."""
+    folder = ToyRun({key: {"x": np.ones((1, 2), "f4")} for key in "ab"}).write(tmp_path / "run")
+    facts = []
+    for key, box in (("a", (0, 0, 16, 32)), ("b", (0, 0, 32, 16))):
+        photo = Image.new("RGB", (32, 32), "white")
+        photo.paste("black", box)
+        photo.save(tmp_path / f"{key}.png")
+        (image,) = (each for each in load_run(folder).manifest["images"] if each["key"] == key)
+        file = str(tmp_path / f"{key}.png")
+        facts.append(image | {"file": file, "sha256": hash_file(file)})
+    edit_json(folder / "manifest.json", images=facts)
+    return load_run(folder)
+
+
+def test_the_pixels_of_photos_are_shrunk_to_16_by_16(photos):
+    pixels, reason = read_pixels(photos, ["a", "b"])
+    assert reason == ""
+    one, two = pixels.reshape(2, 16, 16, 3)
+    assert (one[:, :8].max(), one[:, 8:].min()) == (0, 255)
+    assert (two[:8].max(), two[8:].min()) == (0, 255)
+
+
+def test_photos_that_changed_or_are_gone_are_no_control(photos, tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "b.png")
+    pixels, reason = read_pixels(photos, ["a", "b"])
+    assert pixels is None
+    assert "b.png has changed" in reason
+    (tmp_path / "a.png").unlink()
+    assert "a.png" in read_pixels(photos, ["a"])[1]
+
+
+def test_confusions_are_counted_in_the_order_of_the_classes():
+    rows = list_confusions("aabb", "abbb", {"b": 2, "a": 2})
+    assert [(row.label, row.predicted, row.images) for row in rows] == [
+        ("b", "b", 2),
+        ("a", "b", 1),
+        ("a", "a", 1),
+    ]
+
+
+def test_without_scikit_learn_the_command_that_installs_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(RequestError, match="a probe needs scikit-learn") as caught:
+        probe_features(FEATURES, LABELS)
+    assert caught.value.hint == "pip install 'hookcli[analysis]'"

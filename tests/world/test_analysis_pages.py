@@ -1,0 +1,146 @@
+"""The pages of analyses in a real browser, opened from disk, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.conftest import PHOTOS, run_in
+
+pytestmark = pytest.mark.browser
+
+NAMES = ("astronaut.png", "camera.png", "cat.png", "coffee.png", "rocket.jpg")
+HOSTILE = "<img src=x onerror=alert(1)> &' #%41.png"
+VERBS = {
+    "places": (),
+    "map": ("--labels", "labels.csv", "--neighbours", "3"),
+    "probe": ("--labels", "labels.csv", "--folds", "2"),
+    "similarity": (),
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A run of six photos, one with a name that means harm, and an analysis by each verb."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "photos").mkdir()
+    for name in NAMES:
+        shutil.copy(PHOTOS / name, home / "photos" / name)
+    shutil.copy(PHOTOS / "cat.png", home / "photos" / HOSTILE)
+    words = ("squeezenet1_1", "photos", "--weights", "random", "--layers", "features.3,features.12")
+    assert run_in(home, "inspect", *words, "--save", "tensors", "-o", "run", "-q").code == 0
+    labels = [f'"{name}",{"ab"[n % 2]}<i>' for n, name in enumerate((*NAMES, HOSTILE))]
+    (home / "labels.csv").write_text("\n".join(["image,label", *labels]) + "\n")
+    for verb, more in VERBS.items():
+        ended = run_in(home, verb, "run", *more, "-o", verb, "-q")
+        assert ended.code == 0, ended.err
+    ended = run_in(
+        home, "places", "run", "--similar", "200,100", "--image", "cat.png", "-o", "near"
+    )
+    assert ended.code == 0, ended.err
+    return home
+
+
+@pytest.fixture
+def tab(browser):
+    """A page that logs no error, opens no dialog and asks for nothing but files."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    wrong, asked = [], []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+    page.on("request", lambda request: asked.append(request.url))
+    yield page
+    page.close()
+    assert wrong == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_has_no_serious_fault_of_accessibility(tab, home, verb, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab.emulate_media(color_scheme=scheme)
+    tab.goto((home / verb / "report.html").as_uri())
+    if tab.locator("#contact-sheet").count():
+        tab.click("#contact-sheet li:first-child button")
+    faults = Axe().run(tab).response["violations"]
+    assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_page_fits_a_phone(tab, home, verb):
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.goto((home / verb / "report.html").as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_similarity_under_the_pointer_is_said(tab, home):
+    tab.goto((home / "similarity/report.html").as_uri())
+    cells = tab.evaluate("({ ...cells, shown: matrix.getBoundingClientRect().width })")
+    scale = cells["shown"] / cells["size"][0]
+    middle = [(cells[side] + 1.5 * cells["side"]) * scale for side in ("left", "top")]
+    tab.hover("#matrix", position={"x": middle[0], "y": middle[1] - cells["side"] * scale})
+    said = tab.inner_text("#told")
+    assert re.fullmatch(r"features\.3 and features\.12: -?[\d.]+", said)
+    value = float(said.rpartition(" ")[2])
+    lines = (home / "similarity/similarity.csv").read_text().splitlines()
+    assert float(lines[1].split(",")[2]) == pytest.approx(value, abs=1e-4)
+
+
+def test_a_click_chooses_the_place_whose_similarity_is_shown(tab, home):
+    tab.goto((home / "places/report.html").as_uri())
+    assert tab.locator(".ring").count() == 0
+    tab.locator(".shot button").nth(2).click(position={"x": 100, "y": 60})
+    assert tab.input_value("#shown") == "similarity"
+    assert tab.locator(".ring.chosen").count() == 1
+    assert tab.locator(".ring").count() == 6
+    assert re.search(r"row \d+, column \d+ of \d+ x \d+", tab.inner_text("#told"))
+    before = tab.inner_text("#told")
+    tab.locator(".shot button").nth(2).press("ArrowRight")
+    assert tab.inner_text("#told") != before
+
+
+def test_the_similarity_on_the_page_is_the_cosine_within_a_hundredth(tab, home):
+    """The page computes it from features that are stored as whole numbers."""
+    import pyarrow.parquet as pq
+
+    tab.goto((home / "near/report.html").as_uri())
+    shown = tab.evaluate("data.seen.map((_, index) => [...similarities(data.maps[0][index])])")
+    table = pq.read_table(home / "near/places.parquet").to_pylist()
+    exact = [row["similarity"] for row in table if row["layer"] == "features.3"]
+    assert np.concatenate(shown) == pytest.approx(np.array(exact), abs=0.01)
+
+
+def test_an_image_of_the_map_opens_with_its_neighbours(tab, home):
+    tab.goto((home / "map/report.html").as_uri())
+    assert tab.locator("#map button").count() == 6
+    tab.locator("#map button").nth(0).focus()
+    tab.keyboard.press("Enter")
+    assert tab.locator("#panel[open] .near li").count() == 3
+    title = tab.inner_text("#panel-title")
+    tab.locator("#panel .near button").first.click()
+    assert tab.inner_text("#panel-title") != title
+    tab.keyboard.press("Escape")
+    assert tab.locator("#panel[open]").count() == 0
+
+
+def test_images_are_found_by_label_and_sorted_by_outlier_score(tab, home):
+    tab.goto((home / "map/report.html").as_uri())
+    labels = tab.locator("#image-finding option").all_inner_texts()
+    assert "a<i> (3)" in labels
+    tab.select_option("#image-finding", label="a<i> (3)")
+    assert tab.inner_text("#image-count") == "3 of 6"
+    assert tab.locator("#image-sort option").first.inner_text() == "outlier score"
+
+
+def test_the_panel_of_a_probe_says_the_label_and_the_prediction(tab, home):
+    tab.goto((home / "probe/report.html").as_uri())
+    tab.click("#contact-sheet li:first-child button")
+    assert re.fullmatch(
+        r"label: [ab]<i>; the best layer predicts: [ab]<i>", tab.inner_text("#panel .said")
+    )
