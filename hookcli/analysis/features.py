@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from hookcli.reading.load import Run
     from hookcli.reading.shards import Array
+    from hookcli.records.analysis import Pool
     from hookcli.records.tensor_index import SavedTensor
 
-Pool: TypeAlias = Literal["mean", "max", "class"]
 Features: TypeAlias = "NDArray[np.float32]"
 
 _BLOCK = 16 << 20  # bytes of tensors to read at a time

@@ -5,26 +5,17 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING
 
 from hookcli.analysis.images import list_files
 from hookcli.errors import RequestError
 from hookcli.outside.files import read_regular
-from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hookcli.reading.load import Run
-
-Labels: TypeAlias = Annotated[
-    str,
-    Flag(
-        "--labels folders|FILE.csv",
-        "The folder of each photo, or a file with the columns image and label.",
-    ),
-]
 
 _MOST = 64 << 20  # bytes of a file of labels
 _HEADER = "its first line names the columns image and label"

@@ -6,15 +6,13 @@ The distance of two images is one minus the cosine of the angle between their po
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from hookcli.analysis.components import find_components
-from hookcli.analysis.features import Pool
 from hookcli.errors import RequestError
 from hookcli.outside.documents import AtLeastOne, Distance, Whole
-from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
 
@@ -46,26 +44,6 @@ _SAMPLE = 1000  # images whose distances from each other are typical
 _MEMORY = 64  # MiB of distances at a time
 
 Coordinate: TypeAlias = float
-
-
-@dataclass(frozen=True, slots=True)
-class MapRequest:
-    """Analysis: which features are compared, and how many neighbours are listed.
-
-    Attributes:
-        labels: The labels only colour the map.
-    """
-
-    pool: Annotated[
-        Pool, Flag("--pool mean|max|class", "Mean or maximum over a map, or the class token.")
-    ] = "mean"
-    neighbours: Annotated[
-        int, Flag("--neighbours N", "Nearest images to list for each image.", at_least=1)
-    ] = 10
-    labels: Annotated[
-        str | None,
-        Flag("--labels folders|FILE.csv", "Colour the map by folder, or by a file of labels."),
-    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ same colour is the same thing everywhere, and the similarity of all places to on
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -21,7 +20,6 @@ from hookcli.errors import RequestError
 from hookcli.outside.documents import AtLeastOne, Share, Whole, keywords
 from hookcli.outside.escape import reversible
 from hookcli.outside.files import open_regular
-from hookcli.outside.flags import Flag
 from hookcli.records.analysis import AnalysisDocument
 
 if TYPE_CHECKING:
@@ -43,97 +41,7 @@ MARKS = 12  # matches that are marked on pictures
 _LAYERS = "layers"  # the only metadata key of a file with bases
 _ARRAYS = ("mean", "axes", "spread", "explained")
 
-Question: TypeAlias = Literal["components", "similarity", "matches"]
 Cosine: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
-
-
-def _read_point(text: str, option: str) -> tuple[int, int]:
-    """Parse ``120,80`` into two whole numbers."""
-    with contextlib.suppress(ValueError):
-        x, y = map(int, text.split(","))
-        return x, y
-    raise RequestError(f"{option} cannot read {text!r}", "write X,Y in pixels of the image: 120,80")
-
-
-@dataclass(frozen=True, slots=True)
-class PlacesRequest:
-    """Analysis: the question. Without one, it is --pca.
-
-    Attributes:
-        similar: X and Y in pixels of the image, from the upper left corner.
-        correspond: The key, the path or the file name of an image of the run.
-        at: X and Y in pixels of the image, from the upper left corner.
-        image: The key, the path or the file name of an image of the run.
-    """
-
-    pca: Annotated[
-        bool, Flag("--pca", "Show the first three components as red, green and blue.")
-    ] = False
-    foreground: Annotated[
-        bool, Flag("--foreground", "With --pca: only places in front, by the first component.")
-    ] = False
-    basis: Annotated[
-        str | None, Flag("--basis DIR", "With --pca: use the components of another analysis.")
-    ] = None
-    similar: Annotated[
-        tuple[int, int] | None,
-        Flag(
-            "--similar X,Y",
-            "Show how similar every place is to the place at this pixel.",
-            read=_read_point,
-        ),
-    ] = None
-    correspond: Annotated[
-        str | None, Flag("--correspond IMAGE", "Match the places of --image with those of IMAGE.")
-    ] = None
-    at: Annotated[
-        tuple[int, int] | None,
-        Flag("--at X,Y", "With --correspond: the match of this pixel.", read=_read_point),
-    ] = None
-    mutual: Annotated[
-        bool, Flag("--mutual", "With --correspond: only places that choose each other.")
-    ] = False
-    image: Annotated[
-        str | None,
-        Flag("--image IMAGE", "The image of --similar and --correspond.  [default: the first]"),
-    ] = None
-
-    @property
-    def question(self) -> Question:
-        """What is asked of the places.
-
-        Raises:
-            RequestError: several questions are asked, or an option belongs to another question.
-        """
-        asked = {"pca": self.pca, "similar": self.similar, "correspond": self.correspond}
-        names = [name for name, value in asked.items() if value]
-        if len(names) > 1:
-            one, two = names[:2]
-            raise RequestError(f"`{one}` and `{two}` are two questions", "ask one at a time")
-        asked_name = names[0] if names else "pca"
-        owners = {
-            "foreground": "pca",
-            "basis": "pca",
-            "at": "correspond",
-            "mutual": "correspond",
-        }
-        for name, owner in owners.items():
-            if getattr(self, name) and owner != asked_name:
-                raise RequestError(
-                    f"`{name}` belongs to `{owner}`", f"add `{owner}`, or leave it out"
-                )
-        if self.image is not None and asked_name == "pca":
-            raise RequestError(
-                "`image` belongs to `similar` and `correspond`", "leave it out, or add one of them"
-            )
-        return _QUESTIONS[asked_name]
-
-
-_QUESTIONS: dict[str, Question] = {
-    "pca": "components",
-    "similar": "similarity",
-    "correspond": "matches",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,16 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from PIL import Image
 
-from hookcli.analysis.features import Pool
 from hookcli.analysis.images import list_contents, list_files
-from hookcli.analysis.labels import Labels
 from hookcli.errors import RequestError
 from hookcli.images.decode import UndecodableError
 from hookcli.images.read import ImageSource
 from hookcli.outside.documents import AtLeastOne, Share, Whole
-from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
 from hookcli.records.images import match_images
@@ -34,33 +31,13 @@ if TYPE_CHECKING:
 
     from hookcli.analysis.features import Features, SavedCall
     from hookcli.reading.load import Run
+    from hookcli.records.analysis import Pool
 
 PIXELS = 16  # the side to which photos are shrunk for the control
 _STEPS = 1000  # of the regression, at most
 _FEWEST = 2  # classes
 
 Control: TypeAlias = Literal["", "pixels", "run"]
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeRequest:
-    """Analysis: what the features and the labels are, and how the accuracy is measured.
-
-    Attributes:
-        control: The run must have the same images and layers.
-    """
-
-    labels: Labels
-    pool: Annotated[
-        Pool, Flag("--pool mean|max|class", "Mean or maximum over a map, or the class token.")
-    ] = "mean"
-    folds: Annotated[
-        int, Flag("--folds N", "Parts into which the images are split.", at_least=2, at_most=100)
-    ] = 5
-    control: Annotated[
-        str | None,
-        Flag("--control RUN", "A run to compare with: the same network with random weights."),
-    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +210,11 @@ def check_labels(labels: Sequence[str], folds: int) -> None:
 
 
 def probe_layer(
-    call: SavedCall, keys: Sequence[str], labels: Sequence[str], request: ProbeRequest
+    call: SavedCall,
+    keys: Sequence[str],
+    labels: Sequence[str],
+    pool: Pool = "mean",
+    folds: int = 5,
 ) -> tuple[ProbeRow, NDArray[np.str_]]:
     """Return the row of a layer, and the label that is predicted for each image.
 
@@ -241,7 +222,8 @@ def probe_layer(
         call: the layer.
         keys: the keys of the images.
         labels: the label of each of these images.
-        request: the features and the number of folds.
+        pool: how the features of an image are made from those of its places.
+        folds: the number of parts into which the images are split.
 
     Raises:
         RequestError: the tensors of an image were not saved or cannot be used, or the features are
@@ -253,12 +235,12 @@ def probe_layer(
         raise RequestError(
             f"{call.call_id!r} has no tensor of {missing[0]!r}", "leave the layer out"
         )
-    features = call.pool_features(request.pool)
+    features = call.pool_features(pool)
     chosen = [rows[key] for key in keys]
     if chosen != list(range(len(features))):
         features = features[chosen]
     try:
-        score = probe_features(features, labels, request.folds)
+        score = probe_features(features, labels, folds)
     except RequestError as error:
         raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
     return score.row(call.call_id, features.shape[1]), score.predicted

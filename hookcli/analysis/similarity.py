@@ -15,14 +15,13 @@ from __future__ import annotations
 import math
 import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 
 from hookcli.analysis.images import list_contents
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import keywords
-from hookcli.outside.flags import Flag
 from hookcli.records.analysis import AnalysisDocument
 from hookcli.records.images import match_images
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.analysis.features import Features, SavedCall
+    from hookcli.records.analysis import WholePool
 
 MOST_EXACT = 2000  # the largest number of images whose similarities are compared all at once
 BATCH = 256  # images whose similarities are compared at once, if there are more
@@ -43,17 +43,6 @@ _SLICE = 16 << 20  # bytes of similarities of all layers in memory at a time
 _NOTHING = 1e-12  # the largest share of its squared norm that the variance of constant features has
 
 Cka: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
-SimilarityPool: TypeAlias = Literal["none", "mean", "max"]
-
-
-@dataclass(frozen=True, slots=True)
-class SimilarityRequest:
-    """Analysis: what is compared of each layer."""
-
-    pool: Annotated[
-        SimilarityPool,
-        Flag("--pool none|mean|max", "Compare whole maps, or one value of each channel."),
-    ] = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +114,7 @@ def linear_cka(a: Features, b: Features) -> float:
 def compare_layers(
     a: Sequence[SavedCall],
     b: Sequence[SavedCall] = (),
-    pool: SimilarityPool = "none",
+    pool: WholePool = "none",
     layer_done: Callable[[int], None] = lambda _: None,
 ) -> LayerSimilarity:
     """Return the linear CKA of every call in ``a`` with every call in ``b``.
@@ -256,7 +245,7 @@ def _write_similarities(
     call: SavedCall,
     order: NDArray[np.int64],
     batches: Sequence[NDArray[np.int64]],
-    pool: SimilarityPool,
+    pool: WholePool,
     file: IO[bytes],
 ) -> None:
     """Append the centered similarities of the images in each batch to a file, as float32.

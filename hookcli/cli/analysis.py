@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from hookcli import errors
 from hookcli.cli import options
@@ -18,8 +18,8 @@ from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.files import safe_name
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
+from hookcli.records.analysis import Pool
 from hookcli.records.command import analysis_command
-from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from hookcli.cli.output.table import Look
     from hookcli.reading.load import Run
     from hookcli.records.analysis import AnalysedRun, AnalysisDocument
+
+FeaturePool: TypeAlias = Annotated[
+    Pool, Flag("--pool mean|max|class", "Mean or maximum over a map, or the class token.")
+]
 
 _FOLDER = Path("hookcli-analyses")
 
@@ -202,8 +206,3 @@ def _name(source: RunOrModel) -> str:
 def memory_text(number: float) -> str:
     """Return a number of bytes as text: ``12 MB``."""
     return f"{max(1, round(number / 1e6)):,} MB"
-
-
-def images_text(run: Run) -> str:
-    """Return the number of images of a run as text."""
-    return count(len(run.images), "image")

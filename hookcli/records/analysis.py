@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from hookcli.outside.documents import Document
 from hookcli.records.images import ImageResult
 from hookcli.records.pictures import Thumbnails
 from hookcli.records.runs import ModelInfo
 from hookcli.records.shared_fields import Command
+
+Pool: TypeAlias = Literal["mean", "max", "class"]
+"""How the features of an image are made from those of its places: see ``SavedCall``."""
+
+WholePool: TypeAlias = Literal["none", "mean", "max"]
+"""The same; ``none`` means that the features of all places are used, side by side."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from hookcli.analysis.features import open_calls
 from hookcli.analysis.images import Geometry
 from hookcli.analysis.places import (
     Basis,
-    PlacesRequest,
     answer_components,
     answer_matches,
     answer_similarity,
@@ -21,6 +20,7 @@ from hookcli.analysis.places import (
     read_basis,
     write_bases,
 )
+from hookcli.cli.commands.places import PlacesRequest
 from hookcli.errors import RequestError
 from hookcli.reading.load import load_run
 from tests.toy_runs import ToyRun

@@ -14,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 
 from hookcli.analysis.features import open_calls
 from hookcli.analysis.probe import (
-    ProbeRequest,
     list_confusions,
     match_control,
     probe_features,
@@ -59,7 +58,7 @@ def test_a_layer_is_probed_with_the_images_that_have_labels(tmp_path):
     (call,) = open_calls(write(tmp_path / "run"))
     keys = [f"photo{n:02}" for n in range(59, 9, -1)]
     labels = [LABELS[n] for n in range(59, 9, -1)]
-    row, predicted = probe_layer(call, keys, labels, ProbeRequest("folders"))
+    row, predicted = probe_layer(call, keys, labels)
     alone = probe_features(FEATURES[59:9:-1], labels)
     assert row == alone.row("fc", 8)
     assert list(predicted) == list(alone.predicted)
@@ -68,9 +67,9 @@ def test_a_layer_is_probed_with_the_images_that_have_labels(tmp_path):
 def test_a_layer_that_cannot_be_probed_is_named(tmp_path):
     (call,) = open_calls(write(tmp_path / "run", np.ones_like(FEATURES)))
     with pytest.raises(RequestError, match="'fc': the features are the same for all images"):
-        probe_layer(call, list(call.images), LABELS, ProbeRequest("folders"))
+        probe_layer(call, list(call.images), LABELS)
     with pytest.raises(RequestError, match="'fc' has no tensor of 'dog'"):
-        probe_layer(call, ["dog"], ["cat"], ProbeRequest("folders"))
+        probe_layer(call, ["dog"], ["cat"])
 
 
 def test_labels_that_do_not_suffice_are_refused():

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar
 import pytest
 
 from hookcli import __main__ as entry
-from hookcli.cli import subjects
 from hookcli.cli.option_groups import _PANELS, command
+from hookcli.cli.output import subjects
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 

@@ -28,7 +28,7 @@ import torch
 from torchvision.models import resnet34
 
 from hookcli.__main__ import _run
-from hookcli.cli.subjects import COMMANDS
+from hookcli.cli.output.subjects import COMMANDS
 
 pytestmark = pytest.mark.docs
 

@@ -23,7 +23,7 @@ from PIL import Image
 from torchvision.models import ResNet18_Weights
 
 from hookcli.cli.output.run import _where
-from hookcli.cli.subjects import COMMANDS
+from hookcli.cli.output.subjects import COMMANDS
 from hookcli.records.runs import Finding
 from tests.processes import COMMAND, start
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import run_in
 from tests.toy_models import SMALL_NET
+from tests.toy_runs import ToyRun
 
 CPU = ("--device", "cpu")
 NET = ("net.py:Net", "pixels.npy", *CPU)
@@ -16,6 +17,7 @@ RUN = (*NET, "--grids", "none", "-q")
 SKIPS = ("net.py:Net", "pixels.npy", "text.png", *CPU)
 PHOTO = ("resnet18", "pixels.npy", *CPU)
 OUT = ("-o", "out")
+AT = ("--similar", "0,0")
 
 DONE = {
     "inspect": ["inspect", *RUN],
@@ -43,6 +45,11 @@ DONE = {
     "golden, of a run": ["golden", "whole"],
     "diff": ["diff", "whole", "whole"],
     "compare": ["compare", *NET, "--against", "threads=1"],
+    "places": ["places", "whole", *AT],
+    "places, of a model": ["places", *NET, *AT, "-q"],
+    "map": ["map", "toy"],
+    "probe": ["probe", "toy", "--labels", "labels.csv"],
+    "similarity": ["similarity", "toy"],
 }
 CANNOT_BE_MET = {
     "inspect, an option": ["inspect", *RUN, "--wat"],
@@ -76,6 +83,18 @@ CANNOT_BE_MET = {
     "compare, nothing against": ["compare", *NET],
     "compare, what there is not": ["compare", *NET, "--against", "taste=good"],
     "compare, an edit that changes nothing": ["compare", *NET, "--against", "edit=head:zero"],
+    "places, of vectors": ["places", "whole", "--layers", "fc"],
+    "places, of pooled tensors": ["places", "out"],
+    "places, too few features": ["places", "whole", "--pca"],
+    "places, a point outside": ["places", "whole", "--similar", "9,9"],
+    "map, no folder": ["map", "nothing"],
+    "map, of one image": ["map", "whole"],
+    "map, of nothing saved": ["map", "plain"],
+    "probe, no labels": ["probe", "toy"],
+    "probe, labels of other files": ["probe", "whole", "--labels", "labels.csv"],
+    "probe, too many folds": ["probe", "toy", "--labels", "labels.csv", "--folds", "6"],
+    "similarity, of one image": ["similarity", "whole"],
+    "similarity, of other images": ["similarity", "toy", "whole"],
 }
 NO_IMAGE = {
     "inspect": ["inspect", "net.py:Net", "text.png", *CPU],
@@ -92,6 +111,10 @@ NO_IMAGE = {
     "ablate": ["ablate", "net.py:Net", "text.png", *CPU],
     "golden": ["golden", "net.py:Net", "text.png", *CPU],
     "compare": ["compare", "net.py:Net", "text.png", *CPU, "--against", "threads=1"],
+    "places": ["places", "net.py:Net", "text.png", *CPU],
+    "map": ["map", "net.py:Net", "text.png", *CPU],
+    "probe": ["probe", "net.py:Net", "text.png", *CPU, "--labels", "folders"],
+    "similarity": ["similarity", "net.py:Net", "text.png", *CPU],
 }
 MODEL_FAILS = {
     "inspect": ["inspect", "net.py:Breaks", "pixels.npy", *CPU],
@@ -114,6 +137,10 @@ MODEL_FAILS = {
         "--against",
         "weights=no.pth",
     ],
+    "places": ["places", "net.py:Breaks", "pixels.npy", *CPU],
+    "map, weights": ["map", *PHOTO, "--weights", "no.pth"],
+    "probe, weights": ["probe", *PHOTO, "--weights", "no.pth", "--labels", "folders"],
+    "similarity": ["similarity", "net.py:Breaks", "pixels.npy", *CPU],
 }
 CANNOT_BE_WRITTEN = {
     "inspect, a run stands there": ["inspect", *RUN, *OUT],
@@ -133,6 +160,10 @@ CANNOT_BE_WRITTEN = {
     "export, a run's folder": ["export", "out", "--to", "npy", "-o", "out"],
     "golden, a file that is not its own": ["golden", "whole", "-o", "net.py"],
     "diff, pictures into a run's folder": ["diff", "whole", "edited", "--pictures", "out"],
+    "places, a run's folder": ["places", "whole", *OUT],
+    "map, a file in the way": ["map", "toy", "-o", "net.py"],
+    "probe, files of others": ["probe", "toy", "--labels", "labels.csv", "-o", "."],
+    "similarity, files of others": ["similarity", "toy", "-o", ".", "--overwrite"],
 }
 SOME_SKIPPED = {
     "inspect": ["inspect", *SKIPS],
@@ -142,6 +173,7 @@ SOME_SKIPPED = {
     "ablate, a plan": ["ablate", "net.py:Net", "pixels.npy", "no.png", *CPU, "--dry-run"],
     "golden": ["golden", *SKIPS],
     "compare": ["compare", *SKIPS, "--against", "threads=1"],
+    "places": ["places", *SKIPS, *AT],
 }
 RULE_FAILED = {
     "inspect": ["inspect", *RUN, "--layers", "all", "--fail-on", "nan,uncalled"],
@@ -176,6 +208,10 @@ INSIDE = {
     "golden": "hookcli.plan.images.find_files",
     "diff": "hookcli.compare.compared_run.load_compared_run",
     "compare": "hookcli.plan.images.find_files",
+    "places": "hookcli.analysis.features.open_calls",
+    "map": "hookcli.analysis.map.map_images",
+    "probe": "hookcli.analysis.labels.read_labels",
+    "similarity": "hookcli.analysis.similarity.compare_layers",
 }
 
 
@@ -198,7 +234,7 @@ def inputs(home, tmp_path):
 @pytest.fixture(scope="module")
 def runs(home, tmp_path_factory):
     """Runs that kept nothing, pooled or whole tensors, one that was edited, one whose page cannot
-    be written."""
+    be written, and one of ten images with labels."""
     runs = tmp_path_factory.mktemp("runs")
     shutil.copytree(home, runs, dirs_exist_ok=True)
     save = ("--layers", "leaf", "--save", "tensors", "--pool", "mean")
@@ -210,6 +246,11 @@ def runs(home, tmp_path_factory):
     assert run_in(runs, "inspect", *RUN, *edit, "-o", "edited").code == 0
     (runs / "blocked/report.html").unlink()
     (runs / "blocked/report.html").mkdir()
+    draw = np.random.default_rng(0)
+    images = {f"photo{n}": {f"layer{m}": draw.normal(size=(1, 4)) for m in "ab"} for n in range(10)}
+    ToyRun(images).write(runs / "toy")
+    labels = [f"{image},{number % 2}" for number, image in enumerate(images)]
+    (runs / "labels.csv").write_text("\n".join(["image,label", *labels]) + "\n")
     (runs / "taken").mkdir()
     (runs / "taken/fc.npy").write_bytes(b"mine")
     return runs

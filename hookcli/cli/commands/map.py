@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
-from hookcli.analysis.map import MapRequest, MapRow, NeighbourRow
-from hookcli.cli.analysis import AnalysisOptions, memory_text, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, FeaturePool, memory_text, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
 from hookcli.outside.escape import for_page
+from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
@@ -21,30 +22,33 @@ from hookcli.store.places.names import PAGE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hookcli.analysis.map import MapDocument
+    from hookcli.analysis.map import MapDocument, MapRow
     from hookcli.cli.analysis import Analysis
     from hookcli.config import Theme
     from hookcli.records.analysis import ImagePictures
     from hookcli.render.report.contact import Group
 
-_LOOK = Look(
-    kind=MapRow,
-    columns={
-        "#": lambda row: str(row.rank),
-        "image": lambda row: row.image,
-        "label": lambda row: row.label,
-        "outlier score": lambda row: figure_text(row.outlier_score),
-        "nearest": lambda row: row.nearest,
-        "distance": lambda row: figure_text(row.distance),
-        "near duplicates": lambda row: ", ".join(row.duplicates),
-    },
-    words=("image", "label", "nearest", "near duplicates"),
-    fold=("image", "nearest", "near duplicates"),
-    drop=("label", "near duplicates", "distance", "nearest"),
-)
 _TABLE, _NEIGHBOURS, _PICTURE = "map.csv", "neighbours.csv", "map.png"
 _OUTLIERS = 15  # rows of the table, and marks on the picture
 _GROUPS = 12  # groups of duplicates that the terminal shows
+
+
+@dataclass(frozen=True, slots=True)
+class MapRequest:
+    """Analysis: which features are compared, and how many neighbours are listed.
+
+    Attributes:
+        labels: The labels only colour the map.
+    """
+
+    pool: FeaturePool = "mean"
+    neighbours: Annotated[
+        int, Flag("--neighbours N", "Nearest images to list for each image.", at_least=1)
+    ] = 10
+    labels: Annotated[
+        str | None,
+        Flag("--labels folders|FILE.csv", "Colour the map by folder, or by a file of labels."),
+    ] = None
 
 
 @command
@@ -60,7 +64,7 @@ def map(  # noqa: A001  the name of the command
 
     Examples:
         hookcli map resnet18 photos
-        hookcli map hookcli-runs/resnet18-photos --layers layer4.1.conv2 --labels folders
+        hookcli map hookcli-runs/resnet18 --layers layer4.1.conv2 --labels folders
     """
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     save = SaveStyle("none" if style.pool == "class" else style.pool)
@@ -95,7 +99,27 @@ def _map(analysis: Analysis, style: MapRequest) -> None:
     _write(analysis, document)
     is_brief = analysis.output.output_format in ("table", "md")
     shown = rows[:_OUTLIERS] if is_brief else rows
-    analysis.print(_LOOK, shown, document, _caption(document, analysis))
+    analysis.print(_look(), shown, document, _caption(document, analysis))
+
+
+def _look() -> Look[MapRow]:
+    from hookcli.analysis.map import MapRow
+
+    return Look(
+        kind=MapRow,
+        columns={
+            "#": lambda row: str(row.rank),
+            "image": lambda row: row.image,
+            "label": lambda row: row.label,
+            "outlier score": lambda row: figure_text(row.outlier_score),
+            "nearest": lambda row: row.nearest,
+            "distance": lambda row: figure_text(row.distance),
+            "near duplicates": lambda row: ", ".join(row.duplicates),
+        },
+        words=("image", "label", "nearest", "near duplicates"),
+        fold=("image", "nearest", "near duplicates"),
+        drop=("label", "near duplicates", "distance", "nearest"),
+    )
 
 
 def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
@@ -114,6 +138,7 @@ def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
 
 def _write(analysis: Analysis, document: MapDocument) -> None:
     """Write the tables, the picture and the page."""
+    from hookcli.analysis.map import MapRow, NeighbourRow
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.outside.tables import render_csv
     from hookcli.render.report.analysis_page import arrange_images, render_analysis

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import colorsys
+import contextlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import quote
 
 import typer
 
-from hookcli.analysis.places import MARKS, LayerPlaces, PlacesRequest, PlacesRow
 from hookcli.cli.analysis import AnalysisOptions, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Look
@@ -19,6 +19,7 @@ from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
 from hookcli.outside.escape import for_page, reversible
+from hookcli.outside.flags import Flag
 from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
 
@@ -32,28 +33,14 @@ if TYPE_CHECKING:
     from hookcli.analysis.folder import AnalysisFolder
     from hookcli.analysis.images import Geometry
     from hookcli.analysis.parquet import TableWriter
-    from hookcli.analysis.places import Answered, Basis, PlacesDocument
+    from hookcli.analysis.places import Answered, Basis, LayerPlaces, PlacesDocument, PlacesRow
     from hookcli.cli.analysis import Analysis
     from hookcli.records.analysis import ImagePictures
     from hookcli.records.images import ImageResult
     from hookcli.render.draw.panels import Panel
 
-_LOOK = Look(
-    kind=PlacesRow,
-    columns={
-        "layer": lambda row: row.layer,
-        "image": lambda row: row.image,
-        "places": lambda row: f"{row.rows}x{row.columns}",
-        "foreground": lambda row: "" if row.foreground is None else f"{row.foreground:.1%}",
-        "matched": lambda row: "" if row.matched is None else f"{row.matched:,}",
-        "mutual": lambda row: "" if row.mutual is None else f"{row.mutual:,}",
-        "similarity": lambda row: figure_text(row.similarity),
-        "at": lambda row: "" if row.x is None else f"{row.x:.0f},{row.y:.0f}",
-    },
-    words=("layer", "image", "at"),
-    fold=("layer", "image"),
-    drop=("foreground", "matched", "mutual", "places", "similarity", "at"),
-)
+Question: TypeAlias = Literal["components", "similarity", "matches"]
+
 _TABLE, _BASIS, _PICTURES = "places.parquet", "basis.safetensors", "pictures"
 _SHOWN = 20  # rows of the table on the terminal
 _DRAWN = 200  # images with pictures
@@ -65,6 +52,93 @@ _TITLES = {
     "similarity": "Similar places in {}",
     "matches": "Matching places in {}",
 }
+_QUESTIONS: dict[str, Question] = {
+    "pca": "components",
+    "similar": "similarity",
+    "correspond": "matches",
+}
+
+
+def _read_point(text: str, option: str) -> tuple[int, int]:
+    """Parse ``120,80`` into two whole numbers."""
+    with contextlib.suppress(ValueError):
+        x, y = map(int, text.split(","))
+        return x, y
+    raise RequestError(f"{option} cannot read {text!r}", "write X,Y in pixels of the image: 120,80")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesRequest:
+    """Analysis: the question. Without one, it is --pca.
+
+    Attributes:
+        similar: X and Y in pixels of the image, from the upper left corner.
+        correspond: The key, the path or the file name of an image of the run.
+        at: X and Y in pixels of the image, from the upper left corner.
+        image: The key, the path or the file name of an image of the run.
+    """
+
+    pca: Annotated[
+        bool, Flag("--pca", "Show the first three components as red, green and blue.")
+    ] = False
+    foreground: Annotated[
+        bool, Flag("--foreground", "With --pca: only places in front, by the first component.")
+    ] = False
+    basis: Annotated[
+        str | None, Flag("--basis DIR", "With --pca: use the components of another analysis.")
+    ] = None
+    similar: Annotated[
+        tuple[int, int] | None,
+        Flag(
+            "--similar X,Y",
+            "Show how similar every place is to the place at this pixel.",
+            read=_read_point,
+        ),
+    ] = None
+    correspond: Annotated[
+        str | None, Flag("--correspond IMAGE", "Match the places of --image with those of IMAGE.")
+    ] = None
+    at: Annotated[
+        tuple[int, int] | None,
+        Flag("--at X,Y", "With --correspond: the match of this pixel.", read=_read_point),
+    ] = None
+    mutual: Annotated[
+        bool, Flag("--mutual", "With --correspond: only places that choose each other.")
+    ] = False
+    image: Annotated[
+        str | None,
+        Flag("--image IMAGE", "The image of --similar and --correspond.  [default: the first]"),
+    ] = None
+
+    @property
+    def question(self) -> Question:
+        """What is asked of the places.
+
+        Raises:
+            RequestError: several questions are asked, or an option belongs to another question.
+        """
+        asked = {"pca": self.pca, "similar": self.similar, "correspond": self.correspond}
+        names = [name for name, value in asked.items() if value]
+        if len(names) > 1:
+            one, two = names[:2]
+            raise RequestError(f"`{one}` and `{two}` are two questions", "ask one at a time")
+        asked_name = names[0] if names else "pca"
+        owners = {
+            "foreground": "pca",
+            "basis": "pca",
+            "at": "correspond",
+            "mutual": "correspond",
+        }
+        for name, owner in owners.items():
+            if getattr(self, name) and owner != asked_name:
+                raise RequestError(
+                    f"`{name}` belongs to `{owner}`", f"add `{owner}`, or leave it out"
+                )
+        if self.image is not None and asked_name == "pca":
+            raise RequestError(
+                "`image` belongs to `similar` and `correspond`", "leave it out, or add one of them"
+            )
+        return _QUESTIONS[asked_name]
 
 
 @command
@@ -82,7 +156,7 @@ def places(
     Examples:
         hookcli places resnet18 cat.jpg dog.jpg --layers layer3 --pca
         hookcli places hookcli-runs/vit --similar 120,80 --image cat.jpg
-        hookcli places hookcli-runs/vit --image cat.jpg --correspond dog.jpg --at 120,80
+        hookcli places hookcli-runs/vit --correspond dog.jpg --at 120,80
     """
     _ = style.question  # raises an error for options that do not belong together
     with open_analysis(source, style, output, context, SaveStyle()) as analysis:
@@ -123,7 +197,7 @@ def _show_places(analysis: Analysis, style: PlacesRequest) -> None:
         _write(analysis, layers, document, folder)
     is_brief = analysis.output.output_format in ("table", "md")
     shown = document.images[:_SHOWN] if is_brief else document.images
-    analysis.print(_LOOK, shown, document, _caption(analysis, document))
+    analysis.print(_look(), shown, document, _caption(analysis, document))
 
 
 def _caption(analysis: Analysis, document: PlacesDocument) -> Iterator[str]:
@@ -255,6 +329,8 @@ def _answer(
     """
     import numpy as np
 
+    from hookcli.analysis.places import LayerPlaces
+
     basis = _open_basis(asked.style, call)
     layer = _Layer(call.call_id, basis, LayerPlaces(call.call_id, 1, 0, 0))
     rows: list[PlacesRow] = []
@@ -324,6 +400,27 @@ def _quantize(features: Features) -> dict[str, object]:
 
 def _pack(array: NDArray[np.generic]) -> str:
     return base64.b64encode(array.tobytes()).decode()
+
+
+def _look() -> Look[PlacesRow]:
+    from hookcli.analysis.places import PlacesRow
+
+    return Look(
+        kind=PlacesRow,
+        columns={
+            "layer": lambda row: row.layer,
+            "image": lambda row: row.image,
+            "places": lambda row: f"{row.rows}x{row.columns}",
+            "foreground": lambda row: "" if row.foreground is None else f"{row.foreground:.1%}",
+            "matched": lambda row: "" if row.matched is None else f"{row.matched:,}",
+            "mutual": lambda row: "" if row.mutual is None else f"{row.mutual:,}",
+            "similarity": lambda row: figure_text(row.similarity),
+            "at": lambda row: "" if row.x is None else f"{row.x:.0f},{row.y:.0f}",
+        },
+        words=("layer", "image", "at"),
+        fold=("layer", "image"),
+        drop=("foreground", "matched", "mutual", "places", "similarity", "at"),
+    )
 
 
 def _write(
@@ -399,6 +496,7 @@ def _list_panels(
     """Yield the panels of one picture, given the photos of its images by their keys."""
     import numpy as np
 
+    from hookcli.analysis.places import MARKS
     from hookcli.render.draw.panels import (
         Mark,
         Panel,

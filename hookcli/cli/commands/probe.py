@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
-from hookcli.analysis.probe import (
-    PIXELS,
-    ClassRow,
-    ConfusionRow,
-    PredictionRow,
-    ProbeRequest,
-    ProbeRow,
-)
-from hookcli.cli.analysis import AnalysisOptions, memory_text, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, FeaturePool, memory_text, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.table import Look
@@ -24,6 +16,7 @@ from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
 from hookcli.outside.escape import for_page
+from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count
 from hookcli.store.places.names import PAGE
@@ -32,28 +25,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hookcli.analysis.features import SavedCall
-    from hookcli.analysis.probe import ProbeDocument
+    from hookcli.analysis.probe import ProbeDocument, ProbeRow
     from hookcli.cli.analysis import Analysis
     from hookcli.config import Theme
     from hookcli.render.report.contact import Group
 
-_LOOK = Look(
-    kind=ProbeRow,
-    columns={
-        "layer": lambda row: f"control: {row.layer}" if row.control == "run" else row.layer,
-        "accuracy": lambda row: f"{row.accuracy:.1%}",
-        "spread": lambda row: f"{row.spread:.1%}",
-        "features": lambda row: f"{row.features:,}",
-    },
-    words=("layer",),
-    fold=("layer",),
-    drop=("features", "spread"),
-)
 _TABLE, _CONFUSIONS, _PREDICTIONS = "probe.csv", "confusions.csv", "predictions.csv"
 _CURVE, _MATRIX = "probe.png", "confusions.png"
 _PIXELS = "pixels"
 _CONFUSED = 5  # pairs of labels that the terminal shows
 _DRAWN = 100  # labels in the picture of confusions
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRequest:
+    """Analysis: what the features and the labels are, and how the accuracy is measured.
+
+    Attributes:
+        control: The run must have the same images and layers.
+    """
+
+    labels: Annotated[
+        str,
+        Flag(
+            "--labels folders|FILE.csv",
+            "The folder of each photo, or a file with the columns image and label.",
+        ),
+    ]
+    pool: FeaturePool = "mean"
+    folds: Annotated[
+        int, Flag("--folds N", "Parts into which the images are split.", at_least=2, at_most=100)
+    ] = 5
+    control: Annotated[
+        str | None,
+        Flag("--control RUN", "A run to compare with: the same network with random weights."),
+    ] = None
 
 
 @command
@@ -70,7 +76,7 @@ def probe(
 
     Examples:
         hookcli probe resnet18 photos --labels folders
-        hookcli probe hookcli-runs/trained --labels labels.csv --control hookcli-runs/random
+        hookcli probe runs/trained --labels labels.csv --control runs/random
     """
     require_package("a probe needs", "sklearn", "scikit-learn", "analysis")
     save = SaveStyle("none" if style.pool == "class" else style.pool)
@@ -82,6 +88,8 @@ def probe(
 def _probe(analysis: Analysis, style: ProbeRequest) -> None:
     from hookcli.analysis.labels import count_labels, read_labels
     from hookcli.analysis.probe import (
+        ClassRow,
+        PredictionRow,
         ProbeDocument,
         check_labels,
         list_confusions,
@@ -107,12 +115,12 @@ def _probe(analysis: Analysis, style: ProbeRequest) -> None:
     bar = Progress(len(calls) + len(controls), "layers", is_shown=not analysis.output.quiet)
     with bar as progress:
         for call in calls:
-            row, each = probe_layer(call, keys, known, style)
+            row, each = probe_layer(call, keys, known, style.pool, style.folds)
             rows.append(row)
             predicted.append(each)
             progress.chunk_done(len(rows), 0)
         for call in controls:
-            row, _ = probe_layer(call, control_keys, known, style)
+            row, _ = probe_layer(call, control_keys, known, style.pool, style.folds)
             rows.append(replace(row, control="run"))
             progress.chunk_done(len(rows), 0)
     best = max(range(len(calls)), key=lambda place: rows[place].accuracy)
@@ -130,7 +138,7 @@ def _probe(analysis: Analysis, style: ProbeRequest) -> None:
         predictions=tuple(map(PredictionRow, keys, known, predictions)),
     )
     _write(analysis, document)
-    analysis.print(_LOOK, document.layers, document, _caption(analysis, document))
+    analysis.print(_look(), document.layers, document, _caption(analysis, document))
 
 
 def _open_control(
@@ -173,6 +181,23 @@ def _probe_pixels(
     return [score.row(_PIXELS, pixels.shape[1], "pixels")]
 
 
+def _look() -> Look[ProbeRow]:
+    from hookcli.analysis.probe import ProbeRow
+
+    return Look(
+        kind=ProbeRow,
+        columns={
+            "layer": lambda row: f"control: {row.layer}" if row.control == "run" else row.layer,
+            "accuracy": lambda row: f"{row.accuracy:.1%}",
+            "spread": lambda row: f"{row.spread:.1%}",
+            "features": lambda row: f"{row.features:,}",
+        },
+        words=("layer",),
+        fold=("layer",),
+        drop=("features", "spread"),
+    )
+
+
 def _caption(analysis: Analysis, document: ProbeDocument) -> Iterator[str]:
     """Yield the lines below the table: the best layer, its confusions, and chance."""
     best = next(row for row in document.layers if row.layer == document.best)
@@ -189,6 +214,7 @@ def _caption(analysis: Analysis, document: ProbeDocument) -> Iterator[str]:
 def _write(analysis: Analysis, document: ProbeDocument) -> None:
     """Write the tables, the pictures and the page."""
     from hookcli.analysis.pictures import copy_pictures
+    from hookcli.analysis.probe import ConfusionRow, PredictionRow, ProbeRow
     from hookcli.outside.tables import render_csv
     from hookcli.render.report.analysis_page import arrange_images, render_analysis
 
@@ -233,6 +259,7 @@ def _list_groups(document: ProbeDocument, wrong: frozenset[str]) -> list[Group]:
 
 
 def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:
+    from hookcli.analysis.probe import PIXELS
     from hookcli.render.charts.curves_png import Curve, draw_curves
 
     layers = [row for row in document.layers if not row.control]

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hookcli.analysis.similarity import PairRow, SimilarityRequest
 from hookcli.cli.analysis import AnalysisOptions, memory_text, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
+from hookcli.outside.flags import Flag
+from hookcli.records.analysis import WholePool
 from hookcli.records.text import count
 from hookcli.store.places.names import PAGE
 
 if TYPE_CHECKING:
+    from hookcli.analysis.similarity import PairRow
     from hookcli.cli.analysis import Analysis
 
-_LOOK = Look(
-    kind=PairRow,
-    columns={
-        "layer": lambda row: row.a,
-        "most similar": lambda row: row.b,
-        "CKA": lambda row: f"{row.cka:.4f}",
-    },
-    words=("layer", "most similar"),
-    fold=("layer", "most similar"),
-    drop=(),
-)
 _TABLE, _PICTURE = "similarity.csv", "similarity.png"
 LEAST_LAYERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityRequest:
+    """Analysis: what is compared of each layer."""
+
+    pool: Annotated[
+        WholePool,
+        Flag("--pool none|mean|max", "Compare whole maps, or one value of each channel."),
+    ] = "none"
 
 
 @command
@@ -58,6 +59,7 @@ def similarity(
 
 def _compare(analysis: Analysis, style: SimilarityRequest) -> None:
     from hookcli.analysis.similarity import (
+        PairRow,
         SimilarityDocument,
         compare_layers,
         estimate_cost,
@@ -111,4 +113,20 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> None:
         folder.write(PAGE, page.encode())
     is_brief = analysis.output.output_format in ("table", "md")
     rows = document.partners if is_brief else document.pairs
-    analysis.print(_LOOK, rows, document, [f"every pair is in {analysis.place / _TABLE}"])
+    analysis.print(_look(), rows, document, [f"every pair is in {analysis.place / _TABLE}"])
+
+
+def _look() -> Look[PairRow]:
+    from hookcli.analysis.similarity import PairRow
+
+    return Look(
+        kind=PairRow,
+        columns={
+            "layer": lambda row: row.a,
+            "most similar": lambda row: row.b,
+            "CKA": lambda row: f"{row.cka:.4f}",
+        },
+        words=("layer", "most similar"),
+        fold=("layer", "most similar"),
+        drop=(),
+    )

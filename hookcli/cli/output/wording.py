@@ -16,7 +16,7 @@ from importlib import import_module
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from hookcli.cli import subjects
+from hookcli.cli.output import subjects
 from hookcli.config import CompareConfig
 from hookcli.outside.flags import list_fields, read_field
 

@@ -1,11 +1,9 @@
-"""Colours and file formats of the pictures that matplotlib draws."""
+"""The colours and headings of charts that matplotlib draws."""
 
 from __future__ import annotations
 
 import functools
-import io
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from hookcli.config import EMBER
@@ -17,20 +15,10 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from hookcli.config import PictureFormat, Theme
+    from hookcli.config import Theme
 
 INK, DIM, LINE = "#1a1b22", "#5c5f6e", "#8c2f63"
 DPI = 100  # of charts whose size is chosen in pixels
-FONT = ("DejaVu Sans", "sans-serif")
-# Without dates and versions and with fixed ids, the same figure always makes the same file.
-_METADATA: dict[PictureFormat, dict[str, None]] = {
-    "png": {"Software": None},
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-# To keep all spaces of a text, editors read the attribute and browsers the style.
-_TEXT, _SPACED_TEXT = b'<text style="', b'<text xml:space="preserve" style="white-space: pre; '
-_one_at_a_time = Lock()  # matplotlib's settings are global to the process
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +67,3 @@ def write_heading(figure: Figure, heading: Sequence[str], theme: Theme) -> None:
         y = 1 - (8 + 18 * index) / (height * DPI)
         x = 12 / (figure.get_size_inches()[0] * DPI)
         figure.text(x, y, line, va="top", color=color, fontsize=size, parse_math=False)
-
-
-def encode(figure: Figure, form: PictureFormat) -> bytes:
-    """Return the figure as a file; the same figure always makes the same bytes.
-
-    In SVG and PDF files, text stays text, and SVG viewers keep all spaces of a text.
-    """
-    from matplotlib import rc_context
-
-    stream = io.BytesIO()
-    with (
-        _one_at_a_time,
-        rc_context({"svg.fonttype": "none", "svg.hashsalt": "hookcli", "pdf.fonttype": 42}),
-    ):
-        figure.savefig(stream, format=form, metadata=_METADATA[form])
-    data = stream.getvalue()
-    return data.replace(_TEXT, _SPACED_TEXT) if form == "svg" else data

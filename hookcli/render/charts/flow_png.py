@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
-from hookcli.render.charts.figures import DIM, INK, LINE, encode
+from hookcli.render.charts.figures import DIM, INK, LINE
 from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers
+from hookcli.render.draw.figure_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hookcli.render.charts.axes import short_name
-from hookcli.render.charts.figures import DPI, colors_of, encode, write_heading
+from hookcli.render.charts.figures import DPI, colors_of, write_heading
+from hookcli.render.draw.figure_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

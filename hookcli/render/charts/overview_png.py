@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from hookcli.render.charts.depth_svg import list_depth_points
-from hookcli.render.charts.figures import DIM, INK, LINE, encode
+from hookcli.render.charts.figures import DIM, INK, LINE
+from hookcli.render.draw.figure_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.render.charts.figures import DPI, colors_of, encode, write_heading
+from hookcli.render.charts.figures import DPI, colors_of, write_heading
+from hookcli.render.draw.figure_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -44,7 +44,7 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for these formats
     from matplotlib.transforms import Bbox
 
-    from hookcli.render.charts.figures import FONT, encode
+    from hookcli.render.draw.figure_files import FONT, encode
 
     image = canvas.to_image(palette, has_text=False).convert("RGB")
     width, height = image.size
