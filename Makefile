@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 ifeq ($(VERSIONS),lowest)
-	$(BIN)/uv pip compile --quiet --no-deps --python $(BIN)/python --resolution lowest-direct --extra timm --output-file $(VENV)/lowest.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --no-deps --python $(BIN)/python --resolution lowest-direct --extra timm --extra analysis --output-file $(VENV)/lowest.txt pyproject.toml
 endif
 	$(INSTALL) --editable . --group dev
 	@touch $(STAMP)
@@ -111,13 +111,14 @@ types: setup ## mypy --strict
 fuzz: setup ## 5,000 damaged files of runs, read by every command: no traceback, no hang, nothing outside (minutes)
 	nice $(BIN)/python tools/fuzz.py
 
-bench: setup ## speed and memory, as ratios side by side: one image, exports, folders, gradients, sketches, a cluster
+bench: setup ## speed and memory, as ratios side by side: one image, exports, folders, gradients, sketches, analyses, a cluster
 	$(INSTALL) --editable '.[onnx,ray]' --group bench
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/folders.py
 	$(BIN)/python benchmarks/gradients.py
 	$(BIN)/python benchmarks/sketches.py
 	$(BIN)/python benchmarks/operations.py
+	$(BIN)/python benchmarks/analyses.py
 	$(BIN)/python benchmarks/cluster.py
 
 check: lint types test ## style, types and the fast tests

@@ -93,8 +93,19 @@ def run(command: str) -> str:
 
 
 def use_weights(command: str) -> str:
-    """Return the command with the trained weights that lie in the work folder."""
+    """Return the command with the trained weights that lie in the work folder, if it names none."""
+    if "--weights" in command:
+        return command
     return command.replace(LITE, f"{LITE} --weights lite0.pth", 1)
+
+
+def run_once(commands: str) -> None:
+    """Run the commands, one in a line, that have not run yet: several pictures show one run."""
+    for command in filter(None, commands.split("\n")):
+        done = WORK / f".{hashlib.sha256(command.encode()).hexdigest()[:12]}"
+        if not done.exists():
+            run(use_weights(command))
+            done.touch()
 
 
 @contextmanager
@@ -124,12 +135,7 @@ def shoot_run(
     def make(browser: Browser) -> bytes:
         words = shlex.split(command)
         folder = words[words.index("-o" if "-o" in words else "--pictures") + 1]
-        done = WORK / f".{hashlib.sha256(command.encode()).hexdigest()[:12]}"
-        if not done.exists():  # several pictures show one run
-            for line in filter(None, before.split("\n")):
-                run(use_weights(line))
-            run(use_weights(command) + (" --overwrite" if "-o" in words else ""))
-            done.touch()
+        run_once(f"{before}\n{command}" + (" --overwrite" if "-o" in words else ""))
         with open_page(
             browser, WORK / folder / file, width, height, color_scheme="dark" if dark else "light"
         ) as page:
@@ -149,8 +155,7 @@ def shoot_terminal(
         from rich.console import Console
         from rich.text import Text
 
-        for line in filter(None, before.split("\n")):
-            run(use_weights(line))
+        run_once(before)
         printed = keep(run(use_weights(command)))
         console = Console(
             record=True,
@@ -176,12 +181,12 @@ def shoot_terminal(
     return make
 
 
-def take(command: str, file: str) -> Callable[[Browser], bytes]:
+def take(command: str, file: str, *, before: str = "") -> Callable[[Browser], bytes]:
     """Run a command with ``-o FOLDER``, and take a file of the run folder."""
 
     def make(_browser: Browser) -> bytes:
         words = shlex.split(command)
-        run(use_weights(command) + " --overwrite")
+        run_once(f"{before}\n{command} --overwrite")
         return (WORK / words[words.index("-o") + 1] / file).read_bytes()
 
     return make
@@ -214,6 +219,15 @@ def list_pictures() -> list[Picture]:
         f"hookcli inspect hf-config:dinov2_with_registers {CAT} --layers '*.layernorm' --size 518 "
         "--model-arg patch_size=14 --top 12 --tile 150 -o tokens"
     )
+    five = f"hookcli places {LITE} sample_images --layers blocks.2,blocks.4 --size 448 --pca"
+    eyes = f"hookcli places {LITE} {CAT} --layers blocks.4 --size 448 --similar 174,104 -o similar"
+    matches = (
+        f"hookcli places {LITE} photos/cat-00.jpg photos/cat-05.jpg --layers blocks.4 --size 448 "
+        "--correspond cat-05 -o matches"
+    )
+    alike = f"hookcli similarity {LITE} photos --layers 'blocks.*.?' -o similarity"
+    probe = "hookcli probe trained --control random --labels shapes/{0}.csv -o probe-{0}"
+    drawn = f"{WEIGHTS}. The images were drawn by tools/shapes.py."
     crops = f"{WEIGHTS}. The photos are 100 crops of the sample photos."
     return [
         Picture("page", "page", one, shoot_run(one), WEIGHTS),
@@ -259,6 +273,36 @@ def list_pictures() -> list[Picture]:
         Picture("nan-map", "grid", nan, take(f"{nan} -o nan", "grids/astronaut/003_norm.png")),
         Picture("blame", "page", blame, shoot_run(blame, 1280, 960)),
         Picture("focus", "page", eye, shoot_run(eye, act=go_to("#focus")), WEIGHTS),
+        Picture("places", "page", f"{five} -o places", shoot_run(f"{five} -o places"), WEIGHTS),
+        Picture(
+            "components",
+            "grid",
+            f"{five} -o places",
+            take(f"{five} -o places", "pictures/cat.png"),
+            WEIGHTS,
+        ),
+        Picture("similar", "grid", eyes, take(eyes, "pictures/cat.png"), WEIGHTS),
+        Picture("matches", "grid", matches, take(matches, "pictures/cat-00-cat-05.png"), crops),
+        Picture("similarity", "page", alike, shoot_run(alike, height=1020), crops),
+        Picture(
+            "probe",
+            "page",
+            probe.format("orientation"),
+            shoot_run(probe.format("orientation"), height=980, before=TRAINED_AND_RANDOM),
+            drawn,
+        ),
+        *(
+            Picture(
+                f"probe-{label}",
+                "page",
+                probe.format(label),
+                take(probe.format(label), "probe.png", before=TRAINED_AND_RANDOM),
+                drawn,
+            )
+            for label in ("colour", "form")
+        ),
+        Picture("map", "page", MAP, shoot_run(MAP), drawn),
+        Picture("neighbours", "page", MAP, shoot_run(MAP, act=open_stranger), drawn),
         Picture("gradients-phone", "page", why, shoot_run(why, 390, 844), WEIGHTS),
         Picture("differ-phone", "page", differ, shoot_run(differ, 390, 844, before=both), WEIGHTS),
         Picture("layers", "terminal", OPS, shoot_terminal(OPS)),
@@ -268,9 +312,16 @@ def list_pictures() -> list[Picture]:
     ]
 
 
+PLANTED = ("--duplicates", "20", "--strangers", "10")
 FIRST_HEADS = "001_encoder.layers.encoder_layer_0.self_attention.png"
 OPS = "hookcli layers resnet18 --layers layer1.0 --ops"
 DIFF = "hookcli diff before after"
+MAP = f"hookcli map {LITE} scenes --layers conv_head -o map"
+FEATURES = (
+    f"hookcli inspect {LITE} shapes --layers 'conv_stem,blocks.*.?,conv_head' --save tensors "
+    "--pool mean --grids none --overwrite"
+)
+TRAINED_AND_RANDOM = f"{FEATURES} -o trained\n{FEATURES} --weights random -o random"
 
 
 def go_to(place: str) -> Callable[[Page], None]:
@@ -304,6 +355,11 @@ def show_firing(page: Page) -> None:
     """Show the images that fire channels of the last layer most."""
     page.locator("#top-layer").select_option(label="conv_head")
     go_to("#top-images")(page)
+
+
+def open_stranger(page: Page) -> None:
+    """Open the image with a chessboard on the map."""
+    page.locator('#map button[title*="odd-02"]').evaluate("button => button.click()")
 
 
 def tail(lines: int) -> Callable[[str], str]:
@@ -365,6 +421,10 @@ def prepare() -> None:
         names = timm.create_model("tf_efficientnet_lite0").state_dict()
         tensors = dict(zip(names, saved.values(), strict=True))  # in the same order in both
         torch.save(tensors, WORK / "lite0.pth")
+    draw = [sys.executable, str(HOME / "tools" / "shapes.py")]
+    for words in (["shapes", "shapes"], ["scenes", "scenes", *PLANTED]):
+        if not (WORK / words[1]).exists():
+            subprocess.run([*draw, *words], cwd=WORK, check=True)
     photos = WORK / "photos"
     photos.mkdir(exist_ok=True)
     samples = sorted((HOME / "sample_images").glob("*.[pj][np]g"))

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 from hookcli.errors import OutputError
 from hookcli.outside.documents import DamagedError, Document, keywords, read_document
-from hookcli.outside.files import cannot_write, write_atomic
+from hookcli.outside.files import cannot_write, refuse_url, write_atomic
 from hookcli.outside.json_text import render_json
 from hookcli.records.shared_fields import Command
 from hookcli.store.places.names import MANIFEST, REQUEST
@@ -93,9 +93,10 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
         overwrite: whether an analysis in it may be replaced.
 
     Raises:
-        OutputError: the folder is a file or a run folder, or it has files that no analysis wrote;
-            or, without ``overwrite``, it has an analysis.
+        OutputError: the folder is a URL, a file or a run folder, or it has files that no analysis
+            wrote; or, without ``overwrite``, it has an analysis.
     """
+    refuse_url(folder)
     try:
         for each in (folder, *folder.parents):
             if os.path.lexists(each) and not each.is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -21,35 +22,55 @@ _MOST = 64 << 20  # bytes of a file of labels
 _HEADER = "its first line names the columns image and label"
 
 
-def read_labels(run: Run, words: str) -> dict[str, str]:
-    """Return the label of each image of a run that has one, by image key.
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Where the labels of images come from.
 
-    Args:
-        run: the run.
-        words: ``folders``, or the name of a CSV file with the columns ``image`` (the path, the file
-            name or the key of an image) and ``label``.
-
-    Raises:
-        RequestError: the file cannot be read, has other columns, names an image twice with
-            different labels, or names no image of the run.
+    Attributes:
+        words: ``folders``, or the name of a CSV file.
+        named: the labels in the file, by the path, file name or key of an image; None if the name
+            of a photo's folder is its label.
     """
-    files = list_files(run)
-    if words == "folders":
-        return {key: PurePosixPath(file).parent.name or "." for key, file in files.items()}
-    named = _read_file(words)
-    found: dict[str, str] = {}
-    for key, file in files.items():
-        for name in (file, PurePosixPath(file).name, key):
-            if name in named:
-                found[key] = named[name]
-                break
-    if not found:
-        raise RequestError(
-            f"{words!r} has labels for other files: none of its {len(named)} names is an image of "
-            f"the run, such as {next(iter(files.values()), '')!r}",
-            "name images by their path, file name or key",
-        )
-    return found
+
+    words: str
+    named: Mapping[str, str] | None
+
+    @classmethod
+    def read(cls, words: str) -> Labels:
+        """Read labels before it is known which images there are.
+
+        Args:
+            words: ``folders``, or the name of a CSV file with the columns ``image`` (the path, the
+                file name or the key of an image) and ``label``.
+
+        Raises:
+            RequestError: the file cannot be read, has other columns, or names an image twice with
+                different labels.
+        """
+        return cls(words, None if words == "folders" else _read_file(words))
+
+    def of(self, run: Run) -> dict[str, str]:
+        """Return the label of each image of a run that has one, by image key.
+
+        Raises:
+            RequestError: the file names no image of the run.
+        """
+        files = list_files(run)
+        if self.named is None:
+            return {key: PurePosixPath(file).parent.name or "." for key, file in files.items()}
+        found: dict[str, str] = {}
+        for key, file in files.items():
+            for name in (file, PurePosixPath(file).name, key):
+                if name in self.named:
+                    found[key] = self.named[name]
+                    break
+        if not found:
+            raise RequestError(
+                f"{self.words!r} has labels for other files: none of its {len(self.named)} names "
+                f"is an image of the run, such as {next(iter(files.values()), '')!r}",
+                "name images by their path, file name or key",
+            )
+        return found
 
 
 def _read_file(name: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -199,7 +199,7 @@ def _count_alike(distances: NDArray[np.float64], typical: float) -> int:
 
 
 def map_images(
-    keys: Sequence[str], features: Features, neighbours: Neighbours, labels: dict[str, str]
+    keys: Sequence[str], features: Features, neighbours: Neighbours, labels: Mapping[str, str]
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
     """Return the rows of the map, the groups of duplicates, and what the two axes explain.
 

@@ -391,8 +391,8 @@ def answer_matches(
         mutual=int(matches.is_mutual.sum()),
     )
     columns = {
-        "match_row": matches.places // two.grid[1],
-        "match_column": matches.places % two.grid[1],
+        "match_row": (matches.places // two.grid[1]).astype(np.int32),
+        "match_column": (matches.places % two.grid[1]).astype(np.int32),
         "match_x": places[1].find_pixels(two.grid)[matches.places, 0],
         "match_y": places[1].find_pixels(two.grid)[matches.places, 1],
         "similarity": matches.similarity,
@@ -442,7 +442,7 @@ def read_image(call: SavedCall, key: str) -> Places:
 
 
 def write_bases(bases: Mapping[str, Basis]) -> bytes:
-    """Return bases as a safetensors file; ``read_basis`` reads it. The keys are ids of calls."""
+    """Return bases as a safetensors file; ``read_bases`` reads it. The keys are ids of calls."""
     arrays: dict[str, NDArray[np.float64]] = {}
     for number, basis in enumerate(bases.values()):
         parts = {"": basis.components}
@@ -457,47 +457,57 @@ def write_bases(bases: Mapping[str, Basis]) -> bytes:
     return save(arrays, {_LAYERS: json.dumps([reversible(call_id) for call_id in bases])})
 
 
-def read_basis(file: Path, call_id: str, features: int) -> Basis:
-    """Return the basis of a layer from a file of ``write_bases``.
-
-    Args:
-        file: the file.
-        call_id: the id of the call.
-        features: the number of features of a place.
+def read_bases(file: Path) -> dict[str, Basis]:
+    """Return the basis of each layer from a file of ``write_bases``, by the id of the call.
 
     Raises:
-        RequestError: the file is missing or damaged, or it has no basis of this layer and width.
+        RequestError: the file is missing or damaged.
     """
     try:
         with (
             open_regular(file) as stream,
             safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as opened,
         ):
-            layers = json.loads((opened.metadata() or {})[_LAYERS])
-            if reversible(call_id) not in layers:
-                raise RequestError(
-                    f"{str(file)!r} has no basis of {call_id!r}", f"it has: {', '.join(layers)}"
-                )
-            number = layers.index(reversible(call_id))
+            layers = [*map(str, json.loads((opened.metadata() or {})[_LAYERS]))]
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        components = _take(arrays, f"{number}.")
-        front = None
-        if f"{number}.front" in arrays:
-            threshold, sign = map(float, arrays[f"{number}.front"])
-            front = Foreground(_take(arrays, f"{number}.front."), threshold, is_above=sign > 0)
+        return {layer: _take_basis(arrays, number) for number, layer in enumerate(layers)}
     except FileNotFoundError as error:
         raise RequestError(
             f"{str(file.parent)!r} has no basis of components",
             "name the folder of an analysis with `pca`",
         ) from error
-    except (OSError, SafetensorError, LookupError, ValueError) as error:
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise RequestError(f"{str(file)!r} is damaged: {error}", "make it again") from error
-    if len(components.mean) != features:
+
+
+def choose_basis(bases: Mapping[str, Basis], call_id: str, features: int) -> Basis:
+    """Return the basis of a layer from those of another analysis.
+
+    Args:
+        bases: what ``read_bases`` returned.
+        call_id: the id of the call.
+        features: the number of features of a place.
+
+    Raises:
+        RequestError: there is no basis of this layer and width.
+    """
+    basis = bases.get(reversible(call_id))
+    if basis is None:
+        raise RequestError(f"there is no basis of {call_id!r}", f"there are: {', '.join(bases)}")
+    width = len(basis.components.mean)
+    if width != features:
         raise RequestError(
-            f"the basis of {call_id!r} in {str(file.parent)!r} has {len(components.mean)} "
-            f"features, and the layer {features}",
+            f"the basis of {call_id!r} has {width} features, and the layer {features}",
             "use a basis of the same layer and model",
         )
+    return basis
+
+
+def _take_basis(arrays: Mapping[str, NDArray[np.float64]], number: int) -> Basis:
+    components, front = _take(arrays, f"{number}."), None
+    if f"{number}.front" in arrays:
+        threshold, sign = map(float, arrays[f"{number}.front"])
+        front = Foreground(_take(arrays, f"{number}.front."), threshold, is_above=sign > 0)
     return Basis(components, front)
 
 

@@ -170,7 +170,7 @@ def split_images(count: int) -> list[NDArray[np.int64]]:
     """
     if count < LEAST:
         raise RequestError(
-            f"similarity needs at least {LEAST} images, and there are {count}",
+            f"similarity needs at least {LEAST} images, not {count}",
             "run more images",
         )
     if count <= MOST_EXACT:

@@ -57,6 +57,11 @@ class AnalysisOptions:
     output_format: options.Format = "table"
     quiet: options.Quiet = False
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether the output is for people, who see the most important rows."""
+        return self.output_format in ("table", "md")
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:

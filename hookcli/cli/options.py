@@ -33,7 +33,7 @@ TopCalls: TypeAlias = Annotated[
 ]
 PageTheme: TypeAlias = Annotated[
     Theme,
-    Flag("--theme dark|light", "Background of --pictures; light is for papers.", panel="Output"),
+    Flag("--theme dark|light", "Background of the pictures; light is for papers.", panel="Output"),
 ]
 RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
 

@@ -63,12 +63,19 @@ class RunOrModel:
     @property
     def is_run(self) -> bool:
         """Whether the user named a run instead of a model."""
-        return _is_run(self.model) or not self.images
+        is_local = _is_run(self.model) or not self.images
+        return choose(self.model, local=is_local, remote=True)
 
     @property
     def forms(self) -> tuple[str, ...]:
         """The layers that the user chose; empty if the user chose none."""
         return () if self.run.layers is DEFAULTS.run.layers else self.run.layers
+
+    def use_storage(self) -> None:
+        """Let hookcli open URLs with the options of the storage that the user gave."""
+        from hookcli.store.places.storage import use_options
+
+        use_options(self.storage)
 
     def make_config(self, tensors: TensorRequest, *, quiet: bool) -> InspectConfig:
         """Return the request that runs the model, and draws no feature maps."""
@@ -101,9 +108,8 @@ def open_runs(
             option that needs a model.
     """
     from hookcli.reading.load import load_run
-    from hookcli.store.places.storage import use_options
 
-    use_options(source.storage)
+    source.use_storage()
     names = (source.model, *source.images)
     for name in names:
         if not (_is_run(name) or choose(name, local=Path(to_local(name)).is_dir(), remote=True)):

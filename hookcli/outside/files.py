@@ -109,12 +109,7 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
     Raises:
         OutputError: the file cannot be written; no part of it remains.
     """
-    if _URL.match(str(file)):
-        url = str(file).replace(":/", "://", 1)
-        raise OutputError(
-            f"cannot write {url!r}: a URL can only be the run folder of a run on a cluster",
-            "name a file of this machine",
-        )
+    refuse_url(file)
     temporary = file.with_name(f".partial-{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -126,6 +121,20 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def refuse_url(file: Path) -> None:
+    """Refuse a file or folder to write that is a URL.
+
+    Raises:
+        OutputError: it is a URL.
+    """
+    if _URL.match(str(file)):
+        url = str(file).replace(":/", "://", 1)
+        raise OutputError(
+            f"cannot write {url!r}: a URL can only be the run folder of a run on a cluster",
+            "name a file or a folder of this machine",
+        )
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hookcli.analysis.labels import count_labels, read_labels
+from hookcli.analysis.labels import Labels, count_labels
 from hookcli.errors import RequestError
 from hookcli.reading.load import load_run
 from tests.toy_runs import ToyRun, edit_json
@@ -24,14 +24,14 @@ def opened(tmp_path):
 
 
 def test_folders_are_the_names_of_the_photos_folders(opened):
-    assert read_labels(opened, "folders") == {"a": "cats", "b": "dogs", "c": "."}
+    assert Labels.read("folders").of(opened) == {"a": "cats", "b": "dogs", "c": "."}
 
 
 @pytest.mark.parametrize("name", ["photos/cats/a.jpg", "a.jpg", "a"])
 def test_a_file_names_images_by_path_file_name_or_key(opened, tmp_path, name):
     file = tmp_path / "labels.csv"
     file.write_text(f"\ufeffscore,label,image\n1,cat,{name}\n2,dog,other.jpg\n3,,b\n")
-    assert read_labels(opened, str(file)) == {"a": "cat"}
+    assert Labels.read(str(file)).of(opened) == {"a": "cat"}
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_file_that_is_of_no_use_is_refused(opened, tmp_path, text, said):
     file = tmp_path / "labels.csv"
     file.write_text(text)
     with pytest.raises(RequestError, match=said):
-        read_labels(opened, str(file))
+        Labels.read(str(file)).of(opened)
 
 
-def test_a_missing_file_is_named(opened):
+def test_a_missing_file_is_named():
     with pytest.raises(RequestError, match=r"cannot read 'no\.csv': No such file") as caught:
-        read_labels(opened, "no.csv")
+        Labels.read("no.csv")
     assert "`labels='folders'`" in caught.value.hint
 
 

@@ -13,11 +13,12 @@ from hookcli.analysis.places import (
     answer_components,
     answer_matches,
     answer_similarity,
+    choose_basis,
     colour_places,
     compare_places,
     find_basis,
     match_places,
-    read_basis,
+    read_bases,
     write_bases,
 )
 from hookcli.cli.commands.places import PlacesRequest
@@ -94,14 +95,14 @@ def test_bases_are_read_as_they_were_written(tmp_path):
     assert write_bases(bases) == file.read_bytes()
     for name, basis in bases.items():
         places = stack(MAPS)
-        read = read_basis(file, name, 6)
+        read = choose_basis(read_bases(file), name, 6)
         assert np.array_equal(colour_places(read, places)[0], colour_places(basis, places)[0])
 
 
 @pytest.mark.parametrize(
     ("name", "features", "said"),
     [
-        ("fc", 6, "has no basis of 'fc'"),
+        ("fc", 6, "no basis of 'fc'"),
         ("conv", 7, "has 6 features, and the layer 7"),
     ],
 )
@@ -109,18 +110,18 @@ def test_a_basis_of_another_layer_or_width_is_refused(tmp_path, name, features, 
     file = tmp_path / "basis.safetensors"
     file.write_bytes(write_bases({"conv": find_basis(open_call(tmp_path / "run"))}))
     with pytest.raises(RequestError, match=said):
-        read_basis(file, name, features)
+        choose_basis(read_bases(file), name, features)
 
 
 def test_a_basis_that_is_missing_or_damaged_is_refused(tmp_path):
     with pytest.raises(RequestError, match="has no basis of components"):
-        read_basis(tmp_path / "basis.safetensors", "conv", 6)
+        read_bases(tmp_path / "basis.safetensors")
     file = tmp_path / "basis.safetensors"
     whole_file = write_bases({"conv": find_basis(open_call(tmp_path / "run"))})
     for data in (b"", whole_file[:100], whole_file[:-8], b"x" * 200):
         file.write_bytes(data)
         with pytest.raises(RequestError, match="is damaged"):
-            read_basis(file, "conv", 6)
+            read_bases(file)
 
 
 def test_similarity_is_the_cosine():

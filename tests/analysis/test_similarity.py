@@ -164,7 +164,7 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     with pytest.raises(RequestError, match="'constant' has the same features for all images"):
         compare_layers([a, same])
     few = write(tmp_path / "few", a=x[:3])
-    with pytest.raises(RequestError, match="at least 4 images, and there are 3"):
+    with pytest.raises(RequestError, match="at least 4 images, not 3"):
         compare_layers(open_calls(few))
     other = load_run(ToyRun({"dog": {"a": x[:1]}}).write(tmp_path / "other"))
     with pytest.raises(RequestError, match="the runs have no image in common"):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from PIL import Image
 
 from hookcli.cli.output import subjects
@@ -49,6 +50,14 @@ def a_run(tmp_path):
     (tmp_path / "labels.csv").write_text("\n".join(["image,label", *labels]) + "\n")
 
 
+@pytest.fixture(autouse=True)
+def memory():
+    """A storage with nothing in it."""
+    yield
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
 def files_of(folder):
     return {
         str(file.relative_to(folder)): file.read_bytes()
@@ -75,6 +84,27 @@ def test_the_same_command_writes_the_same_bytes_wherever_it_writes(run, verb):
     for out in ("one", "two"):
         assert run(verb, "run", *VERBS[verb], "-o", out).code == 0
     assert files_of("one") == files_of("two")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_run_in_a_storage_says_the_same(run, verb):
+    """Its pictures are copied, too; a run of a cluster lies there."""
+    MemoryFileSystem().put("run", "/bucket/run", recursive=True)
+    for source in ("run", "memory://bucket/run"):
+        ended = run(verb, source, *VERBS[verb], "-o", f"to-{source[:3]}", "--format", "json")
+        assert ended.code == 0, ended.err
+    local, remote = (files_of(folder) for folder in ("to-run", "to-mem"))
+    assert local.keys() == remote.keys()
+    differ = {name for name in local if local[name] != remote[name]}
+    assert differ <= {PAGE, LIST}  # they have the command
+    assert b"memory://bucket/run" in remote[PAGE]
+
+
+def test_two_runs_in_a_storage_are_compared(run):
+    MemoryFileSystem().put("run", "/bucket/run", recursive=True)
+    ended = run("similarity", *["memory://bucket/run"] * 2, "--format", "json")
+    pairs = {(row["a"], row["b"]): row["cka"] for row in json.loads(ended.out)["pairs"]}
+    assert pairs["conv", "conv"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -210,7 +210,7 @@ INSIDE = {
     "compare": "hookcli.plan.images.find_files",
     "places": "hookcli.analysis.features.open_calls",
     "map": "hookcli.analysis.map.map_images",
-    "probe": "hookcli.analysis.labels.read_labels",
+    "probe": "hookcli.analysis.probe.check_labels",
     "similarity": "hookcli.analysis.similarity.compare_layers",
 }
 

@@ -66,20 +66,21 @@ def map(  # noqa: A001  the name of the command
         hookcli map resnet18 photos
         hookcli map hookcli-runs/resnet18 --layers layer4.1.conv2 --labels folders
     """
+    from hookcli.analysis.labels import Labels
+
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
+    labels = None if style.labels is None else Labels.read(style.labels)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
     with open_analysis(source, style, output, context, save) as analysis:
-        _map(analysis, style)
+        _map(analysis, style, {} if labels is None else labels.of(analysis.runs[0]))
     return analysis.exit_code
 
 
-def _map(analysis: Analysis, style: MapRequest) -> None:
-    from hookcli.analysis.labels import read_labels
+def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> None:
     from hookcli.analysis.map import MapDocument, find_neighbours, list_neighbours, map_images
 
     (run,) = analysis.runs
     call = analysis.choose_calls(run, style.pool)[-1]
-    labels = {} if style.labels is None else read_labels(run, style.labels)
     analysis.say(
         f"map: {call.call_id}, {count(len(call.images), 'image')}, about "
         f"{memory_text(3 * call.measure_features(style.pool))} of memory, into {analysis.place}"
@@ -97,8 +98,7 @@ def _map(analysis: Analysis, style: MapRequest) -> None:
         neighbours=tuple(list_neighbours(call.images, neighbours)),
     )
     _write(analysis, document)
-    is_brief = analysis.output.output_format in ("table", "md")
-    shown = rows[:_OUTLIERS] if is_brief else rows
+    shown = rows[:_OUTLIERS] if analysis.output.is_brief else rows
     analysis.print(_look(), shown, document, _caption(document, analysis))
 
 

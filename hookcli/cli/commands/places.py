@@ -20,6 +20,7 @@ from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
 from hookcli.outside.escape import for_page, reversible
 from hookcli.outside.flags import Flag
+from hookcli.outside.urls import to_local
 from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
 
@@ -158,19 +159,24 @@ def places(
         hookcli places hookcli-runs/vit --similar 120,80 --image cat.jpg
         hookcli places hookcli-runs/vit --correspond dog.jpg --at 120,80
     """
+    from hookcli.analysis.places import read_bases
+
     _ = style.question  # raises an error for options that do not belong together
+    bases = None if style.basis is None else read_bases(Path(to_local(style.basis)) / _BASIS)
     with open_analysis(source, style, output, context, SaveStyle()) as analysis:
-        _show_places(analysis, style)
+        _show_places(analysis, style, bases)
     return analysis.exit_code
 
 
-def _show_places(analysis: Analysis, style: PlacesRequest) -> None:
+def _show_places(
+    analysis: Analysis, style: PlacesRequest, bases: Mapping[str, Basis] | None
+) -> None:
     from hookcli.analysis.parquet import TableWriter
     from hookcli.analysis.places import PlacesDocument
 
     (run,) = analysis.runs
     calls = _choose(analysis)
-    asked = _Asked.of(analysis, style)
+    asked = _Asked.of(analysis, style, bases)
     images = (asked.image, asked.other) if asked.other else run.images
     analysis.say(
         f"places: {count(len(calls), 'layer')}, {count(len(images), 'image')}, "
@@ -195,8 +201,7 @@ def _show_places(analysis: Analysis, style: PlacesRequest) -> None:
             images=tuple(rows),
         )
         _write(analysis, layers, document, folder)
-    is_brief = analysis.output.output_format in ("table", "md")
-    shown = document.images[:_SHOWN] if is_brief else document.images
+    shown = document.images[:_SHOWN] if analysis.output.is_brief else document.images
     analysis.print(_look(), shown, document, _caption(analysis, document))
 
 
@@ -243,6 +248,7 @@ class _Asked:
         other: the key of the image whose places are matched; empty for other questions.
         point: the pixel that the question starts from; None without one.
         geometry: where the places of each image lie.
+        bases: the components of another analysis, by layer; None if the user named none.
     """
 
     style: PlacesRequest
@@ -250,9 +256,12 @@ class _Asked:
     other: str
     point: tuple[int, int] | None
     geometry: Mapping[str, Geometry]
+    bases: Mapping[str, Basis] | None
 
     @classmethod
-    def of(cls, analysis: Analysis, style: PlacesRequest) -> _Asked:
+    def of(
+        cls, analysis: Analysis, style: PlacesRequest, bases: Mapping[str, Basis] | None
+    ) -> _Asked:
         """Return the question, with the images that the user named.
 
         Raises:
@@ -271,7 +280,7 @@ class _Asked:
                     f"`correspond` is the image {image!r} itself",
                     "name another image, or choose the first one with `image`",
                 )
-        return cls(style, image, other, style.similar or style.at, list_geometry(run))
+        return cls(style, image, other, style.similar or style.at, list_geometry(run), bases)
 
     def answer(self, call: SavedCall, basis: Basis | None) -> Iterator[Answered]:
         """Yield the answer for the places of each image.
@@ -331,7 +340,7 @@ def _answer(
 
     from hookcli.analysis.places import LayerPlaces
 
-    basis = _open_basis(asked.style, call)
+    basis = _open_basis(asked, call)
     layer = _Layer(call.call_id, basis, LayerPlaces(call.call_id, 1, 0, 0))
     rows: list[PlacesRow] = []
     total = prefix = features = 0
@@ -359,16 +368,16 @@ def _answer(
     return layer, rows
 
 
-def _open_basis(style: PlacesRequest, call: SavedCall) -> Basis | None:
+def _open_basis(asked: _Asked, call: SavedCall) -> Basis | None:
     """Return the components of a layer, found or taken from another analysis."""
-    from hookcli.analysis.places import find_basis, read_basis, read_image
+    from hookcli.analysis.places import choose_basis, find_basis, read_image
 
-    if style.question != "components":
+    if asked.style.question != "components":
         return None
-    if style.basis is None:
-        return find_basis(call, foreground=style.foreground)
+    if asked.bases is None:
+        return find_basis(call, foreground=asked.style.foreground)
     features = read_image(call, call.images[0]).values.shape[1]
-    return read_basis(Path(style.basis) / _BASIS, call.call_id, features)
+    return choose_basis(asked.bases, call.call_id, features)
 
 
 def _locate(places: Places, geometry: Geometry) -> dict[str, NDArray[np.generic]]:

@@ -22,12 +22,13 @@ from hookcli.records.text import count
 from hookcli.store.places.names import PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.probe import ProbeDocument, ProbeRow
     from hookcli.cli.analysis import Analysis
     from hookcli.config import Theme
+    from hookcli.reading.load import Run
     from hookcli.render.report.contact import Group
 
 _TABLE, _CONFUSIONS, _PREDICTIONS = "probe.csv", "confusions.csv", "predictions.csv"
@@ -78,15 +79,23 @@ def probe(
         hookcli probe resnet18 photos --labels folders
         hookcli probe runs/trained --labels labels.csv --control runs/random
     """
+    from hookcli.analysis.labels import Labels
+    from hookcli.reading.load import load_run
+
     require_package("a probe needs", "sklearn", "scikit-learn", "analysis")
+    labels = Labels.read(style.labels)
+    source.use_storage()
+    control = None if style.control is None else load_run(style.control)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
     with open_analysis(source, style, output, context, save) as analysis:
-        _probe(analysis, style)
+        _probe(analysis, style, labels.of(analysis.runs[0]), control)
     return analysis.exit_code
 
 
-def _probe(analysis: Analysis, style: ProbeRequest) -> None:
-    from hookcli.analysis.labels import count_labels, read_labels
+def _probe(
+    analysis: Analysis, style: ProbeRequest, labels: Mapping[str, str], control: Run | None
+) -> None:
+    from hookcli.analysis.labels import count_labels
     from hookcli.analysis.probe import (
         ClassRow,
         PredictionRow,
@@ -98,12 +107,11 @@ def _probe(analysis: Analysis, style: ProbeRequest) -> None:
     from hookcli.cli.output.progress import Progress
 
     (run,) = analysis.runs
-    labels = read_labels(run, style.labels)
     keys = [key for key in run.images if key in labels]
     known = [labels[key] for key in keys]
     check_labels(known, style.folds)
     calls = analysis.choose_calls(run, style.pool)
-    controls, control_keys = _open_control(analysis, style, calls, keys)
+    controls, control_keys = _open_control(analysis, style, control, calls, keys)
     memory = max(call.measure_features(style.pool) for call in calls)
     analysis.say(
         f"probe: {count(len(calls), 'layer')}, {count(len(keys), 'image')}, "
@@ -138,11 +146,16 @@ def _probe(analysis: Analysis, style: ProbeRequest) -> None:
         predictions=tuple(map(PredictionRow, keys, known, predictions)),
     )
     _write(analysis, document)
-    analysis.print(_look(), document.layers, document, _caption(analysis, document))
+    shown = [row for row in rows if row.control != "run"] if analysis.output.is_brief else rows
+    analysis.print(_look(document), shown, document, _caption(analysis, document))
 
 
 def _open_control(
-    analysis: Analysis, style: ProbeRequest, calls: Sequence[SavedCall], keys: Sequence[str]
+    analysis: Analysis,
+    style: ProbeRequest,
+    control: Run | None,
+    calls: Sequence[SavedCall],
+    keys: Sequence[str],
 ) -> tuple[tuple[SavedCall, ...], list[str]]:
     """Return the calls of the control run, and the keys of the images there.
 
@@ -151,11 +164,9 @@ def _open_control(
     """
     from hookcli.analysis.features import open_calls
     from hookcli.analysis.probe import match_control
-    from hookcli.reading.load import load_run
 
-    if style.control is None:
+    if control is None:
         return (), []
-    control = load_run(style.control)
     found = {call.call_id: call for call in open_calls(control, pool=style.pool)}
     missing = [call.call_id for call in calls if call.call_id not in found]
     if missing:
@@ -181,17 +192,23 @@ def _probe_pixels(
     return [score.row(_PIXELS, pixels.shape[1], "pixels")]
 
 
-def _look() -> Look[ProbeRow]:
+def _look(document: ProbeDocument) -> Look[ProbeRow]:
+    """Return how layers look; a layer of the control run is a column beside that of the run."""
     from hookcli.analysis.probe import ProbeRow
 
+    controls = {row.layer: row for row in document.layers if row.control == "run"}
+    columns = {
+        "layer": lambda row: row.layer,
+        "accuracy": lambda row: f"{row.accuracy:.1%}",
+        "spread": lambda row: f"{row.spread:.1%}",
+        "control": lambda row: "" if row.control else f"{controls[row.layer].accuracy:.1%}",
+        "features": lambda row: f"{row.features:,}",
+    }
+    if not controls:
+        del columns["control"]
     return Look(
         kind=ProbeRow,
-        columns={
-            "layer": lambda row: f"control: {row.layer}" if row.control == "run" else row.layer,
-            "accuracy": lambda row: f"{row.accuracy:.1%}",
-            "spread": lambda row: f"{row.spread:.1%}",
-            "features": lambda row: f"{row.features:,}",
-        },
+        columns=columns,
         words=("layer",),
         fold=("layer",),
         drop=("features", "spread"),

@@ -111,8 +111,7 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> None:
         }
         page = render_analysis("similarity", title, document, {**values, "data": data})
         folder.write(PAGE, page.encode())
-    is_brief = analysis.output.output_format in ("table", "md")
-    rows = document.partners if is_brief else document.pairs
+    rows = document.partners if analysis.output.is_brief else document.pairs
     analysis.print(_look(), rows, document, [f"every pair is in {analysis.place / _TABLE}"])
 
 
