@@ -1,7 +1,7 @@
 """Damage the files of runs at random, and check how each command reacts. Run by ``make fuzz``.
 
-This changes one file at a time in a finished run, a finished run of gradients, an unfinished run
-and a golden file; then a command reads the result in this process. It must end in time, with an
+This changes one file at a time in a finished run, a finished run of gradients, an unfinished run,
+an analysis, a file of labels and a golden file; then a command reads the result in this process. It must end in time, with an
 exit code of hookcli and one line of error. It must not open, link or change a file outside of the
 folder, and must print no control characters. This prints each failure with the words to repeat it.
 """
@@ -79,6 +79,9 @@ GRADIENTS: tuple[str, ...] = (
     "--saliency",
 )
 GRADIENTS += ("--save", "tensors", "--sketch")
+ANALYZED = ("inspect", "net.py:Net", "many", "--save", "tensors")
+ROOTS = ("done", "flow", "killed", "analyzed", "basis")
+BASIS = ("places", "analyzed", "--layers", "patch")
 MANY = ("inspect", "net.py:Net", "many", "--layers", "conv", "--workers", "0", "--save", "tensors")
 HOSTILE: tuple[Any, ...] = (
     *(None, True, 0, -1, 7, 2**40, 10**400, -(10**30), 0.5, -0.0, 1e308, -1e-320),
@@ -241,7 +244,9 @@ REPLACEMENTS = {each.__name__: each for each in (removal, in_place)}
 
 def kinds_of(name: str) -> list[str]:
     """Return the kinds of changes for a file of this name; repeated kinds are chosen more often."""
-    kinds = ["bits", "cut", "junk", "removal"] + ["in_place"] * (name != "golden.json")
+    kinds = ["bits", "cut", "junk", "removal"] + ["in_place"] * (
+        name not in ("golden.json", "labels.csv")
+    )
     if name.endswith((".json", ".jsonl", ".csv")):
         kinds += ["values"] * 5
     if name.endswith((".json", ".jsonl")):
@@ -298,6 +303,24 @@ def commands_for(root: str, name: str) -> list[tuple[str, ...]]:
         return [(*resumed, "--resume")] * 4 + [(*resumed, "--overwrite"), ("report", run)]
     if root == "golden.json":
         return [("diff", "done", run, "--format", each) for each in ("table", "json", "csv")]
+    made = ("-q", "-o", "work/made")
+    if root == "labels.csv":
+        return [
+            ("map", "analyzed", "--labels", run, *made),
+            ("probe", "analyzed", "--labels", run, "--folds", "2", *made),
+        ]
+    if root == "basis":
+        return [(*BASIS, "--basis", run, *made), ("map", "analyzed", "-o", run, "--overwrite")]
+    if root == "analyzed":
+        return [
+            ("places", run, "--layers", "patch", *made),
+            ("places", run, "--layers", "patch", "--similar", "3,3", *made),
+            ("places", run, "--layers", "patch", "--at", "3,3", "--correspond", "01.png", *made),
+            ("map", run, "--neighbours", "3", *made),
+            ("probe", run, "--labels", "labels.csv", "--folds", "2", *made),
+            ("similarity", run, *made),
+            ("similarity", "analyzed", run, *made),
+        ]
     again = INSPECT if root == "done" else GRADIENTS
     pages = [("report", run), ("report", run, "--single-file")]
     return [
@@ -383,7 +406,7 @@ class Guard:
     def _look(self) -> set[tuple[str, int, int]]:
         """The files outside of ``work``, with their sizes and times."""
         files = [file for root in (".", "outside") for file in Path(root).iterdir()]
-        files += [file for root in ("done", "flow", "killed") for file in Path(root).rglob("*")]
+        files += [file for root in ROOTS for file in Path(root).rglob("*")]
         facts = [(str(file), file.lstat()) for file in files if str(file) != "work"]
         return {(name, each.st_size, each.st_mtime_ns) for name, each in facts}
 
@@ -426,11 +449,15 @@ def make_runs() -> None:
     dice = np.random.default_rng(0)
     for name in ("a.png", "b.png", *(f"many/{number:02}.png" for number in range(33))):
         Image.fromarray(dice.integers(0, 256, (8, 8, 3)).astype(np.uint8)).save(name)
+    rows = [f"{number:02}.png,{'ab'[number % 2]}" for number in range(33)]
+    Path("labels.csv").write_text("\n".join(["image,label", *rows]))
     stopped = mock.patch.object(pipeline, "close_run", side_effect=KeyboardInterrupt)
     for words, code, patch in (
         ((*INSPECT, *PLAIN, "-o", "done"), 0, contextlib.nullcontext()),
         ((*GRADIENTS, *PLAIN, "-o", "flow"), 0, contextlib.nullcontext()),
         ((*MANY, *PLAIN, "-o", "killed"), 130, stopped),
+        ((*ANALYZED, *PLAIN, "-o", "analyzed"), 0, contextlib.nullcontext()),
+        ((*BASIS, "-q", "-o", "basis"), 0, contextlib.nullcontext()),
         (("golden", "done", "-o", "golden.json"), 0, contextlib.nullcontext()),
     ):
         with patch:
@@ -510,12 +537,12 @@ def main() -> None:
     signal.signal(signal.SIGALRM, ring)
     with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
         make_runs()
-        targets = [("golden.json", "")] * 6
-        for root in ("done", "flow", "killed"):
+        targets = [("golden.json", "")] * 6 + [("labels.csv", "")] * 6
+        for root in ROOTS:
             names = [str(f.relative_to(root)) for f in sorted(Path(root).rglob("*")) if f.is_file()]
             pictures = [name for name in names if name.endswith((".png", ".jpg"))]
             read = [name for name in names if name not in pictures]
-            targets += [(root, name) for name in read * 4 + pictures[:: len(pictures) // 8]]
+            targets += [(root, name) for name in read * 4 + pictures[:: len(pictures) // 8 or 1]]
             targets += [(root, name) for name in read if name.endswith((".json", ".parquet"))] * 4
         random.Random(asked.seed).shuffle(targets)  # noqa: S311
         guard = Guard(Path.cwd())

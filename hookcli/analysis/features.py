@@ -107,6 +107,7 @@ class SavedCall:
         Raises:
             RequestError: a shard is missing or damaged.
         """
+        self.run.images_of(self.call_id)  # raises an error if the index is damaged
         for tensor in self.run.saved[self.call_id]:
             if only is not None:
                 if only in tensor.images:

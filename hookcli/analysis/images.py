@@ -10,11 +10,18 @@ from urllib.parse import unquote
 import numpy as np
 
 from hookcli.errors import RequestError, hint_near
+from hookcli.outside.documents import DamagedError, convert
+from hookcli.reading.run_files import cannot_read
+from hookcli.records.images import ImageResult
+from hookcli.store.places.names import MANIFEST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from hookcli.reading.load import Run
+    from hookcli.records.images import Box
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,7 @@ class Geometry:
 
     file: str
     size: tuple[int, int]
-    part: tuple[float, float, float, float] | None
+    part: Box | None
 
     def find_place(self, point: tuple[int, int], grid: tuple[int, int]) -> int:
         """Return the position of the place at a pixel.
@@ -100,16 +107,27 @@ def list_contents(run: Run) -> dict[str, str]:
 
 
 def list_geometry(run: Run) -> dict[str, Geometry]:
-    """Return where the places of each image lie, by image key."""
-    found = {}
-    for image in run.manifest["images"]:
-        part = image.get("part")
-        found[image["key"]] = Geometry(
-            image.get("file", ""),
-            (image["width"], image["height"]),
-            None if part is None else tuple(part),
-        )
-    return found
+    """Return where the places of each image lie, by image key.
+
+    Raises:
+        RequestError: the manifest is damaged.
+    """
+    try:
+        images = convert(run.manifest["images"], tuple[ImageResult, ...])
+    except DamagedError as error:
+        raise cannot_read(run.folder / MANIFEST, error) from error
+    for image in images:
+        if image.part is not None and not _is_area(image.part):
+            damage = DamagedError(f"the part of {image.key!r} that the network saw is no area")
+            raise cannot_read(run.folder / MANIFEST, damage)
+    return {
+        image.key: Geometry(image.file, (image.width, image.height), image.part) for image in images
+    }
+
+
+def _is_area(part: Sequence[float]) -> bool:
+    """Return whether these are four numbers: left, top, right and bottom."""
+    return len(part) == 4 and part[0] < part[2] and part[1] < part[3]
 
 
 def find_image(run: Run, name: str) -> str:

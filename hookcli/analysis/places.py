@@ -20,6 +20,7 @@ from hookcli.errors import RequestError
 from hookcli.outside.documents import AtLeastOne, Share, Whole, keywords
 from hookcli.outside.escape import reversible
 from hookcli.outside.files import open_regular
+from hookcli.reading.run_files import LocalFiles
 from hookcli.records.analysis import AnalysisDocument
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     Values: TypeAlias = NDArray[np.float64]
 
+BASIS = "basis.safetensors"  # the file of bases in the folder of an analysis
 REACH = 2.0  # standard deviations of a component from the middle to the end of its colours
 _COMPONENTS = 3  # red, green and blue
 _BINS, _REACH_OF_BINS = 256, 4.0  # of the histogram that separates foreground and background
@@ -457,15 +459,16 @@ def write_bases(bases: Mapping[str, Basis]) -> bytes:
     return save(arrays, {_LAYERS: json.dumps([reversible(call_id) for call_id in bases])})
 
 
-def read_bases(file: Path) -> dict[str, Basis]:
-    """Return the basis of each layer from a file of ``write_bases``, by the id of the call.
+def read_bases(folder: Path) -> dict[str, Basis]:
+    """Return the basis of each layer from the folder of another analysis, by the id of the call.
 
     Raises:
-        RequestError: the file is missing or damaged.
+        RequestError: the folder has no file of bases, or the file is damaged.
     """
+    file = folder / BASIS
     try:
         with (
-            open_regular(file) as stream,
+            open_regular(LocalFiles(folder).file(BASIS)) as stream,
             safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as opened,
         ):
             layers = [*map(str, json.loads((opened.metadata() or {})[_LAYERS]))]
@@ -473,7 +476,7 @@ def read_bases(file: Path) -> dict[str, Basis]:
         return {layer: _take_basis(arrays, number) for number, layer in enumerate(layers)}
     except FileNotFoundError as error:
         raise RequestError(
-            f"{str(file.parent)!r} has no basis of components",
+            f"{str(folder)!r} has no basis of components",
             "name the folder of an analysis with `pca`",
         ) from error
     except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:

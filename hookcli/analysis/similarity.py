@@ -285,7 +285,7 @@ def _multiply(features: Features) -> NDArray[np.float64]:
 
 
 def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return similarities (n, n), centered without the diagonal, so that batches can be added.
+    """Center similarities (n, n) in place, without the diagonal, so that batches can be added.
 
     The sum over the product of two such matrices is the unbiased HSIC of Song et al. 2012.
     """
@@ -293,10 +293,12 @@ def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
     np.fill_diagonal(similarities, 0)
     rows = similarities.sum(1)
     means = rows / (count - 2)
-    shifted = similarities - means[:, None] - means + rows.sum() / ((count - 1) * (count - 2))
-    np.fill_diagonal(shifted, 0)
-    centered: NDArray[np.float64] = shifted / math.sqrt(count * (count - 3))
-    return centered
+    similarities -= means[:, None]
+    similarities -= means
+    similarities += rows.sum() / ((count - 1) * (count - 2))
+    np.fill_diagonal(similarities, 0)
+    similarities /= math.sqrt(count * (count - 3))
+    return similarities
 
 
 def _multiply_all(file: IO[bytes], layers: int, length: int) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Box, Prediction
     from hookcli.records.runs import ModelInfo
 
-_MOST_BENT = 0.02  # of a line that shows where pixels lie, as a share of the side of the image
+_MOST_BENT = 0.02  # how far pixels may lie from where a crop has them, as a share of the side
 _UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels itself
 
 
@@ -194,12 +194,14 @@ def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float
         The ends in pixels of the image; None if the pixels do not lie evenly, or all show the same.
     """
     lines = seen.any(1 - axis)
-    weights = seen.sum(1 - axis).clamp(min=1)
-    means = ((ramped * seen).sum(1 - axis) / weights)[lines].double()
+    weights = seen.sum(1 - axis, keepdim=True).clamp(min=1)
+    along = (ramped * seen).sum(1 - axis, keepdim=True) / weights
+    turned = ((ramped - along).abs() * seen).sum() / seen.sum().clamp(min=1)
+    means = along.flatten()[lines].double()
     places = lines.nonzero().flatten().double() + 0.5
     # the ramp is level in the outermost pixels of the image and of its scaled copy
     sloped = (means > 1 / 64) & (means < 1 - 1 / 64)
-    if int(sloped.sum()) < 2:
+    if int(sloped.sum()) < 2 or turned > _MOST_BENT:
         return None
     # row i of Pillow's ramp has the brightness i / 255, and its middle is (i + 0.5) / 256 down
     places, values = places[sloped], (255 * means[sloped] + 0.5) / 256 * side

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -227,7 +227,8 @@ class Run:
             RequestError: no tensor of this call was saved, or the index of the saved tensors names
                 an image that the manifest does not have.
         """
-        return tuple(_places_of(self, call_id))
+        known = _keys_of(self, call_id)
+        return tuple(key for key in self.images if key in known)
 
     def shape_of(self, call_id: str) -> tuple[int, ...]:
         """Return the shape of ``run[call_id]``, (images, …), without reading a tensor.
@@ -235,8 +236,11 @@ class Run:
         Raises:
             RequestError: no tensor of this call was saved, or the images' tensors differ in shape.
         """
+        images = self.images_of(call_id)
+        if len({tensor.shape[1:] for tensor in self.saved[call_id]}) == 1:
+            return (len(images), *self.saved[call_id][0].shape[1:])
         shapes = {key: tensor.shape[1:] for key, (tensor, _) in _places_of(self, call_id).items()}
-        first, shape = next(iter(shapes.items()))
+        first, shape = images[0], shapes[images[0]]
         for key, other in shapes.items():
             if other != shape:
                 raise RequestError(
@@ -317,8 +321,25 @@ def load_run(folder: str | Path) -> Run:
     damage = list_damage(listed.sizes, files.measure)
     for name in filter(holds_data, damage):
         raise RequestError(f"the run in {str(folder)!r} is damaged: {damage[name]}", AGAIN)
-    saved = read_json(files, INDEX, TensorIndex)[1].calls if INDEX in listed.files else {}
+    saved = _read_index(files) if INDEX in listed.files else {}
     return Run(files, document, saved, tuple(damage.values()))
+
+
+def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
+    """Return the saved tensors by call id.
+
+    The tensors of the same images share one tuple of keys; else the index of 20,000 images and 50
+    calls would need 60 MB.
+    """
+    calls = read_json(files, INDEX, TensorIndex)[1].calls
+    shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+    return {
+        call_id: tuple(
+            replace(tensor, images=shared.setdefault(tensor.images, tensor.images))
+            for tensor in tensors
+        )
+        for call_id, tensors in calls.items()
+    }
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
@@ -365,16 +386,27 @@ def _no_tensor(run: Run, call_id: str) -> RequestError:
 
 
 def _find_places(run: Run, call_id: str) -> _Places:
-    if call_id not in run.saved:
-        raise _no_tensor(run, call_id)
+    images = run.images_of(call_id)
     rows = {
         key: (tensor, row) for tensor in run.saved[call_id] for row, key in enumerate(tensor.images)
     }
-    strangers = sorted(rows.keys() - set(run.images))
-    if strangers or not rows:
+    return {key: rows[key] for key in images}
+
+
+def _keys_of(run: Run, call_id: str) -> set[str]:
+    """Return the keys of the images with a saved tensor of a call.
+
+    Raises:
+        RequestError: no tensor of the call was saved, or the index of the saved tensors is damaged.
+    """
+    if call_id not in run.saved:
+        raise _no_tensor(run, call_id)
+    known = {key for tensor in run.saved[call_id] for key in tensor.images}
+    strangers = sorted(known.difference(run.images))
+    if strangers or not known:
         what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
         raise RequestError(f"{str(run.folder / INDEX)!r} is damaged: {call_id!r} has {what}", AGAIN)
-    return {key: rows[key] for key in run.images if key in rows}
+    return known
 
 
 def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:

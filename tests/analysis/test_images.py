@@ -72,3 +72,11 @@ def test_the_part_that_the_network_saw_is_read_from_the_manifest(opened):
     geometry = list_geometry(opened)
     assert geometry["cat"] == Geometry("a/cat.png", (8, 8), (1, 2, 7, 8))
     assert geometry["dog"].part is None
+
+
+@pytest.mark.parametrize("part", [[1, 2, 7], [1, "2", 7, 8], [7, 2, 7, 8], []])
+def test_a_part_that_is_none_is_refused(opened, part):
+    images = [opened.manifest["images"][0] | {"part": part}]
+    edit_json(opened.folder / "manifest.json", images=images)
+    with pytest.raises(RequestError, match=r"cannot read '.*manifest\.json'"):
+        list_geometry(load_run(opened.folder))

@@ -9,6 +9,7 @@ from hookcli.analysis.components import find_components
 from hookcli.analysis.features import open_calls
 from hookcli.analysis.images import Geometry
 from hookcli.analysis.places import (
+    BASIS,
     Basis,
     answer_components,
     answer_matches,
@@ -90,12 +91,12 @@ def test_the_foreground_is_the_side_that_is_rare_at_the_edges(tmp_path):
 def test_bases_are_read_as_they_were_written(tmp_path):
     call = open_call(tmp_path / "run")
     bases = {"conv": find_basis(call), "front": find_basis(call, foreground=True)}
-    file = tmp_path / "basis.safetensors"
+    file = tmp_path / BASIS
     file.write_bytes(write_bases(bases))
     assert write_bases(bases) == file.read_bytes()
     for name, basis in bases.items():
         places = stack(MAPS)
-        read = choose_basis(read_bases(file), name, 6)
+        read = choose_basis(read_bases(tmp_path), name, 6)
         assert np.array_equal(colour_places(read, places)[0], colour_places(basis, places)[0])
 
 
@@ -107,21 +108,29 @@ def test_bases_are_read_as_they_were_written(tmp_path):
     ],
 )
 def test_a_basis_of_another_layer_or_width_is_refused(tmp_path, name, features, said):
-    file = tmp_path / "basis.safetensors"
+    file = tmp_path / BASIS
     file.write_bytes(write_bases({"conv": find_basis(open_call(tmp_path / "run"))}))
     with pytest.raises(RequestError, match=said):
-        choose_basis(read_bases(file), name, features)
+        choose_basis(read_bases(tmp_path), name, features)
 
 
 def test_a_basis_that_is_missing_or_damaged_is_refused(tmp_path):
     with pytest.raises(RequestError, match="has no basis of components"):
-        read_bases(tmp_path / "basis.safetensors")
-    file = tmp_path / "basis.safetensors"
+        read_bases(tmp_path)
+    file = tmp_path / BASIS
     whole_file = write_bases({"conv": find_basis(open_call(tmp_path / "run"))})
     for data in (b"", whole_file[:100], whole_file[:-8], b"x" * 200):
         file.write_bytes(data)
         with pytest.raises(RequestError, match="is damaged"):
-            read_bases(file)
+            read_bases(tmp_path)
+
+
+def test_a_basis_that_is_a_link_out_of_its_folder_is_refused(tmp_path):
+    (tmp_path / "secret").write_bytes(b"x")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / BASIS).symlink_to(tmp_path / "secret")
+    with pytest.raises(RequestError, match="a link out of the run folder"):
+        read_bases(tmp_path / "other")
 
 
 def test_similarity_is_the_cosine():

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Question: TypeAlias = Literal["components", "similarity", "matches"]
 
-_TABLE, _BASIS, _PICTURES = "places.parquet", "basis.safetensors", "pictures"
+_TABLE, _PICTURES = "places.parquet", "pictures"
 _SHOWN = 20  # rows of the table on the terminal
 _DRAWN = 200  # images with pictures
 _MOST_EMBEDDED = 24_000_000  # bytes of features on the page
@@ -162,7 +162,7 @@ def places(
     from hookcli.analysis.places import read_bases
 
     _ = style.question  # raises an error for options that do not belong together
-    bases = None if style.basis is None else read_bases(Path(to_local(style.basis)) / _BASIS)
+    bases = None if style.basis is None else read_bases(Path(to_local(style.basis)))
     with open_analysis(source, style, output, context, SaveStyle()) as analysis:
         _show_places(analysis, style, bases)
     return analysis.exit_code
@@ -437,12 +437,12 @@ def _write(
 ) -> None:
     """Write the pictures, the basis and the page."""
     from hookcli.analysis.pictures import copy_pictures
-    from hookcli.analysis.places import write_bases
+    from hookcli.analysis.places import BASIS, write_bases
     from hookcli.render.report.analysis_page import arrange_images, render_analysis
 
     bases = {layer.call_id: layer.basis for layer in layers if layer.basis is not None}
     if bases:
-        folder.write(_BASIS, write_bases(bases))
+        folder.write(BASIS, write_bases(bases))
     keys = list(dict.fromkeys(key for layer in layers for key in layer.answers))
     pictures = copy_pictures(analysis.runs[0], folder, set(keys))
     title = _TITLES[document.question].format(analysis.facts[0].model.name)
@@ -455,7 +455,7 @@ def _write(
         "data": _make_data(
             layers, shown, [tile["name"] for tile in contact["tiles"]], document, files
         ),
-        "tables": (_TABLE, *([_BASIS] if bases else [])),
+        "tables": (_TABLE, *([BASIS] if bases else [])),
     }
     folder.write(PAGE, render_analysis("places", title, document, values).encode())
 

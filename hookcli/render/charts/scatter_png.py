@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
+    from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
     from hookcli.config import Theme
+    from hookcli.render.charts.figures import Colors
 
 _SIDE, _EDGE, _LEGEND = 640, 44, 150  # pixels
 _MANY = 2000  # points that are drawn smaller
+_LONGEST = 22  # letters of a name in the legend
 
 
 def draw_scatter(
@@ -32,7 +35,8 @@ def draw_scatter(
     Args:
         points: the points, (N, 2).
         groups: the positions of the points of each group, which have one colour; if there is more
-            than one group, a legend names them.
+            than one group, a legend names them. If there are more groups than colours, the last
+            ones have one colour together.
         rings: the positions of points to emphasize.
         names: the names of the two axes.
         heading: the lines above the chart; the first one is the title.
@@ -42,17 +46,19 @@ def draw_scatter(
 
     colors = colors_of(theme)
     above = 14 + 18 * len(heading)
-    legend = _LEGEND if len(groups) > 1 else 0
+    drawn = _limit(groups, len(colors.series))
+    legend = _LEGEND if len(drawn) > 1 else 0
     width, height = _SIDE + 2 * _EDGE + legend, _SIDE + above + _EDGE
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colors.page)
     write_heading(figure, heading, theme)
     box = (_EDGE / width, _EDGE / height, _SIDE / width, _SIDE / height)
     axes = figure.add_axes(box, facecolor=colors.page)
     size = 16 if len(points) <= _MANY else 5
-    for number, (name, places) in enumerate(groups.items()):
+    for (_, places), color in zip(drawn, colors.series, strict=False):
         part = points[list(places)]
-        color = colors.series[number % len(colors.series)]
-        axes.scatter(part[:, 0], part[:, 1], size, color, label=name, linewidths=0, alpha=0.85)
+        axes.scatter(part[:, 0], part[:, 1], size, color, linewidths=0, alpha=0.85)
+    if legend:
+        _write_legend(axes, [name for name, _ in drawn], colors)
     ringed = points[list(rings)]
     axes.scatter(
         ringed[:, 0], ringed[:, 1], 60, facecolors="none", edgecolors=colors.ink, linewidths=0.9
@@ -63,13 +69,34 @@ def draw_scatter(
     axes.grid(color=colors.line, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
-    if legend:
-        axes.legend(
-            loc="upper left",
-            bbox_to_anchor=(1.01, 1),
-            fontsize=8,
-            frameon=False,
-            labelcolor=colors.ink,
-            handletextpad=0.2,
-        )
     return encode(figure, "png")
+
+
+def _write_legend(axes: Axes, names: Sequence[str], colors: Colors) -> None:
+    """Name the groups of points, in the order in which they were drawn."""
+    legend = axes.legend(
+        axes.collections,
+        [str(number) for number in range(len(names))],
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1),
+        fontsize=8,
+        frameon=False,
+        labelcolor=colors.ink,
+        handletextpad=0.2,
+    )
+    # matplotlib leaves out names that begin with "_", so hookcli puts them in afterwards
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")
+
+
+def _limit(groups: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, Sequence[int]]]:
+    """Return at most ``most`` groups with their names; the last one has the points of the rest."""
+    listed = list(groups.items())
+    if len(listed) <= most:
+        return listed
+    rest = listed[most - 1 :]
+    return [
+        *listed[: most - 1],
+        (f"{len(rest)} others", [place for _, places in rest for place in places]),
+    ]
