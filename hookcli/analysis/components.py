@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hookcli.analysis.features import check_finite
 from hookcli.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from hookcli.analysis.features import Features
 
+_ROWS = 4096  # rows of features that are copied at a time
 _NOTHING = 1e-12  # the share of the squared mean below which a variance is rounding
 
 
@@ -42,8 +44,13 @@ class Components:
 
     def project(self, features: Features) -> NDArray[np.float64]:
         """Return the coordinates of features (rows, C) along the directions, (rows, K)."""
-        coordinates: NDArray[np.float64] = (features - self.mean) @ self.axes.T
-        return coordinates
+        return np.concatenate([(part - self.mean) @ self.axes.T for part in split_rows(features)])
+
+
+def split_rows(features: Features) -> Iterator[Features]:
+    """Yield the rows of features in blocks, whose copies in double precision need little memory."""
+    for start in range(0, max(1, len(features)), _ROWS):
+        yield features[start : start + _ROWS]
 
 
 def find_components(blocks: Iterable[Features], count: int) -> Components:
@@ -57,11 +64,13 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
         count: the number of components.
 
     Raises:
-        RequestError: there are too few rows or columns, or the features are constant.
+        RequestError: there are too few rows or columns, or the features are constant, NaN or Inf.
     """
     rows, shift = 0, np.zeros(0)
     total, products = np.zeros(0), np.zeros((0, 0))
     for block in blocks:
+        if not len(block):
+            continue
         if not rows:  # values near zero keep more digits
             shift = block.mean(0, dtype=np.float64)
             total, products = np.zeros_like(shift), np.zeros((len(shift), len(shift)))
@@ -75,6 +84,7 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
             f"and there are {rows} rows of {len(shift)} features",
             "use more images, or other `layers`",
         )
+    check_finite(total)
     mean = total / rows
     covariance = products / rows - np.outer(mean, mean)
     variances, directions = np.linalg.eigh(covariance)

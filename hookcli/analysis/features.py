@@ -7,7 +7,7 @@ tensors in blocks, so that only features, and never whole tensors of all images,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,13 +16,15 @@ import numpy as np
 from hookcli.errors import RequestError
 from hookcli.outside import escape
 from hookcli.reading.load import choose_calls
+from hookcli.reading.run_files import cannot_read
 from hookcli.reading.shards import array_dtype, read_rows
 from hookcli.records.command import list_saved_options, saving_command
 from hookcli.records.layouts import UNKNOWN, Layout, recall_layout
 from hookcli.records.text import shape_text
+from hookcli.store.places.names import MANIFEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -80,6 +82,7 @@ class SavedCall:
         pool: how the run reduced the tensors: ``none``, ``mean``, ``max``, or a number N for maps
             of N x N values.
         pixels: the height and width of the network's input, by image key.
+        on_read: called with the number of images in each block that is read.
     """
 
     run: Run
@@ -87,6 +90,7 @@ class SavedCall:
     layout: str
     pool: str
     pixels: Mapping[str, tuple[int, int]]
+    on_read: Callable[[int], None] = field(default=lambda _: None, compare=False)
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -119,6 +123,7 @@ class SavedCall:
             for start in range(0, len(tensor.images), step):
                 stop = min(start + step, len(tensor.images))
                 yield from self._split(tensor, start, stop)
+                self.on_read(stop - start)
 
     def _split(self, tensor: SavedTensor, start: int, stop: int) -> Iterator[Block]:
         """Yield blocks of rows of a tensor; images of different proportions come in own blocks."""
@@ -170,11 +175,12 @@ class SavedCall:
         return rows
 
     @property
-    def has_places(self) -> bool:
-        """Whether the saved tensors have places, as far as the first image shows."""
+    def places(self) -> int:
+        """The number of places of an image, as far as the first image shows; 0 if it has none."""
         shape = self.run.saved[self.call_id][0].shape
         layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
-        return layout.is_spatial and layout.channel_axis is not None
+        has_places = layout.is_spatial and layout.channel_axis is not None
+        return layout.height * layout.width if has_places else 0
 
     def measure_features(self, how: Pool = "mean") -> int:
         """Return the size of ``pool_features`` in bytes, as far as it is known without reading."""
@@ -298,23 +304,49 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
         )
     chosen = set(choose_calls(run, forms or ("*",)))
     rows = {row["call_id"]: row for row in run.layers}
-    reduced = dict(words.split(" ", 1) for words in list_saved_options(run.manifest["command"]))
+    reduced = _read_pool(run)
     sizes = {
         image["key"]: (shape[-2], shape[-1])
         for image in run.manifest["images"]
         if len(shape := image.get("pixels_shape", ())) > 1
     }
-    ordered = sorted(chosen, key=lambda call_id: rows[call_id]["order"] if call_id in rows else 0)
+    ordered = sorted(chosen, key=lambda call_id: rows.get(call_id, {}).get("order") or 0)
     return tuple(
         SavedCall(
             run,
             call_id,
             layout=str(rows.get(call_id, {}).get("layout", "unknown")),
-            pool=reduced.get("--pool", "none"),
+            pool=reduced,
             pixels=sizes,
         )
         for call_id in ordered
     )
+
+
+def _read_pool(run: Run) -> str:
+    """Return how a run reduced the tensors that it saved, as ``SavedCall.pool`` says.
+
+    Raises:
+        RequestError: the manifest is damaged.
+    """
+    try:
+        options = list_saved_options(run.manifest["command"])
+        pool = dict(words.split(" ", 1) for words in options).get("--pool", "none")
+        if pool not in ("none", "mean", "max"):
+            int(pool)
+    except ValueError as error:
+        raise cannot_read(run.folder / MANIFEST, error) from error
+    return pool
+
+
+def check_finite(features: Array) -> None:
+    """Check that features have no NaN and no Inf.
+
+    Raises:
+        RequestError: they have.
+    """
+    if not np.isfinite(features).all():
+        raise RequestError("the features have NaN or Inf", "leave out the images that have them")
 
 
 def _saving_hint(run: Run, pool: str) -> str:

@@ -1,7 +1,7 @@
-"""The folder of an analysis: it appears complete, and hookcli replaces only its own files.
+"""The folder of an analysis, in which hookcli replaces only its own files.
 
-The files are collected in a temporary folder beside it. ``analysis.json`` names the files, so that
-a later analysis can replace them.
+The files are collected in a temporary folder beside it, and move into it when all of them are
+complete. ``analysis.json`` names the files, so that a later analysis can replace them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
-from hookcli.errors import OutputError
+from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, Document, keywords, read_document
 from hookcli.outside.files import cannot_write, refuse_url, write_atomic
 from hookcli.outside.json_text import render_json
+from hookcli.reading.run_files import AGAIN
 from hookcli.records.shared_fields import Command
 from hookcli.store.places.names import MANIFEST, REQUEST
 
@@ -59,6 +60,7 @@ class AnalysisFolder:
 
         Raises:
             OutputError: the file cannot be written.
+            RequestError: the name, which may come from a run, leads out of the folder.
         """
         with self.open(name) as stream:
             stream.write(data)
@@ -74,7 +76,10 @@ class AnalysisFolder:
 
         Raises:
             OutputError: the file cannot be written.
+            RequestError: the name, which may come from a run, leads out of the folder.
         """
+        if not _is_inside(self._made, name):
+            raise RequestError(f"the run names a file out of its folder: {name!r}", AGAIN)
         file = self._made / name
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from hookcli.errors import RequestError, hint_near
 from hookcli.outside.documents import DamagedError, convert
+from hookcli.outside.escape import for_page
 from hookcli.reading.run_files import cannot_read
 from hookcli.records.images import ImageResult
 from hookcli.store.places.names import MANIFEST
@@ -29,7 +30,7 @@ class Geometry:
     """Where the places of an image lie.
 
     Attributes:
-        file: the image as the user gave it.
+        file: the image as the user gave it, for people to read.
         size: the width and height of the image in pixels.
         part: left, top, right and bottom of the part that the network saw; None if unknown.
     """
@@ -72,12 +73,21 @@ class Geometry:
         return int(down * rows) * columns + int(across * columns)
 
     def find_pixels(self, grid: tuple[int, int]) -> NDArray[np.float64]:
-        """Return the pixel in the middle of each place, (P, 2); NaN if it is unknown."""
+        """Return the pixel in the middle of each place, (P, 2); NaN if it is unknown.
+
+        The first pixel is 0; 0.5 is between the first two.
+        """
         rows, columns = grid
         down, across = np.indices(grid).reshape(2, -1) + 0.5
         left, top, right, bottom = self.part or (np.nan,) * 4
         x, y = left + across / columns * (right - left), top + down / rows * (bottom - top)
-        return np.stack([x, y], 1).round(1)
+        return np.stack([x - 0.5, y - 0.5], 1).round(1)
+
+    def locate(self, grid: tuple[int, int]) -> dict[str, NDArray[np.generic]]:
+        """Return columns with the row, the column and the middle pixel of each place."""
+        rows, columns = np.indices(grid, np.int32).reshape(2, -1)
+        x, y = self.find_pixels(grid).T
+        return {"row": rows, "column": columns, "x": x, "y": y}
 
     def find_pixel(self, place: int, grid: tuple[int, int]) -> tuple[float, float] | None:
         """Return the pixel in the middle of a place; None if it is unknown."""
@@ -121,7 +131,8 @@ def list_geometry(run: Run) -> dict[str, Geometry]:
             damage = DamagedError(f"the part of {image.key!r} that the network saw is no area")
             raise cannot_read(run.folder / MANIFEST, damage)
     return {
-        image.key: Geometry(image.file, (image.width, image.height), image.part) for image in images
+        image.key: Geometry(for_page(image.file), (image.width, image.height), image.part)
+        for image in images
     }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from hookcli.analysis.images import list_files
 from hookcli.errors import RequestError
+from hookcli.outside.escape import for_page, reversible
 from hookcli.outside.files import read_regular
 from hookcli.outside.urls import to_local
 
@@ -52,18 +54,28 @@ class Labels:
     def of(self, run: Run) -> dict[str, str]:
         """Return the label of each image of a run that has one, by image key.
 
+        Bytes of a folder's name that are not UTF-8, and control characters, become visible escapes.
+
         Raises:
-            RequestError: the file names no image of the run.
+            RequestError: the file names no image of the run, or several by one name.
         """
         files = list_files(run)
         if self.named is None:
-            return {key: PurePosixPath(file).parent.name or "." for key, file in files.items()}
+            folders = {key: PurePosixPath(file).parent.name or "." for key, file in files.items()}
+            return {key: for_page(reversible(folder)) for key, folder in folders.items()}
+        alone = Counter(PurePosixPath(file).name for file in files.values())
         found: dict[str, str] = {}
         for key, file in files.items():
-            for name in (file, PurePosixPath(file).name, key):
-                if name in self.named:
-                    found[key] = self.named[name]
-                    break
+            last = PurePosixPath(file).name
+            name = next((each for each in (file, key, last) if each in self.named), None)
+            if name == last and name not in (file, key) and alone[last] > 1:
+                raise RequestError(
+                    f"{self.words!r} has a label for {last!r}, which is the name of "
+                    f"{alone[last]} images of the run",
+                    f"name them by their path: {file!r}",
+                )
+            if name is not None:
+                found[key] = self.named[name]
         if not found:
             raise RequestError(
                 f"{self.words!r} has labels for other files: none of its {len(self.named)} names "
@@ -99,7 +111,7 @@ def _list_pairs(name: str, rows: list[dict[str, str]]) -> Iterator[tuple[str, st
         if image is None or label is None:
             raise RequestError(f"{name!r} has no image and label in line {number}", _HEADER)
         if label:
-            yield image, label
+            yield image, for_page(reversible(label))
     if not rows:
         raise RequestError(f"{name!r} has no labels", _HEADER)
 

@@ -6,18 +6,19 @@ The distance of two images is one minus the cosine of the angle between their po
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.analysis.components import find_components
+from hookcli.analysis.components import find_components, split_rows
+from hookcli.analysis.features import check_finite
 from hookcli.errors import RequestError
 from hookcli.outside.documents import AtLeastOne, Distance, Whole
 from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -38,12 +39,10 @@ In the same measurement, copies were at most 0.28 times as far. Without this lim
 that have little in common would have duplicates.
 """
 
-_LARGEST_GROUP = 5  # images that may be near duplicates of one image
+_SEARCHED = 20  # nearest images among which near duplicates are sought, at least
 _SAME = 1e-6  # a distance that is rounding
 _SAMPLE = 1000  # images whose distances from each other are typical
 _MEMORY = 64  # MiB of distances at a time
-
-Coordinate: TypeAlias = float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,8 @@ class MapRow:
 
     image: str
     label: str
-    x: Coordinate
-    y: Coordinate
+    x: float
+    y: float
     rank: AtLeastOne
     outlier_score: Distance
     nearest: str
@@ -119,12 +118,12 @@ class Neighbours:
     Attributes:
         places: the positions of the nearest images, (images, N), the nearest first.
         distances: their distances, (images, N).
-        typical: the distance that half of all pairs of images exceed.
+        duplicates: groups of near duplicates, as positions of images, in ascending order.
     """
 
     places: NDArray[np.int64]
     distances: NDArray[np.float64]
-    typical: float
+    duplicates: list[tuple[int, ...]]
 
 
 def find_neighbours(features: Features, count: int) -> Neighbours:
@@ -136,7 +135,7 @@ def find_neighbours(features: Features, count: int) -> Neighbours:
 
     Raises:
         RequestError: scikit-learn is missing, there are fewer than three images, or all features
-            are zero.
+            are zero, NaN or Inf.
     """
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     from sklearn import config_context
@@ -146,56 +145,81 @@ def find_neighbours(features: Features, count: int) -> Neighbours:
         raise RequestError(
             f"a map needs at least 3 images, and there are {len(features)}", "run more images"
         )
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    if not lengths.any():
+    check_finite(features)
+    largest = np.abs(features).max(1, keepdims=True)
+    if not largest.any():
         raise RequestError("the features are zero for all images", "choose another of `layers`")
-    units = features / np.where(lengths > 0, lengths, 1)
-    count = min(count, len(units) - 1)
+    units = features / np.where(largest > 0, largest, 1)  # squares neither overflow nor vanish
+    units /= np.where(largest > 0, np.linalg.norm(units, axis=1, keepdims=True), 1)
+    searched = min(max(count, _SEARCHED), len(units) - 1)
     with config_context(working_memory=_MEMORY):
-        search = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(units)
+        search = NearestNeighbors(n_neighbors=searched, algorithm="brute").fit(units)
         distances, places = search.kneighbors()
     # half of the squared distance of two unit vectors is one minus their cosine
     sample = units[:: -(-len(units) // _SAMPLE)]
     products = sample @ sample.T
     typical = float(np.median(1 - products[np.triu_indices(len(sample), 1)]))
-    return Neighbours(places, distances.astype(np.float64) ** 2 / 2, typical)
+    distances = distances.astype(np.float64) ** 2 / 2
+    duplicates = _find_duplicates(places, distances, typical)
+    return Neighbours(places[:, :count], distances[:, :count], duplicates)
 
 
-def find_duplicates(neighbours: Neighbours) -> list[tuple[int, ...]]:
+def _find_duplicates(
+    places: NDArray[np.int64], distances: NDArray[np.float64], typical: float
+) -> list[tuple[int, ...]]:
     """Return groups of near duplicates, as positions of images, in ascending order.
 
     Two images are near duplicates if each is much closer to the other than to the next image that
     is no duplicate (``CLOSER``), and much closer than two images usually are (``NEAR``).
+
+    Args:
+        places: the positions of the nearest images, (images, N), the nearest first.
+        distances: their distances, (images, N).
+        typical: the distance that half of all pairs of images exceed.
     """
     alike = [
-        {int(place) for place in places[: _count_alike(distances, neighbours.typical)]}
-        for places, distances in zip(neighbours.places, neighbours.distances, strict=True)
+        {int(place) for place in near[: _count_alike(away, typical)]}
+        for near, away in zip(places, distances, strict=True)
     ]
-    groups: list[tuple[int, ...]] = []
+    links: list[set[int]] = [set() for _ in alike]
+    for one, found in enumerate(alike):
+        is_copy = distances[one, -1] <= _SAME  # of so many images that it does not know them all
+        for two in found:
+            if is_copy or one in alike[two]:
+                links[one].add(two)
+                links[two].add(one)
+    return list(_list_connected(links))
+
+
+def _list_connected(links: Sequence[Collection[int]]) -> Iterator[tuple[int, ...]]:
+    """Yield the groups of images that are linked, directly or through others."""
     known: set[int] = set()
-    for image in range(len(alike)):
+    for image in range(len(links)):
         if image in known:
             continue
         group, waiting = {image}, [image]
         while waiting:
-            one = waiting.pop()
-            found = {two for two in alike[one] if one in alike[two]} - group
+            found = set(links[waiting.pop()]) - group
             group |= found
             waiting += found
         known |= group
         if len(group) > 1:
-            groups.append(tuple(sorted(group)))
-    return groups
+            yield tuple(sorted(group))
 
 
 def _count_alike(distances: NDArray[np.float64], typical: float) -> int:
-    """Return how many of an image's nearest images are near duplicates, as far as it knows."""
+    """Return how many of an image's nearest images it takes for near duplicates of itself.
+
+    ``distances`` are those of its nearest images, in ascending order.
+    """
     near = distances <= max(_SAME, NEAR * typical)
-    for count in range(min(_LARGEST_GROUP, len(distances) - 1), 0, -1):
+    if distances[-1] <= _SAME:  # there may be more copies than neighbours
+        return len(distances)
+    for count in range(len(distances) - 1, 0, -1):
         last, following = distances[count - 1], distances[count]
         if near[count - 1] and last <= max(_SAME, CLOSER * following):
             return count
-    return int(near[0]) if len(distances) == 1 else 0
+    return 0
 
 
 def map_images(
@@ -212,13 +236,13 @@ def map_images(
     Raises:
         RequestError: the features are constant, or there are fewer than two of them.
     """
-    components = find_components([features], 2)
+    components = find_components(split_rows(features), 2)
     places = components.project(features)
     scores = neighbours.distances.mean(1)
     order = np.argsort(-scores, kind="stable")
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(1, len(order) + 1)
-    groups = find_duplicates(neighbours)
+    groups = neighbours.duplicates
     group_of = {image: group for group in groups for image in group}
     rows = [
         MapRow(

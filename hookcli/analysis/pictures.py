@@ -22,7 +22,11 @@ _MOST_BYTES = 1 << 26  # of a picture
 
 
 def copy_pictures(
-    run: Run, folder: AnalysisFolder, first: Collection[str] = frozenset()
+    run: Run,
+    folder: AnalysisFolder,
+    *,
+    first: Collection[str] = frozenset(),
+    only: Collection[str] | None = None,
 ) -> ImagePictures:
     """Copy the pictures of at most 2,000 images into a folder, and return what they show.
 
@@ -32,6 +36,7 @@ def copy_pictures(
         run: the run.
         folder: the folder of the analysis.
         first: the keys of the images to prefer.
+        only: the keys of the images to copy; None for all.
 
     Raises:
         RequestError: ``report.json`` of the run is missing or damaged.
@@ -40,7 +45,7 @@ def copy_pictures(
         known = read_document(run.files.file(DOCUMENT), ImagePictures)
     except (OSError, DamagedError) as error:
         raise cannot_read(run.folder / DOCUMENT, error) from error
-    images = known.images
+    images = tuple(image for image in known.images if only is None or image.key in only)
     if len(images) > MOST_THUMBNAILS:
         small = {key for each in known.thumbnails for key in each.images}
         pictured = [image for image in images if image.seen or image.key in small] or images

@@ -38,7 +38,7 @@ BASIS = "basis.safetensors"  # the file of bases in the folder of an analysis
 REACH = 2.0  # standard deviations of a component from the middle to the end of its colours
 _COMPONENTS = 3  # red, green and blue
 _BINS, _REACH_OF_BINS = 256, 4.0  # of the histogram that separates foreground and background
-_MATCHED_AT_ONCE = 4096  # places
+_MATCHED_AT_ONCE = 1 << 22  # pairs of places: 32 MB of similarities
 MARKS = 12  # matches that are marked on pictures
 _LAYERS = "layers"  # the only metadata key of a file with bases
 _ARRAYS = ("mean", "axes", "spread", "explained")
@@ -55,8 +55,9 @@ class PlacesRow:
         image: the key of the image.
         rows: the number of rows of places.
         columns: the number of places in a row.
-        x: the pixel of the image at the most similar place, or at the place that matches ``--at``,
-            from the left edge; null without such a place, or if it is not known where places lie.
+        x: the pixel at the middle of the most similar place, or of the place that matches
+            ``--at``, counted from 0 at the left edge; null without such a place, or if it is not
+            known where places lie.
         y: the same from the upper edge.
         foreground: the share of places in the foreground; null unless it was asked for.
         similarity: the cosine of the angle between the two places' features; the mean over all
@@ -108,6 +109,7 @@ class PlacesDocument(AnalysisDocument):
         other: the key of the image whose places are matched; empty unless places are matched.
         point: the pixel of the image, from the left and the upper edge; null without one.
         layers: one row for each layer.
+        left_out: the ids of the calls that have no places; empty if the user chose the layers.
         images: one row for each layer and image.
     """
 
@@ -116,6 +118,7 @@ class PlacesDocument(AnalysisDocument):
     other: str
     point: tuple[int, int] | None
     layers: tuple[LayerPlaces, ...]
+    left_out: tuple[str, ...]
     images: tuple[PlacesRow, ...]
 
 
@@ -252,13 +255,26 @@ def compare_places(place: Features | Values, features: Features | Values) -> Val
     return cosines.clip(-1, 1)
 
 
+def quantize(features: Features) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return directions of features (P, C) as numbers from -127 to 127, and their scales (P,).
+
+    The product of two such features, times both scales, is their cosine within about 0.01.
+    """
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    units = features / np.where(lengths > 0, lengths, 1)
+    scales = np.abs(units).max(1) / 127
+    levels = np.round(units / np.where(scales > 0, scales, 1)[:, None])
+    return levels.astype(np.int8), scales.astype(np.float32)
+
+
 def match_places(a: Features, b: Features) -> Matches:
     """Return, for each place of an image (P, C), the most similar one of another image (Q, C)."""
     one, two = _normalize(a), _normalize(b)
     forward, backward = np.empty(len(one), np.int64), np.empty(len(two), np.int64)
     best, best_back = np.empty(len(one)), np.full(len(two), -np.inf)
-    for start in range(0, len(one), _MATCHED_AT_ONCE):
-        products = one[start : start + _MATCHED_AT_ONCE] @ two.T
+    step = max(1, _MATCHED_AT_ONCE // len(two))
+    for start in range(0, len(one), step):
+        products = one[start : start + step] @ two.T
         rows = slice(start, start + len(products))
         forward[rows] = products.argmax(1)
         best[rows] = products.max(1)
@@ -363,7 +379,8 @@ def answer_matches(
     Args:
         call: the layer.
         images: the keys of the two images.
-        point: a pixel of the first image, whose match is marked; None marks some good matches.
+        point: a pixel of the first image, whose match is marked if it has one; None marks some
+            good matches.
         geometry: where the places of each image lie.
         mutual: whether only places count whose match chooses them, too.
 
@@ -379,9 +396,10 @@ def answer_matches(
         pixel, similarity = None, float(matches.similarity[kept].mean()) if kept.any() else None
     else:
         start = places[0].find_place(point, one.grid)
-        chosen = [start]
-        pixel = places[1].find_pixel(int(matches.places[start]), two.grid)
-        similarity = float(matches.similarity[start])
+        chosen, pixel, similarity = [start], None, None
+        if kept[start]:
+            pixel = places[1].find_pixel(int(matches.places[start]), two.grid)
+            similarity = float(matches.similarity[start])
     row = PlacesRow(
         call.call_id,
         images[0],
@@ -402,7 +420,9 @@ def answer_matches(
     }
     values = np.where(kept, matches.similarity, np.nan)
     marks = tuple(middle_of(place, one.grid) for place in chosen)
-    others = tuple(middle_of(int(matches.places[place]), two.grid) for place in chosen)
+    others = tuple(
+        middle_of(int(matches.places[place]), two.grid) for place in chosen if kept[place]
+    )
     back = PlacesRow(call.call_id, images[1], *two.grid)
     return (
         Answered(one, row, columns, kept, values=values, marks=marks),

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from PIL import Image
 
+from hookcli.analysis.features import check_finite
 from hookcli.analysis.images import list_contents, list_files
-from hookcli.errors import RequestError
+from hookcli.errors import HookcliError, RequestError
 from hookcli.images.decode import UndecodableError
 from hookcli.images.read import ImageSource
 from hookcli.outside.documents import AtLeastOne, Share, Whole
@@ -97,7 +98,7 @@ class PredictionRow:
     Attributes:
         image: the key of the image.
         label: the label.
-        predicted: the label that a classifier predicts that has not seen the image.
+        predicted: the label that is predicted by a classifier that was fitted without the image.
     """
 
     image: str
@@ -161,7 +162,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
     Raises:
         RequestError: scikit-learn is missing, there is only one label, a label has fewer images
-            than there are folds, or the features are constant.
+            than there are folds, or the features are constant, NaN or Inf.
     """
     require_package("a probe needs", "sklearn", "scikit-learn", "analysis")
     from sklearn.exceptions import ConvergenceWarning
@@ -170,6 +171,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
     from threadpoolctl import threadpool_limits
 
     check_labels(labels, folds)
+    check_finite(features)
     if not np.ptp(features, axis=0).any():
         raise RequestError("the features are the same for all images", "leave the layer out")
     known = np.array(labels)
@@ -296,6 +298,8 @@ def read_pixels(run: Run, keys: Sequence[str]) -> tuple[Features | None, str]:
             content = ImageSource(key, files[key]).read()
         except UndecodableError as error:
             return None, f"{files[key]} {error}"
+        except HookcliError as error:  # a photo in a storage that cannot be reached
+            return None, error.message
         if content.sha256 != contents[key] or not content.pictures:
             return None, f"{files[key]} has changed, or is no photo"
         small = content.pictures[0].resize((PIXELS, PIXELS), Image.Resampling.BOX)

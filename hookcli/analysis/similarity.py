@@ -6,8 +6,9 @@ of the other, rotated and scaled.
 
 The estimate is the unbiased one of Song et al. 2012 (Feature selection via dependence maximization,
 JMLR 13, equation 5): hookcli centers the matrix of similarities so that the images' own similarity
-does not count, and CKA is the cosine of two such matrices. For many images, it is the mean over
-batches (Nguyen et al. 2021, Do wide and deep networks learn the same things?, equation 3).
+does not count, and CKA is the cosine of two such matrices. For many images, the products of the
+matrices and their squared norms are means over batches of images (Nguyen et al. 2021, Do wide and
+deep networks learn the same things?, equation 3).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 
+from hookcli.analysis.features import check_finite
 from hookcli.analysis.images import list_contents
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import keywords
@@ -102,8 +104,17 @@ def linear_cka(a: Features, b: Features) -> float:
         b: features (images, …) of the same images, at least four.
 
     Raises:
-        RequestError: there are fewer than four images, or features are constant.
+        RequestError: there are fewer than four images, the arrays differ in their number, or
+            features are constant, NaN or Inf.
     """
+    if len(a) != len(b) or len(a) < LEAST:
+        raise RequestError(
+            f"similarity needs at least {LEAST} images, the same ones in both arrays, "
+            f"not {len(a)} and {len(b)}",
+            "give features (images, …)",
+        )
+    for features in (a, b):
+        check_finite(features)
     one, two = (_center(_multiply(np.reshape(each, (len(each), -1)))) for each in (a, b))
     norms = [float(np.linalg.norm(each)) for each in (one, two)]
     if not all(norms):

@@ -12,8 +12,9 @@ from hookcli.cli import options
 from hookcli.cli.output import console
 from hookcli.cli.output.run import weights_text
 from hookcli.cli.output.table import print_listing
-from hookcli.cli.run_or_model import RunOrModel, open_runs, run_model
+from hookcli.cli.run_or_model import RunOrModel, leave_on_termination, open_runs, run_model
 from hookcli.config import DEFAULTS, SaveStyle, TensorRequest
+from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.files import safe_name
 from hookcli.outside.flags import Flag
@@ -96,6 +97,9 @@ class Analysis:
         """Return the saved calls of a run that the user chose, by default all.
 
         ``pool`` is the form in which the tensors are needed, for the hint of an error.
+
+        Raises:
+            RequestError: the run saved no tensors, a form matches none, or none is left.
         """
         from hookcli.analysis.features import open_calls
 
@@ -104,7 +108,10 @@ class Analysis:
         if not (self.source.is_run and self.source.run.exclude):
             return calls
         left_out = {each.call_id for each in open_calls(run, self.source.run.exclude, pool)}
-        return tuple(each for each in calls if each.call_id not in left_out)
+        rest = tuple(each for each in calls if each.call_id not in left_out)
+        if not rest:
+            raise RequestError("`exclude` leaves no layer", "choose `layers` that it does not name")
+        return rest
 
     def say(self, text: str) -> None:
         """Print the plan, or another message, on stderr, unless the command is quiet."""
@@ -116,7 +123,7 @@ class Analysis:
         from hookcli.analysis.folder import make_folder
         from hookcli.store.places.names import PAGE
 
-        with make_folder(self.place, self.command) as folder:
+        with leave_on_termination(), make_folder(self.place, self.command) as folder:
             yield folder
         self.say(f"open first: {self.place / PAGE}")
 
@@ -164,6 +171,8 @@ def open_analysis(
     command = analysis_command(verb, chosen, style)
     place = output.out or _FOLDER / f"{verb}-{_name(source)}"
     check_folder(place, overwrite=output.overwrite or output.out is None)
+    if output.keep_run is not None and not is_run:
+        _check_kept(output.keep_run, place)
 
     def gather(runs: tuple[Run, ...], names: Sequence[str], exit_code: int) -> Analysis:
         facts = tuple(_describe_run(*each) for each in zip(runs, names, strict=True))
@@ -176,9 +185,25 @@ def open_analysis(
     tensors = TensorRequest(save, sketch=False)
     config = replace(source.make_config(tensors, quiet=output.quiet), top_images=0)
     with run_model(config, output.keep_run, quiet=output.quiet) as (run, exit_code):
-        yield gather((run,), ("",), exit_code)
-    if output.keep_run is not None:
-        console.say(f"kept the run: {output.keep_run}", quiet=output.quiet)
+        try:
+            yield gather((run,), ("",), exit_code)
+        finally:
+            if output.keep_run is not None:
+                console.say(f"kept the run: {output.keep_run}", quiet=output.quiet)
+
+
+def _check_kept(keep: Path, place: Path) -> None:
+    """Check that a run can be kept in a folder, beside an analysis in ``place``.
+
+    Raises:
+        OutputError: the folder has files, or is in the folder of the analysis, or has it inside.
+    """
+    new = "name a new folder with `keep_run`"
+    kept, other = keep.absolute(), place.absolute()
+    if kept.is_relative_to(other) or other.is_relative_to(kept):
+        raise OutputError(f"the run and the analysis cannot both be in {str(keep)!r}", new)
+    if keep.is_dir() and any(keep.iterdir()):
+        raise OutputError(f"{str(keep)!r} already has files", new)
 
 
 def _describe_run(run: Run, folder: str) -> AnalysedRun:

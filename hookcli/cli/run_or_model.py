@@ -217,17 +217,24 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
         yield keep
         return
-
-    def leave(number: int, _frame: object) -> None:
-        raise errors.Termination(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
+    with leave_on_termination():
         try:
             made = tempfile.TemporaryDirectory(prefix="hookcli-")
         except OSError as error:
             raise OutputError(f"cannot make a temporary folder: {error.strerror}", _ROOM) from error
         with made as folder:
             yield Path(folder)
+
+
+@contextmanager
+def leave_on_termination() -> Iterator[None]:
+    """Let SIGTERM end the ``with`` block by an exception, so that temporary files are deleted."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise errors.Termination(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from hookcli.records.images import Box, Prediction
     from hookcli.records.runs import ModelInfo
 
+_LARGE_ENOUGH = 512  # pixels of the short side of a picture that shows the part well
+_SAME_PART = 0.01  # of the short side: how far two findings of one part may be apart
 _MOST_BENT = 0.02  # how far pixels may lie from where a crop has them, as a share of the side
 _UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels itself
 
@@ -129,10 +131,36 @@ class ModelDescription:
         same way as the image, and reads from them which pixel of the image every pixel of the input
         shows. Return None if the preprocessing does more than to resize and crop.
 
+        For a large photo, hookcli draws smaller ramps of the same proportions, if half of them give
+        the same part: then the preprocessing resizes the photo before it crops.
+
         Args:
             size: the width and height of the image.
             as_pixels: whether the image is a tensor file, whose values are used unchanged.
         """
+        times = min(size) // _LARGE_ENOUGH
+        if times > 1 and not as_pixels:
+            some, half = (self._find_smaller(size, each * times) for each in (1, 2))
+            if some is None or half is None:
+                return None
+            apart = [abs(one - two) for one, two in zip(some, half, strict=True)]
+            if max(apart) <= _SAME_PART * min(size):
+                return some
+        return self._find_part(size, as_pixels=as_pixels)
+
+    def _find_smaller(self, size: tuple[int, int], times: int) -> Box | None:
+        """Return the part of an image, found for one that is so many times as small."""
+        width, height = (max(1, round(side / times)) for side in size)
+        part = self._find_part((width, height), as_pixels=False)
+        if part is None:
+            return None
+        across, down = size[0] / width, size[1] / height
+        left, top, right, bottom = part
+        return tuple(
+            round(each, 2) for each in (left * across, top * down, right * across, bottom * down)
+        )
+
+    def _find_part(self, size: tuple[int, int], *, as_pixels: bool) -> Box | None:
         ramp = Image.linear_gradient("L")  # black above, white below
         turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
         draws = [

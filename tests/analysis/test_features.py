@@ -130,7 +130,7 @@ def test_an_error_names_the_command_that_saves_what_is_missing(tmp_path):
 
 def test_a_layer_without_rows_and_columns_has_no_places(tmp_path):
     call = open_toy(tmp_path / "run", vectors=TOKENS[:, :, 0])["vectors"]
-    assert not call.has_places
+    assert call.places == 0
     with pytest.raises(RequestError, match="'vectors' has no places: 1x17, layout NC"):
         next(call.read_places())
 

@@ -18,10 +18,10 @@ def test_a_pixel_is_in_the_place_that_covers_it_and_a_place_is_at_its_middle():
     assert WHOLE.find_place((0, 0), (2, 4)) == 0
     assert WHOLE.find_place((99, 49), (2, 4)) == 7
     assert WHOLE.find_place((25, 24), (2, 4)) == 1
-    assert WHOLE.find_pixel(7, (2, 4)) == (87.5, 37.5)
+    assert WHOLE.find_pixel(7, (2, 4)) == (87.0, 37.0)
     assert MIDDLE.find_place((25, 0), (2, 2)) == 0
     assert MIDDLE.find_place((50, 25), (2, 2)) == 3
-    assert MIDDLE.find_pixel(0, (2, 2)) == (37.5, 12.5)
+    assert MIDDLE.find_pixel(0, (2, 2)) == (37.0, 12.0)
 
 
 @pytest.mark.parametrize(

@@ -61,3 +61,15 @@ def test_a_missing_file_is_named():
 def test_labels_are_counted_the_most_common_first():
     labels = dict(zip("abcde", ["y", "x", "z", "x", "y"], strict=True))
     assert list(count_labels(labels).items()) == [("x", 2), ("y", 2), ("z", 1)]
+
+
+def test_a_file_name_that_several_images_have_names_none_of_them(opened, tmp_path):
+    facts = opened.manifest["images"]
+    named = [image | {"file": f"{image['key']}/1.png"} for image in facts]
+    edit_json(opened.folder / "manifest.json", images=named)
+    file = tmp_path / "labels.csv"
+    file.write_text("image,label\n1.png,cat\n")
+    with pytest.raises(RequestError, match=r"'1\.png', which is the name of 3 images"):
+        Labels.read(str(file)).of(load_run(opened.folder))
+    file.write_text("image,label\na/1.png,cat\nb,dog\n")
+    assert Labels.read(str(file)).of(load_run(opened.folder)) == {"a": "cat", "b": "dog"}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from hookcli.analysis.map import (
-    find_duplicates,
     find_neighbours,
     list_neighbours,
     map_images,
@@ -39,12 +38,43 @@ def test_near_duplicates_are_found_in_pairs_and_in_groups():
     copies = features[[3, 20, 20, 40]] + noise
     copies[3] = 2.5 * features[40]  # the same direction
     features = np.concatenate([features, copies])
-    assert find_duplicates(find_neighbours(features, 10)) == [(3, 60), (20, 61, 62), (40, 63)]
+    assert find_neighbours(features, 10).duplicates == [(3, 60), (20, 61, 62), (40, 63)]
 
 
 def test_images_that_are_alike_only_by_chance_are_no_duplicates():
     for count in (3, 5, 60):
-        assert find_duplicates(find_neighbours(cloud(count), 10)) == []
+        assert find_neighbours(cloud(count), 10).duplicates == []
+
+
+@pytest.mark.parametrize("listed", [1, 2, 10, 40])
+@pytest.mark.parametrize("copies", [2, 7, 10, 30])
+def test_a_group_may_have_more_copies_than_listed_neighbours(listed, copies):
+    features = cloud()
+    same = np.repeat(features[5:6], copies, axis=0)
+    found = find_neighbours(np.concatenate([features, same]), listed)
+    assert found.places.shape == (60 + copies, listed)
+    assert found.duplicates == [(5, *range(60, 60 + copies))]
+
+
+def test_recompressed_copies_are_one_group():
+    features = cloud()
+    noise = DRAW.normal(scale=0.01, size=(9, 64)).astype(np.float32)
+    found = find_neighbours(np.concatenate([features, features[5] + noise]), 3)
+    assert found.duplicates == [(5, *range(60, 69))]
+
+
+def test_the_images_of_two_clusters_are_no_duplicates_of_each_other():
+    centers = np.repeat(DRAW.normal(size=(2, 64)), 30, axis=0)
+    features = (centers + DRAW.normal(scale=0.3, size=(60, 64))).astype(np.float32)
+    assert find_neighbours(features, 1).duplicates == []
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e20])
+def test_the_length_of_features_does_not_count(scale):
+    features = cloud()
+    far = find_neighbours((features * scale).astype(np.float32), 5)
+    assert np.array_equal(far.places, find_neighbours(features, 5).places)
+    assert far.distances == pytest.approx(find_neighbours(features, 5).distances, abs=1e-5)
 
 
 def test_outliers_are_far_from_their_neighbours_and_come_first():
@@ -93,6 +123,8 @@ def test_too_few_images_and_features_of_zero_are_refused():
         find_neighbours(cloud(2), 1)
     with pytest.raises(RequestError, match="zero for all images"):
         find_neighbours(np.zeros((5, 3), np.float32), 1)
+    with pytest.raises(RequestError, match="NaN or Inf"):
+        find_neighbours(np.full((5, 3), np.nan, np.float32), 1)
 
 
 def test_without_scikit_learn_the_command_that_installs_it_is_named(monkeypatch):

@@ -16,9 +16,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from PIL import Image
 
+from hookcli.analysis.places import read_bases
 from hookcli.cli.output import subjects
+from hookcli.reading.load import load_run
 from tests.conftest import PHOTOS, run_in
-from tests.toy_runs import ToyRun
+from tests.toy_runs import ToyRun, edit_json
 
 VERBS = {
     "places": (),
@@ -30,13 +32,13 @@ PAGE, LIST = "report.html", "analysis.json"
 COUNT = 20
 
 
-def write_run(folder, **facts):
-    """Write a run of 20 images in two classes, with a layer of maps and a layer of vectors."""
-    draw = np.random.default_rng(0)
+def write_run(folder, seed=0, numbers=range(COUNT), apart=2, **facts):
+    """Write a run of images in two classes, with a layer of maps and a layer of vectors."""
+    draw = np.random.default_rng(seed)
     images = {}
-    for number in range(COUNT):
+    for number in numbers:
         maps = draw.normal(size=(1, 40, 4, 4)).astype("f4")
-        maps[0, :20] += 2 * (number % 2)
+        maps[0, :20] += apart * (number % 2)
         vectors = maps.mean((2, 3)) + draw.normal(scale=0.1, size=(1, 40)).astype("f4")
         images[f"photo{number:02}"] = {"conv": maps, "fc": vectors}
     parts = {key: [0.0, 0.0, 8.0, 8.0] for key in images}
@@ -56,6 +58,10 @@ def memory():
     yield
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+def read_page(name):
+    return Path("hookcli-analyses", name, PAGE).read_text()
 
 
 def files_of(folder):
@@ -147,7 +153,8 @@ def test_layers_are_chosen_by_their_call_ids(run):
 
 def test_layers_without_places_are_left_out_and_said_unless_they_were_chosen(run):
     ended = run("places", "run")
-    assert "left out, since they have no places: fc" in ended.err
+    assert "left out, since they have no places: fc" in ended.out
+    assert "Left out, since they have no places: <code>fc</code>" in read_page("places-run")
     ended = run("places", "run", "--layers", "fc")
     assert ended.code == 2
     assert "'fc' has no places: 1x40, layout NC" in ended.err
@@ -159,15 +166,22 @@ def test_every_place_is_in_the_table_of_places(run):
     assert len(table) == COUNT * 16
     (start,) = (row for row in table if row["similarity"] > 0.99999)
     assert (start["image"], start["row"], start["column"]) == ("photo02", 2, 1)
-    assert (start["x"], start["y"]) == (3, 5)
+    assert (start["x"], start["y"]) == (2.5, 4.5)  # the middle of the pixels 2, 3 and 4, 5
 
 
 def test_a_basis_of_another_analysis_gives_its_colours(run):
+    write_run(Path("other"), seed=1)
     run("places", "run", "-o", "first")
-    write_run(Path("other"), model={"weights": "others"})
+    run("places", "other", "-o", "own")
     run("places", "other", "--basis", "first", "-o", "second")
-    tables = [pq.read_table(f"{name}/places.parquet").to_pylist() for name in ("first", "second")]
-    assert tables[0] == tables[1]
+    own, given = (
+        pq.read_table(f"{name}/places.parquet")["component_1"].to_numpy()
+        for name in ("own", "second")
+    )
+    assert not np.allclose(given, own)
+    values = np.moveaxis(load_run("other")["conv"], 1, 3).reshape(-1, 40)
+    components = read_bases(Path("first"))["conv"].components
+    assert given == pytest.approx(components.project(values)[:, 0])
     ended = run("places", "other", "--basis", "run")
     assert (ended.code, ended.err.splitlines()[-2]) == (
         2,
@@ -186,6 +200,61 @@ def test_matches_name_both_images_and_the_pixel(run):
     assert Path("hookcli-analyses/places-run/pictures/photo00-photo01.png").is_file()
 
 
+def test_a_place_without_a_mutual_match_is_said(run):
+    words = ("places", "run", "--correspond", "photo01", "--mutual", "--format", "json", "-q", "-o")
+    run(*words, "all")
+    table = pq.read_table("all/places.parquet").to_pylist()
+    without = {(row, column) for row in range(4) for column in range(4)}
+    without -= {(row["row"], row["column"]) for row in table}
+    row, column = min(without)
+    words = (*words[:5], "--at", f"{2 * column},{2 * row}", "-o")
+    ended = run(*words, "one")
+    assert f"conv: the place at {2 * column},{2 * row} has no mutual match" in ended.out, ended.out
+    document = json.loads(run(*words, "two", "--format", "json").out)
+    assert [document["images"][0][name] for name in ("x", "y", "similarity")] == [None] * 3
+
+
+def test_the_image_of_the_question_is_the_first_on_the_page(run):
+    write_run(Path("many"), numbers=range(230))
+    words = ("--similar", "3,3", "--image", "photo220", "-q")
+    assert run("places", "many", *words).code == 0
+    page = read_page("places-many")
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert len(data["names"]) == 200
+    assert data["names"][data["start"]] == "photo220.png"
+    assert data["maps"][0][data["start"]]["features"]
+    assert "200 of 230 images are shown: the first ones" in page
+
+
+def test_two_runs_may_share_a_part_of_their_images(run):
+    write_run(Path("other"), numbers=range(15, 30))
+    said = "compared 5 images of 20 and 15: the others are not in both runs, or lack a tensor"
+    assert said in run("similarity", "run", "other").out
+    assert said.capitalize() in read_page("similarity-run-other")
+
+
+def test_labels_may_have_any_characters(run):
+    labels = [f'photo{number:02},"{("<b>", "50%41 $x_1$")[number % 2]}"' for number in range(COUNT)]
+    Path("odd.csv").write_text("\n".join(["image,label", *labels]))
+    for verb in ("map", "probe"):
+        assert run(verb, "run", "--labels", "odd.csv").code == 0
+        assert "50%41 $x_1$" in read_page(f"{verb}-run")
+        assert "<b>" not in read_page(f"{verb}-run").partition("<section")[2]
+
+
+def test_folders_whose_names_are_not_utf_8_are_labels(run):
+    facts = load_run("run").manifest["images"]
+    named = [
+        image | {"file": f"{('caf%E9', 'bar')[n % 2]}/{n}.png"} for n, image in enumerate(facts)
+    ]
+    edit_json(Path("run/manifest.json"), images=named)
+    for verb in ("map", "probe"):
+        ended = run(verb, "run", "--labels", "folders")
+        assert ended.code == 0, ended.err
+    table = Path("hookcli-analyses/probe-run/predictions.csv").read_text()
+    assert {row["label"] for row in csv.DictReader(io.StringIO(table))} == {r"caf\udce9", "bar"}
+
+
 def test_a_probe_finds_the_layer_that_knows_the_label(run):
     document = json.loads(run("probe", "run", *VERBS["probe"], "--format", "json").out)
     rows = {row["layer"]: row for row in document["layers"]}
@@ -199,7 +268,9 @@ def test_a_probe_finds_the_layer_that_knows_the_label(run):
 
 
 def test_a_control_run_is_probed_beside_the_layers(run):
-    ended = run("probe", "run", *VERBS["probe"], "--control", "run", "--format", "json")
+    write_run(Path("other"), seed=1, apart=0)
+    alone = json.loads(run("probe", "other", *VERBS["probe"], "--format", "json").out)["layers"]
+    ended = run("probe", "run", *VERBS["probe"], "--control", "other", "--format", "json")
     rows = json.loads(ended.out)["layers"]
     assert [(row["layer"], row["control"]) for row in rows] == [
         ("conv", ""),
@@ -207,7 +278,8 @@ def test_a_control_run_is_probed_beside_the_layers(run):
         ("conv", "run"),
         ("fc", "run"),
     ]
-    assert [row["accuracy"] for row in rows[:2]] == [row["accuracy"] for row in rows[2:]]
+    assert [row["folds"] for row in rows[2:]] == [row["folds"] for row in alone]
+    assert [row["folds"] for row in rows[2:]] != [row["folds"] for row in rows[:2]]
     assert "no control of the pixels: photo00.png" in ended.err
 
 
@@ -263,9 +335,37 @@ def test_the_probe_equals_scikit_learn_on_what_export_gives(run):
         (("places", "run", "--correspond", "dog"), 2, "the run has no image 'dog'"),
         (("places", "run", "--at", "1,1"), 2, "--at belongs to --correspond"),
         (("similarity", "run", "--layers", "fc"), 2, "'fc' is the only layer"),
+        (("similarity", "run", "other"), 2, "the runs have no image in common"),
+        *(
+            ((verb, "run", *more, "--exclude", "*"), 2, "--exclude leaves no layer")
+            for verb, more in VERBS.items()
+        ),
+        (("places", "run", "--foreground", "--basis", "basis"), 2, "are those of all places"),
+        (("map", "net", "a.png", "--keep-run", "run"), 5, "'run' already has files"),
+        (("map", "net", "a.png", "--keep-run", "x", "-o", "x"), 5, "cannot both be in 'x'"),
+        (("map", "net", "a.png", "--keep-run", "x/y", "-o", "x"), 5, "cannot both be in 'x/y'"),
+        (
+            ("places", "hostile", "-o", "x/y/z"),
+            2,
+            "names a file out of its folder: 'pictures/../../../EVIL",
+        ),
+        (("map", "damaged"), 2, "cannot read 'damaged/manifest.json'"),
+        (("map", "unfinished"), 2, "cannot read 'unfinished/manifest.json'"),
     ],
 )
 def test_a_request_that_cannot_be_met_ends_with_its_code_and_writes_nothing(run, words, code, said):
+    if "other" in words:
+        write_run(Path("other"), numbers=range(30, 40))
+    elif "basis" in words:
+        run("places", "run", "-o", "basis")
+    elif "hostile" in words:
+        maps = np.random.default_rng(0).normal(size=(4, 1, 40, 4, 4)).astype("f4")
+        keys = ("../../../EVIL", "b", "c", "d")
+        ToyRun({key: {"conv": each} for key, each in zip(keys, maps, strict=True)}).write("hostile")
+    elif "damaged" in words:
+        write_run(Path("damaged"), command=("--pool", "half"))
+    elif "unfinished" in words:
+        write_run(Path("unfinished"), command=("--pool",))
     before = files_of(".")
     ended = run(*words)
     assert (ended.code, said in ended.err) == (code, True), ended.err
@@ -344,6 +444,33 @@ def test_a_pixel_of_a_photo_is_found_in_what_the_network_saw(tmp_path, photos):
         2,
         True,
     )
+
+
+def test_the_places_of_a_photo_match_those_of_its_shifted_copy(tmp_path):
+    """With random weights, except near the edges, which convolutions see as an own pattern."""
+    side, shift, stride, edge = 192, 32, 4, 4
+    with Image.open(PHOTOS / "astronaut.png") as photo:
+        whole = photo.convert("RGB").resize((256, 256))
+    whole.crop((0, 0, side, side)).save(tmp_path / "one.png")
+    whole.crop((shift, shift, side + shift, side + shift)).save(tmp_path / "two.png")
+    words = ("places", "squeezenet1_1", "one.png", "two.png", "--layers", "features.4")
+    options = ("--size", side, "--resize", side, "--weights", "random", "--device", "cpu")
+    ended = run_in(tmp_path, *words, *options, "--correspond", "two.png", "-o", "out", "-q")
+    assert ended.code == 0, ended.err
+    rows = pq.read_table(tmp_path / "out/places.parquet").to_pylist()
+    last = max(row["row"] for row in rows) - edge
+    by = shift // stride
+    inner = [
+        row
+        for row in rows
+        if by + edge <= min(row["row"], row["column"]) and max(row["row"], row["column"]) <= last
+    ]
+    right = [
+        (row["match_row"] + by, row["match_column"] + by) == (row["row"], row["column"])
+        for row in inner
+    ]
+    assert len(right) > 900
+    assert sum(right) >= 0.95 * len(right)
 
 
 def test_skipped_images_are_left_out_and_end_with_6(tmp_path, photos):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
@@ -13,7 +13,8 @@ from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
-from hookcli.outside.escape import for_page
+from hookcli.errors import RequestError
+from hookcli.outside.escape import for_page, reversible
 from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count, figure_text
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from hookcli.render.report.contact import Group
 
 _TABLE, _NEIGHBOURS, _PICTURE = "map.csv", "neighbours.csv", "map.png"
+_LAYER = "conv[-1]"  # what a run of a model saves if the user did not choose
 _OUTLIERS = 15  # rows of the table, and marks on the picture
+_MEMORY = 40_000_000  # bytes besides the features: measured with 20,000 images
 _GROUPS = 12  # groups of duplicates that the terminal shows
 
 
@@ -60,7 +63,8 @@ def map(  # noqa: A001  the name of the command
 ) -> int:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
-    Of several layers, the last one counts. Needs scikit-learn: pip install 'hookcli[analysis]'
+    The layer is the last one of a run, or of --layers; of a model, the last convolution.
+    Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:
         hookcli map resnet18 photos
@@ -71,6 +75,8 @@ def map(  # noqa: A001  the name of the command
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     labels = None if style.labels is None else Labels.read(style.labels)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
+    if not (source.is_run or source.forms):
+        source = replace(source, run=replace(source.run, layers=(_LAYER,)))
     with open_analysis(source, style, output, context, save) as analysis:
         _map(analysis, style, {} if labels is None else labels.of(analysis.runs[0]))
     return analysis.exit_code
@@ -78,16 +84,24 @@ def map(  # noqa: A001  the name of the command
 
 def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> None:
     from hookcli.analysis.map import MapDocument, find_neighbours, list_neighbours, map_images
+    from hookcli.cli.output.progress import Progress
 
     (run,) = analysis.runs
     call = analysis.choose_calls(run, style.pool)[-1]
     analysis.say(
         f"map: {call.call_id}, {count(len(call.images), 'image')}, about "
-        f"{memory_text(3 * call.measure_features(style.pool))} of memory, into {analysis.place}"
+        f"{memory_text(_MEMORY + 3 * call.measure_features(style.pool))} of memory, "
+        f"into {analysis.place}"
     )
-    features = call.pool_features(style.pool)
-    neighbours = find_neighbours(features, style.neighbours)
-    rows, duplicates, explained = map_images(call.images, features, neighbours, labels)
+    bar = Progress(len(call.images), is_shown=not analysis.output.quiet)
+    with bar as progress:
+        watched = replace(call, on_read=lambda n: progress.chunk_done(progress.done + n, 0))
+        features = watched.pool_features(style.pool)
+    try:
+        neighbours = find_neighbours(features, style.neighbours)
+        rows, duplicates, explained = map_images(call.images, features, neighbours, labels)
+    except RequestError as error:
+        raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
     document = MapDocument(
         **analysis.common,
         layer=call.call_id,
@@ -154,13 +168,13 @@ def _write(analysis: Analysis, document: MapDocument) -> None:
         folder.write(_NEIGHBOURS, render_csv(NeighbourRow, document.neighbours).encode())
         folder.write(_PICTURE, _draw(document, by_label, title, analysis.output.theme))
         named = {row.image for row in rows if row.duplicates or row.rank <= _OUTLIERS}
-        pictures = copy_pictures(analysis.runs[0], folder, named)
+        pictures = copy_pictures(analysis.runs[0], folder, first=named)
         values = {
             "contact": arrange_images(pictures, groups, {"rank": ranked}, len(rows)),
             "data": _make_data(document, pictures, by_label),
             "tile_of": {image.key: tile for tile, image in enumerate(pictures.images)},
             "axes": _name_axes(document),
-            "labels": list(by_label) if len(by_label) > 1 else [],
+            "labels": [reversible(label) for label in by_label] if len(by_label) > 1 else [],
             "tables": (_TABLE, _NEIGHBOURS, _PICTURE),
         }
         folder.write(PAGE, render_analysis("map", title, document, values).encode())
@@ -187,7 +201,8 @@ def _list_groups(document: MapDocument, by_label: Mapping[str, Sequence[int]]) -
     ]
     for label, places in by_label.items() if len(by_label) > 1 else ():
         keys = frozenset(rows[place].image for place in places)
-        groups.append(Group(f"{label} ({len(keys)})", label, keys, len(rows), is_mark=False))
+        name = reversible(label)
+        groups.append(Group(f"{name} ({len(keys)})", name, keys, len(rows), is_mark=False))
     return [group for group in groups if group.images]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import colorsys
 import contextlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from hookcli.cli.analysis import AnalysisOptions, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, memory_text, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
@@ -25,12 +24,12 @@ from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from hookcli.analysis.features import Features, Places, SavedCall
+    from hookcli.analysis.features import Features, SavedCall
     from hookcli.analysis.folder import AnalysisFolder
     from hookcli.analysis.images import Geometry
     from hookcli.analysis.parquet import TableWriter
@@ -44,9 +43,12 @@ Question: TypeAlias = Literal["components", "similarity", "matches"]
 
 _TABLE, _PICTURES = "places.parquet", "pictures"
 _SHOWN = 20  # rows of the table on the terminal
-_DRAWN = 200  # images with pictures
-_MOST_EMBEDDED = 24_000_000  # bytes of features on the page
+_DRAWN = 200  # images with pictures, at most
+_MOST_DRAWN = 2_000_000  # places on pictures and on the page
+_MOST_EMBEDDED = 12_000_000  # bytes of features on the page
 _MOST_PLACES = 4096  # of an image whose features are on the page
+_RAMP = 15  # steps of the colours of similarity on the page
+_MEMORY = 80_000_000  # bytes: measured with 20,000 images
 _NOTED = 4  # layers whose components a picture describes
 _TITLES = {
     "components": "Components of the places of {}",
@@ -173,24 +175,30 @@ def _show_places(
 ) -> None:
     from hookcli.analysis.parquet import TableWriter
     from hookcli.analysis.places import PlacesDocument
+    from hookcli.cli.output.progress import Progress
 
-    (run,) = analysis.runs
-    calls = _choose(analysis)
+    calls, left_out = _choose(analysis)
     asked = _Asked.of(analysis, style, bases)
-    images = (asked.image, asked.other) if asked.other else run.images
+    drawn = asked.choose_drawn(calls, analysis.runs[0].images)
+    images = 2 if asked.other else len(analysis.runs[0].images)
     analysis.say(
-        f"places: {count(len(calls), 'layer')}, {count(len(images), 'image')}, "
-        f"{style.question}, into {analysis.place}"
+        f"places: {count(len(calls), 'layer')}, {count(images, 'image')}, {style.question}, about "
+        f"{memory_text(_MEMORY)} of memory, into {analysis.place}"
     )
     layers: list[_Layer] = []
     rows: list[PlacesRow] = []
+    bar = Progress(
+        asked.passes * len(calls) * images,
+        "images read",
+        is_shown=bool(asked.passes) and not analysis.output.quiet,
+    )
     with analysis.folder() as folder:
-        with folder.open(_TABLE) as stream, TableWriter(stream) as table:
+        with folder.open(_TABLE) as stream, TableWriter(stream) as table, bar as progress:
             for call in calls:
-                drawn = frozenset(images[:_DRAWN])
-                layer, of_layer = _answer(asked, call, drawn, table, _MOST_EMBEDDED // len(calls))
+                watched = replace(call, on_read=lambda n: progress.chunk_done(progress.done + n, 0))
+                layer = _Layer(asked, watched, drawn, _MOST_EMBEDDED // len(calls))
+                rows += layer.answer(table)
                 layers.append(layer)
-                rows += of_layer
         document = PlacesDocument(
             **analysis.common,
             question=style.question,
@@ -198,6 +206,7 @@ def _show_places(
             other=asked.other,
             point=asked.point,
             layers=tuple(layer.facts for layer in layers),
+            left_out=left_out,
             images=tuple(rows),
         )
         _write(analysis, layers, document, folder)
@@ -207,6 +216,11 @@ def _show_places(
 
 def _caption(analysis: Analysis, document: PlacesDocument) -> Iterator[str]:
     """Yield the lines below the table: what the layers have in common, and where everything is."""
+    if document.point is not None and document.other:
+        for row in document.images:
+            if row.similarity is None:
+                x, y = document.point
+                yield f"{row.layer}: the place at {x},{y} has no mutual match"
     if len(document.images) > _SHOWN:
         yield f"the first {_SHOWN} of {len(document.images):,} rows; all of them: --format csv"
     for layer in document.layers:
@@ -217,25 +231,26 @@ def _caption(analysis: Analysis, document: PlacesDocument) -> Iterator[str]:
         if layer.prefix:
             parts.append(f"{count(layer.prefix, 'prefix token')} left out")
         yield f"{layer.layer}: {'; '.join(parts)}"
+    if document.left_out:
+        yield f"left out, since they have no places: {', '.join(document.left_out)}"
     yield f"every place: {analysis.place / _TABLE}"
 
 
-def _choose(analysis: Analysis) -> list[SavedCall]:
-    """Return the layers to show; without a choice of the user, those that have places.
+def _choose(analysis: Analysis) -> tuple[Sequence[SavedCall], tuple[str, ...]]:
+    """Return the layers to show, and the ids of those that are left out.
+
+    If the user did not choose layers, they are those that have places.
 
     Raises:
         RequestError: no layer has places.
     """
     calls = analysis.choose_calls(analysis.runs[0])
-    chosen = [call for call in calls if call.has_places]
+    chosen = [call for call in calls if call.places]
     if analysis.source.is_run and analysis.source.forms:
-        return list(calls)  # a layer without places is an error that names the layer
+        return calls, ()  # a layer without places is an error that names the layer
     if not chosen:
         next(calls[0].read_places())  # raises the error
-    left_out = [call.call_id for call in calls if not call.has_places]
-    if left_out:
-        analysis.say(f"left out, since they have no places: {', '.join(left_out)}")
-    return chosen
+    return chosen, tuple(call.call_id for call in calls if not call.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +297,42 @@ class _Asked:
                 )
         return cls(style, image, other, style.similar or style.at, list_geometry(run), bases)
 
+    @property
+    def passes(self) -> int:
+        """How often the tensors of all images are read."""
+        if self.style.question == "components":
+            return 1 if self.bases is not None else 4 if self.style.foreground else 2
+        return 0 if self.other else 1
+
+    def choose_drawn(self, calls: Sequence[SavedCall], images: Sequence[str]) -> tuple[str, ...]:
+        """Return the keys of the images with pictures, that of the question first."""
+        if self.other:
+            return self.image, self.other
+        places = sum(call.places for call in calls)
+        number = min(_DRAWN, max(1, _MOST_DRAWN // max(1, places)))
+        return tuple(dict.fromkeys([self.image] * bool(self.image) + list(images)))[:number]
+
+    def open_basis(self, call: SavedCall) -> Basis | None:
+        """Return the components of a layer, found or taken from another analysis.
+
+        Raises:
+            RequestError: the other analysis has none for the layer, or none of a foreground.
+        """
+        from hookcli.analysis.places import choose_basis, find_basis, read_image
+
+        if self.style.question != "components":
+            return None
+        if self.bases is None:
+            return find_basis(call, foreground=self.style.foreground)
+        features = read_image(call, call.images[0]).values.shape[1]
+        basis = choose_basis(self.bases, call.call_id, features)
+        if self.style.foreground and basis.foreground is None:
+            raise RequestError(
+                f"the components in {self.style.basis!r} are those of all places",
+                "leave out `foreground`, or make them again with it",
+            )
+        return basis
+
     def answer(self, call: SavedCall, basis: Basis | None) -> Iterator[Answered]:
         """Yield the answer for the places of each image.
 
@@ -308,103 +359,86 @@ class _Layer:
     """The answers for one layer, as far as pictures and the page need them.
 
     Attributes:
-        call_id: the id of the call.
+        asked: the question.
+        call: the layer.
+        drawn: the keys of the images with pictures, that of the question first.
+        room: how many bytes of features the page has room for.
         basis: the components; None for other questions.
-        facts: what all places of the layer have in common.
+        places: the number of places of all images.
+        prefix: the number of tokens of an image that were left out.
+        features: the number of features of a place.
         answers: the answers for the images with pictures, by image key, without features.
         embedded: for the page, the features of each image's places, by image key.
         low: the smallest value of all images.
     """
 
-    call_id: str
-    basis: Basis | None
-    facts: LayerPlaces
+    asked: _Asked
+    call: SavedCall
+    drawn: Sequence[str]
+    room: int
+    basis: Basis | None = None
+    places: int = 0
+    prefix: int = 0
+    features: int = 0
     answers: dict[str, Answered] = field(default_factory=dict)
     embedded: dict[str, dict[str, object]] = field(default_factory=dict)
     low: float = 1.0
 
+    @property
+    def call_id(self) -> str:
+        """The id of the call."""
+        return self.call.call_id
 
-def _answer(
-    asked: _Asked, call: SavedCall, drawn: Collection[str], table: TableWriter, budget: int
-) -> tuple[_Layer, list[PlacesRow]]:
-    """Answer the question for one layer, and add its places to the table.
+    @property
+    def facts(self) -> LayerPlaces:
+        """What all places of the layer have in common."""
+        from hookcli.analysis.places import LayerPlaces
 
-    Args:
-        asked: the question.
-        call: the layer.
-        drawn: the keys of the images with pictures.
-        table: receives a row for each place.
-        budget: the largest number of bytes of features for the page.
-    """
-    import numpy as np
+        shares = () if self.basis is None else self.basis.components.explained
+        explained = tuple(float(share) for share in shares)
+        return LayerPlaces(self.call_id, self.features, self.places, self.prefix, explained)
 
-    from hookcli.analysis.places import LayerPlaces
+    def answer(self, table: TableWriter) -> Iterator[PlacesRow]:
+        """Yield a row for each image, and add its places to the table."""
+        self.basis = self.asked.open_basis(self.call)
+        for each in self.asked.answer(self.call, self.basis):
+            places = each.places
+            self.places += len(places.values)
+            self.prefix, self.features = places.prefix, places.values.shape[1]
+            self._keep(each)
+            if each.columns:
+                texts = {"layer": reversible(self.call_id), "image": reversible(places.key)}
+                columns = self.asked.geometry[places.key].locate(places.grid) | dict(each.columns)
+                table.add(texts, {name: column[each.kept] for name, column in columns.items()})
+                yield each.row
 
-    basis = _open_basis(asked, call)
-    layer = _Layer(call.call_id, basis, LayerPlaces(call.call_id, 1, 0, 0))
-    rows: list[PlacesRow] = []
-    total = prefix = features = 0
-    for each in asked.answer(call, basis):
+    def _keep(self, each: Answered) -> None:
+        """Keep what pictures and the page need of an image."""
+        import numpy as np
+
         places = each.places
-        total += len(places.values)
-        prefix, features = places.prefix, places.values.shape[1]
-        if each.columns:
-            rows.append(each.row)
-            kept = each.kept
-            texts = {"layer": reversible(call.call_id), "image": reversible(places.key)}
-            columns = _locate(places, asked.geometry[places.key]) | dict(each.columns)
-            table.add(texts, {name: column[kept] for name, column in columns.items()})
         if each.values is not None and np.isfinite(each.values).any():
-            layer.low = min(layer.low, float(np.nanmin(each.values)))
-        if places.key in drawn:
-            if len(places.values) <= _MOST_PLACES and places.values.size <= budget:
-                layer.embedded[places.key] = _quantize(places.values)
-                budget -= places.values.size
-            layer.answers[places.key] = replace(
-                each, columns={}, places=replace(places, values=places.values[:0])
-            )
-    explained = () if basis is None else tuple(float(n) for n in basis.components.explained)
-    layer.facts = LayerPlaces(call.call_id, features, total, prefix, explained)
-    return layer, rows
+            self.low = min(self.low, float(np.nanmin(each.values)))
+        if places.key not in self.drawn:
+            return
+        # The image of the question is the one that the page cannot do without.
+        is_first = places.key == self.drawn[0]
+        needed = places.values.size
+        spared = 0 if is_first or self.drawn[0] in self.embedded else needed
+        if len(places.values) <= _MOST_PLACES and needed + spared <= self.room:
+            self.embedded[places.key] = _describe_features(places.values)
+            self.room -= needed
+        empty = replace(places, values=places.values[:0])
+        self.answers[places.key] = replace(each, columns={}, places=empty)
 
 
-def _open_basis(asked: _Asked, call: SavedCall) -> Basis | None:
-    """Return the components of a layer, found or taken from another analysis."""
-    from hookcli.analysis.places import choose_basis, find_basis, read_image
+def _describe_features(features: Features) -> dict[str, object]:
+    """Return features for the page's script."""
+    from hookcli.analysis.places import quantize
 
-    if asked.style.question != "components":
-        return None
-    if asked.bases is None:
-        return find_basis(call, foreground=asked.style.foreground)
-    features = read_image(call, call.images[0]).values.shape[1]
-    return choose_basis(asked.bases, call.call_id, features)
-
-
-def _locate(places: Places, geometry: Geometry) -> dict[str, NDArray[np.generic]]:
-    """Return the columns that say where each place lies."""
-    import numpy as np
-
-    rows, columns = np.divmod(np.arange(len(places.values)), places.grid[1])
-    x, y = geometry.find_pixels(places.grid).T
-    return {"row": rows.astype(np.int32), "column": columns.astype(np.int32), "x": x, "y": y}
-
-
-def _quantize(features: Features) -> dict[str, object]:
-    """Return features of length 1 for the page's script, as whole numbers from -127 to 127.
-
-    The product of two such features, times both scales, is their cosine within about 0.01.
-    """
-    import numpy as np
-
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    units = features / np.where(lengths > 0, lengths, 1)
-    scales = np.abs(units).max(1) / 127
-    levels = np.round(units / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
-    return {
-        "width": features.shape[1],
-        "levels": _pack(levels),
-        "scales": _pack(scales.astype("<f4")),
-    }
+    levels, scales = quantize(features)
+    width = features.shape[1]
+    return {"width": width, "levels": _pack(levels), "scales": _pack(scales.astype("<f4"))}
 
 
 def _pack(array: NDArray[np.generic]) -> str:
@@ -444,12 +478,13 @@ def _write(
     if bases:
         folder.write(BASIS, write_bases(bases))
     keys = list(dict.fromkeys(key for layer in layers for key in layer.answers))
-    pictures = copy_pictures(analysis.runs[0], folder, set(keys))
+    pictures = copy_pictures(analysis.runs[0], folder, only=set(keys))
     title = _TITLES[document.question].format(analysis.facts[0].model.name)
     files = _write_pictures(analysis, layers, keys, pictures, document, title, folder)
     shown = [image for image in pictures.images if image.key in files]
     kept = replace(pictures, images=tuple(shown))
-    contact = arrange_images(kept, [], {}, analysis.facts[0].images)
+    total = len({row.image for row in document.images})
+    contact = arrange_images(kept, [], {}, total, "the first ones")
     values = {
         "contact": contact,
         "data": _make_data(
@@ -509,6 +544,7 @@ def _list_panels(
     from hookcli.render.draw.panels import (
         Mark,
         Panel,
+        choose_color,
         colour_heat,
         draw_map,
         mark_places,
@@ -530,7 +566,7 @@ def _list_panels(
                 continue
             grid = answered.places.grid
             labels = [str(n) if len(answered.marks) > 1 else "" for n in range(1, MARKS + 1)]
-            marks = [Mark(at, _hue(n), labels[n]) for n, at in enumerate(answered.marks)]
+            marks = [Mark(at, choose_color(n), labels[n]) for n, at in enumerate(answered.marks)]
             caption = f"{layer.call_id} {grid[0]}x{grid[1]}"
             if document.other:
                 yield Panel(mark_places(photo, marks), f"{key} {caption}")
@@ -545,12 +581,6 @@ def _list_panels(
             yield Panel(mark_places(drawn, marks), caption)
 
 
-def _hue(number: int) -> tuple[int, int, int]:
-    """Return the colour of a mark; neighbouring numbers have very different colours."""
-    red, green, blue = colorsys.hls_to_rgb((0.52 + 0.381966 * number) % 1, 0.6, 1)
-    return round(255 * red), round(255 * green), round(255 * blue)
-
-
 def _make_data(
     layers: Sequence[_Layer],
     images: Sequence[ImageResult],
@@ -559,9 +589,13 @@ def _make_data(
     files: Mapping[str, str],
 ) -> dict[str, object]:
     """Return the data of the page's script; ``names`` are the images' names for readers."""
+    from hookcli.render.charts.figures import colors_of
+
     keys = [image.key for image in images]
+    scale = colors_of("dark").scale
     return {
         "question": document.question,
+        "ramp": [scale[part * (len(scale) - 1) // _RAMP] for part in range(_RAMP + 1)],
         "seen": [quote(image.seen) for image in images],
         "names": [for_page(name) for name in names],
         "pictures": [quote(files[key]) for key in keys],

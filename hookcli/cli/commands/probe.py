@@ -15,7 +15,7 @@ from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
-from hookcli.outside.escape import for_page
+from hookcli.outside.escape import reversible
 from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count
@@ -120,7 +120,8 @@ def _probe(
     )
     rows: list[ProbeRow] = []
     predicted = []
-    bar = Progress(len(calls) + len(controls), "layers", is_shown=not analysis.output.quiet)
+    steps = len(calls) + len(controls) + 1
+    bar = Progress(steps, "layers", is_shown=not analysis.output.quiet)
     with bar as progress:
         for call in calls:
             row, each = probe_layer(call, keys, known, style.pool, style.folds)
@@ -131,8 +132,9 @@ def _probe(
             row, _ = probe_layer(call, control_keys, known, style.pool, style.folds)
             rows.append(replace(row, control="run"))
             progress.chunk_done(len(rows), 0)
+        rows += _probe_pixels(analysis, style, keys, known)
+        progress.chunk_done(steps, 0)
     best = max(range(len(calls)), key=lambda place: rows[place].accuracy)
-    rows += _probe_pixels(analysis, style, keys, known)
     classes = count_labels(dict(zip(keys, known, strict=True)))
     predictions = [str(each) for each in predicted[best]]
     document = ProbeDocument(
@@ -244,7 +246,7 @@ def _write(analysis: Analysis, document: ProbeDocument) -> None:
         folder.write(_PREDICTIONS, render_csv(PredictionRow, document.predictions).encode())
         folder.write(_CURVE, _draw_curve(document, title, theme))
         folder.write(_MATRIX, _draw_confusions(document, theme))
-        pictures = copy_pictures(analysis.runs[0], folder, wrong)
+        pictures = copy_pictures(analysis.runs[0], folder, first=wrong)
         said = {row.image: row for row in document.predictions}
         known = [said.get(image.key) for image in pictures.images]
         values = {
@@ -253,7 +255,7 @@ def _write(analysis: Analysis, document: ProbeDocument) -> None:
             ),
             "data": {
                 "seen": [quote(image.seen) for image in pictures.images],
-                "said": [row and [for_page(row.label), for_page(row.predicted)] for row in known],
+                "said": [row and [row.label, row.predicted] for row in known],
             },
             "curve": _CURVE,
             "matrix": _MATRIX,
@@ -271,7 +273,8 @@ def _list_groups(document: ProbeDocument, wrong: frozenset[str]) -> list[Group]:
     groups = [Group(f"predicted wrongly ({len(wrong)})", "predicted wrongly", wrong, total)]
     for label in (row.label for row in document.classes):
         keys = frozenset(row.image for row in document.predictions if row.label == label)
-        groups.append(Group(f"{label} ({len(keys)})", label, keys, total, is_mark=False))
+        name = reversible(label)
+        groups.append(Group(f"{name} ({len(keys)})", name, keys, total, is_mark=False))
     return [group for group in groups if group.images]
 
 
@@ -313,4 +316,5 @@ def _draw_confusions(document: ProbeDocument, theme: Theme) -> bytes:
             shares[at[row.label], at[row.predicted]] = share
     more = "" if len(names) == len(document.classes) else f", the {_DRAWN} most common labels"
     heading = [f"What {document.best} predicts", f"rows: labels; columns: predictions{more}"]
-    return draw_matrix(shares, (names, names), heading, theme)[0]
+    shown = [reversible(name) for name in names]
+    return draw_matrix(shares, (shown, shown), heading, theme)[0]

@@ -19,11 +19,12 @@ from hookcli.records.text import count
 from hookcli.store.places.names import PAGE
 
 if TYPE_CHECKING:
-    from hookcli.analysis.similarity import PairRow
+    from collections.abc import Iterator, Sequence
+
+    from hookcli.analysis.similarity import LayerSimilarity, PairRow, SimilarityDocument
     from hookcli.cli.analysis import Analysis
 
 _TABLE, _PICTURE = "similarity.csv", "similarity.png"
-LEAST_LAYERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,6 @@ def similarity(
 
 def _compare(analysis: Analysis, style: SimilarityRequest) -> None:
     from hookcli.analysis.similarity import (
-        PairRow,
         SimilarityDocument,
         compare_layers,
         estimate_cost,
@@ -67,13 +67,10 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> None:
         list_partners,
     )
     from hookcli.cli.output.progress import Progress
-    from hookcli.outside.tables import render_csv
-    from hookcli.render.charts.matrix_png import draw_matrix
-    from hookcli.render.report.analysis_page import render_analysis
 
     calls = [analysis.choose_calls(run, style.pool) for run in analysis.runs]
     a, b = (calls[0], calls[1] if len(calls) > 1 else ())
-    if not b and len(a) < LEAST_LAYERS:
+    if not b and len(a) < 2:
         raise RequestError(
             f"{a[0].call_id!r} is the only layer, and similarity compares layers",
             "choose more `layers`, or name a second run",
@@ -95,6 +92,42 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> None:
         pairs=tuple(list_pairs(*names, result.ckas, is_one_run=not b)),
         partners=tuple(list_partners(*names, result.ckas, is_one_run=not b)),
     )
+    _write(analysis, document, result, names)
+    rows = document.partners if analysis.output.is_brief else document.pairs
+    analysis.print(_look(), rows, document, _caption(analysis, document))
+
+
+def _caption(analysis: Analysis, document: SimilarityDocument) -> Iterator[str]:
+    """Yield the lines below the table: which images were compared, and where everything is."""
+    if left_out := _say_left_out(document):
+        yield left_out
+    yield f"every pair is in {analysis.place / _TABLE}"
+
+
+def _say_left_out(document: SimilarityDocument) -> str:
+    """Return a sentence if some images of the runs were not compared; empty otherwise."""
+    totals = [run.images for run in document.runs]
+    if all(total == document.images for total in totals):
+        return ""
+    of_runs = " and ".join(f"{total:,}" for total in totals)
+    return (
+        f"compared {count(document.images, 'image')} of {of_runs}: "
+        "the others are not in both runs, or lack a tensor"
+    )
+
+
+def _write(
+    analysis: Analysis,
+    document: SimilarityDocument,
+    result: LayerSimilarity,
+    names: tuple[Sequence[str], Sequence[str]],
+) -> None:
+    """Write the table, the picture and the page; ``names`` are those of the rows and columns."""
+    from hookcli.analysis.similarity import PairRow
+    from hookcli.outside.tables import render_csv
+    from hookcli.render.charts.matrix_png import draw_matrix
+    from hookcli.render.report.analysis_page import render_analysis
+
     models = dict.fromkeys(each.model.name for each in analysis.facts)
     title = f"Which layers of {' and '.join(models)} compute the same"
     heading = [title, f"linear CKA, unbiased, {count(result.images, 'image')}"]
@@ -102,17 +135,19 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> None:
         folder.write(_TABLE, render_csv(PairRow, document.pairs).encode())
         picture, cells = draw_matrix(result.ckas, names, heading, analysis.output.theme)
         folder.write(_PICTURE, picture)
-        values = {"picture": _PICTURE, "table": _TABLE, "cells": cells}
-        data = {
-            "rows": names[0],
-            "columns": names[1],
-            "values": [[round(float(each), 4) for each in row] for row in result.ckas],
-            "cells": asdict(cells),
+        values = {
+            "picture": _PICTURE,
+            "table": _TABLE,
+            "cells": cells,
+            "left_out": _say_left_out(document),
+            "data": {
+                "rows": names[0],
+                "columns": names[1],
+                "values": [[round(float(each), 4) for each in row] for row in result.ckas],
+                "cells": asdict(cells),
+            },
         }
-        page = render_analysis("similarity", title, document, {**values, "data": data})
-        folder.write(PAGE, page.encode())
-    rows = document.partners if analysis.output.is_brief else document.pairs
-    analysis.print(_look(), rows, document, [f"every pair is in {analysis.place / _TABLE}"])
+        folder.write(PAGE, render_analysis("similarity", title, document, values).encode())
 
 
 def _look() -> Look[PairRow]:

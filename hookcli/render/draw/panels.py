@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,6 +36,12 @@ _SIDES = (320, 224)  # pixels: the longer side of one of a few panels, and of ma
 _FEW = 4
 _GAP, _CAPTION = 12, 18
 _MOST_COLUMNS = 6
+
+
+def choose_color(number: int) -> tuple[int, int, int]:
+    """Return the colour of a mark; neighbouring numbers have very different colours."""
+    red, green, blue = colorsys.hls_to_rgb((0.52 + 0.381966 * number) % 1, 0.6, 1)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 @dataclass(frozen=True, slots=True)

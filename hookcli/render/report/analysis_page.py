@@ -44,7 +44,11 @@ def render_analysis(
 
 
 def arrange_images(
-    pictures: ImagePictures, groups: Sequence[Group], sorts: Mapping[str, Sort], total: int
+    pictures: ImagePictures,
+    groups: Sequence[Group],
+    sorts: Mapping[str, Sort],
+    total: int,
+    shown: str = "those of which the run kept a picture",
 ) -> dict[str, Any]:
     """Return the values of the contact sheet on the page of an analysis.
 
@@ -53,14 +57,12 @@ def arrange_images(
         groups: the groups of images that readers can choose.
         sorts: orders of the images, by a short name.
         total: the number of images that were analysed.
+        shown: which images are shown, if some are not.
     """
-    shown = len(pictures.images)
     note = ""
-    if shown < total:
-        note = (
-            f"{shown:,} of {total:,} images are shown: those of which the run kept a picture. The "
-            "tables have all."
-        )
+    if len(pictures.images) < total:
+        note = f"{len(pictures.images):,} of {total:,} images are shown: {shown}. "
+        note += "The tables have all."
     numbered = dict(enumerate(groups))
     return lay_out(
         pictures.images, pictures.thumbnails, numbered, linked, word="group", note=note, sorts=sorts
