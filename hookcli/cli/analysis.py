@@ -104,7 +104,13 @@ class Analysis:
         from hookcli.analysis.features import open_calls
 
         forms = self.source.forms if self.source.is_run else ()
-        calls = open_calls(run, forms, pool)
+        try:
+            calls = open_calls(run, forms, pool)
+        except RequestError as error:
+            if not (forms and run.calls):
+                raise
+            hint = f"{error.hint}; of a run, `layers` takes names of saved layers, and * and ?"
+            raise RequestError(error.message, hint) from error
         if not (self.source.is_run and self.source.run.exclude):
             return calls
         left_out = {each.call_id for each in open_calls(run, self.source.run.exclude, pool)}

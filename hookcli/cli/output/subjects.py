@@ -19,7 +19,7 @@ SUBJECTS = {
         "diff": "Compare two runs: which layer differs first, and by how much.",
     },
     "Analyse a run": {
-        "places": "Colour the places of a layer by what they are, and match them.",
+        "places": "Colour the places of a layer by components, and match them.",
         "map": "Lay out images by their features: neighbours, outliers.",
         "probe": "Find the layer that knows a label.",
         "similarity": "Compare every pair of layers: which compute the same?",
