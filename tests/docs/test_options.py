@@ -12,7 +12,10 @@ from hookcli.cli.output.subjects import COMMANDS
 from tests.docs.test_commands import HOME, PAGES
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-OF_OTHERS = {"--activations-update", "--index-url"}  # of the plugin for pytest, and of pip
+OF_OTHERS = {
+    *("--activations-update", "--index-url"),  # of the plugin for pytest, and of pip
+    *("--duplicates", "--strangers"),  # of tools/shapes.py
+}
 
 
 @pytest.fixture
