@@ -25,6 +25,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torchvision.models import resnet34
 
 from hookcli.__main__ import _run
@@ -198,11 +199,24 @@ def prepare_examples() -> None:
     Path("photos").mkdir()
     shutil.copy("sample_images/rocket.jpg", "cat.jpg")
     shutil.copy("sample_images/rocket.jpg", "photos")
+    shutil.copy("sample_images/coffee.png", "dog.jpg")
+    labels = ["image,label"]
+    for number in range(10):
+        label = ("cats", "dogs")[number % 2]
+        Path("pets", label).mkdir(parents=True, exist_ok=True)
+        with Image.open("cat.jpg") as photo:
+            photo.crop((number, 0, 200 + number, 200)).save(f"pets/{label}/{number}.png")
+        labels.append(f"{number}.png,{label}")
+    Path("labels.csv").write_text("\n".join(labels))
     torch.save(resnet34(weights=None).state_dict(), "new.pth")
     for line in (
         "golden resnet34 cat.jpg -o new.json",
         "inspect model.py:make cat.jpg -o hookcli-runs/before",
         "inspect model.py:make cat.jpg -o hookcli-runs/after",
         "inspect model.py:make photos --save tensors --pool mean -o hookcli-runs/resnet34-photos",
+        "inspect model.py:make pets --save tensors --pool mean -o hookcli-runs/old",
+        "inspect model.py:make pets --save tensors --pool mean -o hookcli-runs/new",
+        "inspect resnet18 pets --save tensors --pool mean -o hookcli-runs/resnet18",
+        "inspect model.py:make cat.jpg dog.jpg --save tensors -o hookcli-runs/vit",
     ):
         assert run_here(["hookcli", *line.split()])[0] == 0

@@ -67,7 +67,7 @@ def map(  # noqa: A001  the name of the command
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:
-        hookcli map resnet18 photos
+        hookcli map resnet18 pets
         hookcli map hookcli-runs/resnet18 --layers layer4.1.conv2 --labels folders
     """
     from hookcli.analysis.labels import Labels

@@ -63,11 +63,11 @@ _QUESTIONS: dict[str, Question] = {
 
 
 def _read_point(text: str, option: str) -> tuple[int, int]:
-    """Parse ``120,80`` into two whole numbers."""
+    """Parse ``220,180`` into two whole numbers."""
     with contextlib.suppress(ValueError):
         x, y = map(int, text.split(","))
         return x, y
-    raise RequestError(f"{option} cannot read {text!r}", "write X,Y in pixels of the image: 120,80")
+    raise RequestError(f"{option} cannot read {text!r}", "write X,Y in pixels of the image: 220,180")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ def places(
 
     Examples:
         hookcli places resnet18 cat.jpg dog.jpg --layers layer3 --pca
-        hookcli places hookcli-runs/vit --similar 120,80 --image cat.jpg
-        hookcli places hookcli-runs/vit --correspond dog.jpg --at 120,80
+        hookcli places hookcli-runs/vit --similar 220,180 --image cat.jpg
+        hookcli places hookcli-runs/vit --correspond dog.jpg --at 220,180
     """
     from hookcli.analysis.places import read_bases
 

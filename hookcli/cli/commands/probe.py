@@ -76,8 +76,8 @@ def probe(
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:
-        hookcli probe resnet18 photos --labels folders
-        hookcli probe runs/trained --labels labels.csv --control runs/random
+        hookcli probe resnet18 pets --labels folders
+        hookcli probe hookcli-runs/new --labels labels.csv --control hookcli-runs/old
     """
     from hookcli.analysis.labels import Labels
     from hookcli.reading.load import load_run

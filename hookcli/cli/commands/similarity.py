@@ -49,8 +49,8 @@ def similarity(
     With two runs of the same images: hookcli similarity RUN RUN.
 
     Examples:
-        hookcli similarity resnet18 photos --layers conv
-        hookcli similarity hookcli-runs/before hookcli-runs/after
+        hookcli similarity resnet18 pets --layers conv
+        hookcli similarity hookcli-runs/old hookcli-runs/new
     """
     save = SaveStyle(style.pool)
     with open_analysis(source, style, output, context, save, most=2) as analysis:
