@@ -1,6 +1,6 @@
 """Principal components of features that arrive in blocks, exact whatever their number.
 
-hookcli adds up the covariance of the features, so memory depends on their width alone.
+hookcli adds up the covariance of the features, so that memory depends on their width alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from hookcli.analysis.features import Features
 
 _ROWS = 4096  # rows of features that are copied at a time
+_SMALL = 512  # features whose covariance has all its eigenvalues found, in a tenth of a second
+_SPARE, _STEPS, _CHECKED = 5, 40, 5  # vectors beside the wanted ones; steps; steps between checks
+_EXACT = 1e-9  # the largest error of the vectors, as a share of the largest eigenvalue
 _NOTHING = 1e-12  # the share of the squared mean below which a variance is rounding
 
 
@@ -57,7 +60,8 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
     """Return the first components of features.
 
     The result equals that of a singular value decomposition of the stacked features without their
-    mean, apart from rounding.
+    mean, apart from rounding. hookcli keeps the rows if there are fewer of them than features, and
+    adds up their covariance otherwise.
 
     Args:
         blocks: features (rows, C), which may arrive in any number of blocks.
@@ -66,18 +70,25 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
     Raises:
         RequestError: there are too few rows or columns, or the features are constant, NaN or Inf.
     """
-    rows, shift = 0, np.zeros(0)
-    total, products = np.zeros(0), np.zeros((0, 0))
+    rows, shift, total = 0, np.zeros(0), np.zeros(0)
+    kept: list[NDArray[np.float64]] = []
+    products: NDArray[np.float64] | None = None
     for block in blocks:
         if not len(block):
             continue
         if not rows:  # values near zero keep more digits
             shift = block.mean(0, dtype=np.float64)
-            total, products = np.zeros_like(shift), np.zeros((len(shift), len(shift)))
+            total = np.zeros_like(shift)
         shifted = block - shift
         rows += len(shifted)
         total += shifted.sum(0)
-        products += shifted.T @ shifted
+        if products is not None:
+            products += shifted.T @ shifted
+            continue
+        kept.append(shifted)
+        if rows > len(shift):
+            products = sum((part.T @ part for part in kept), np.zeros((len(shift),) * 2))
+            kept.clear()
     if rows <= count or len(shift) < count:
         raise RequestError(
             f"{count} components need more than {count} rows and as many features, "
@@ -86,12 +97,48 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
         )
     check_finite(total)
     mean = total / rows
-    covariance = products / rows - np.outer(mean, mean)
-    variances, directions = np.linalg.eigh(covariance)
-    whole = float(variances.clip(min=0).sum())
+    if products is None:
+        stacked = np.concatenate(kept) - mean
+        whole = float(np.square(stacked).sum()) / rows
+        variances, places = _find_leading(stacked @ stacked.T / rows, count)
+        axes = places.T @ stacked
+    else:
+        for row, own in enumerate(mean):
+            products[row] = products[row] / rows - own * mean
+        whole = float(np.trace(products))
+        variances, directions = _find_leading(products, count)
+        axes = directions.T
     if not whole > _NOTHING * float(np.square(shift).sum()):
         raise RequestError("the features are the same everywhere", "choose other `layers`")
-    axes = directions[:, ::-1][:, :count].T
+    lengths = np.linalg.norm(axes, axis=1, keepdims=True)
+    axes = axes / np.where(lengths > 0, lengths, 1)
     largest = np.take_along_axis(axes, np.abs(axes).argmax(1)[:, None], 1)
-    spread = np.sqrt(variances[::-1][:count].clip(min=0))
+    spread = np.sqrt(variances.clip(min=0))
     return Components(shift + mean, axes * np.sign(largest), spread, spread**2 / whole)
+
+
+def _find_leading(
+    matrix: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the largest eigenvalues of a symmetric matrix (C, C), and their vectors (C, count).
+
+    All eigenvalues of a large matrix would take half a minute. The few largest ones are those of
+    the matrix within a Krylov space (Musco and Musco 2015, Randomized block Krylov methods).
+    """
+    if len(matrix) > _SMALL:
+        block = np.random.default_rng(0).normal(size=(len(matrix), count + _SPARE))
+        basis = np.zeros((len(matrix), 0))
+        for step in range(_STEPS):
+            for _ in range(2):  # once leaves rounding
+                block = block - basis @ (basis.T @ block)
+                block = np.linalg.qr(block)[0]
+            basis = np.hstack([basis, block])
+            block = matrix @ block
+            if step % _CHECKED == _CHECKED - 1:
+                values, inner = np.linalg.eigh(basis.T @ (matrix @ basis))
+                values, vectors = values[::-1][:count], basis @ inner[:, ::-1][:, :count]
+                wrong = np.linalg.norm(matrix @ vectors - vectors * values)
+                if wrong <= _EXACT * abs(values[0]):
+                    return values, vectors
+    values, vectors = np.linalg.eigh(matrix)
+    return values[::-1][:count], vectors[:, ::-1][:, :count]

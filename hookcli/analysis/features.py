@@ -349,6 +349,18 @@ def check_finite(features: Array) -> None:
         raise RequestError("the features have NaN or Inf", "leave out the images that have them")
 
 
+def find_directions(features: Features) -> Features:
+    """Return features (rows, C) with the length 1; rows of zeros stay zero.
+
+    hookcli divides by the largest number first, whose square may be too large or small for float32.
+    """
+    largest = np.abs(features).max(1, keepdims=True)
+    directions: Features = np.divide(features, np.where(largest > 0, largest, 1), dtype=np.float32)
+    lengths = np.linalg.norm(directions, axis=1, keepdims=True)
+    directions /= np.where(lengths > 0, lengths, 1)
+    return directions
+
+
 def _saving_hint(run: Run, pool: str) -> str:
     return f"save them: {escape.for_shell(saving_command(run.manifest['command'], pool))}"
 

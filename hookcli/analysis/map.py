@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.analysis.components import find_components, split_rows
-from hookcli.analysis.features import check_finite
+from hookcli.analysis.features import check_finite, find_directions
 from hookcli.errors import RequestError
 from hookcli.outside.documents import AtLeastOne, Distance, Whole
 from hookcli.outside.foreign import require_package
@@ -39,7 +39,7 @@ In the same measurement, copies were at most 0.28 times as far. Without this lim
 that have little in common would have duplicates.
 """
 
-_SEARCHED = 20  # nearest images among which near duplicates are sought, at least
+_MOST_ALIKE = 20  # near duplicates that an image may have, unless they are exact copies
 _SAME = 1e-6  # a distance that is rounding
 _SAMPLE = 1000  # images whose distances from each other are typical
 _MEMORY = 64  # MiB of distances at a time
@@ -59,7 +59,7 @@ class MapRow:
         outlier_score: the mean distance of the image from its nearest neighbours.
         nearest: the key of the nearest image.
         distance: the distance of the nearest image: one minus the cosine of the features.
-        duplicates: the keys of the near duplicates of the image.
+        group: the number of the image's group of near duplicates, from 1; null without one.
     """
 
     image: str
@@ -70,7 +70,7 @@ class MapRow:
     outlier_score: Distance
     nearest: str
     distance: Distance
-    duplicates: tuple[str, ...]
+    group: AtLeastOne | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,8 @@ class MapDocument(AnalysisDocument):
         features: the number of features of an image.
         explained: the shares of the variance that the two axes of the map have.
         duplicates: groups of near duplicates, each with the keys of its images.
+        crowded: the number of images to which more than 20 others are near, at about the same
+            distance; they are in no group.
         images: one row for each image, the one with the largest outlier score first.
         neighbours: the nearest images of each image, in the order of the run.
     """
@@ -107,6 +109,7 @@ class MapDocument(AnalysisDocument):
     features: Whole
     explained: tuple[float, float]
     duplicates: tuple[tuple[str, ...], ...]
+    crowded: Whole
     images: tuple[MapRow, ...]
     neighbours: tuple[NeighbourRow, ...]
 
@@ -118,19 +121,25 @@ class Neighbours:
     Attributes:
         places: the positions of the nearest images, (images, N), the nearest first.
         distances: their distances, (images, N).
-        duplicates: groups of near duplicates, as positions of images, in ascending order.
+        duplicates: groups of near duplicates, as positions of images, in ascending order. Two
+            images are near duplicates if each is much closer to the other than to the next image
+            that is no duplicate (``CLOSER``), and much closer than two images usually are
+            (``NEAR``).
+        crowded: the number of images to which more than 20 others are near, at about the same
+            distance; they are in no group.
     """
 
     places: NDArray[np.int64]
     distances: NDArray[np.float64]
     duplicates: list[tuple[int, ...]]
+    crowded: int
 
 
 def find_neighbours(features: Features, count: int) -> Neighbours:
     """Return the nearest images of each image, by scikit-learn.
 
     Args:
-        features: features (images, C) without NaN; a row of zeros is far from all others.
+        features: features (images, C); a row of zeros has the distance 1 from all other rows.
         count: the number of neighbours; fewer are found if there are fewer images.
 
     Raises:
@@ -146,49 +155,68 @@ def find_neighbours(features: Features, count: int) -> Neighbours:
             f"a map needs at least 3 images, and there are {len(features)}", "run more images"
         )
     check_finite(features)
-    largest = np.abs(features).max(1, keepdims=True)
-    if not largest.any():
+    directions = find_directions(features)
+    is_zero: NDArray[np.bool_] = ~np.any(directions, axis=1)
+    if is_zero.all():
         raise RequestError("the features are zero for all images", "choose another of `layers`")
-    units = features / np.where(largest > 0, largest, 1)  # squares neither overflow nor vanish
-    units /= np.where(largest > 0, np.linalg.norm(units, axis=1, keepdims=True), 1)
-    searched = min(max(count, _SEARCHED), len(units) - 1)
+    if is_zero.any():  # they get a direction of their own, at right angles to all others
+        directions = np.hstack([directions, is_zero[:, None].astype(np.float32)])
+    searched = min(max(count, _MOST_ALIKE + 1), len(directions) - 1)
     with config_context(working_memory=_MEMORY):
-        search = NearestNeighbors(n_neighbors=searched, algorithm="brute").fit(units)
+        search = NearestNeighbors(n_neighbors=searched, algorithm="brute").fit(directions)
         distances, places = search.kneighbors()
-    # half of the squared distance of two unit vectors is one minus their cosine
-    sample = units[:: -(-len(units) // _SAMPLE)]
+    # half of the squared distance of two vectors of length 1 is one minus their cosine
+    distances = distances.astype(np.float64) ** 2 / 2
+    sample = directions[:: -(-len(directions) // _SAMPLE)]
     products = sample @ sample.T
     typical = float(np.median(1 - products[np.triu_indices(len(sample), 1)]))
-    distances = distances.astype(np.float64) ** 2 / 2
-    duplicates = _find_duplicates(places, distances, typical)
-    return Neighbours(places[:, :count], distances[:, :count], duplicates)
+    judged = slice(None, _MOST_ALIKE + 1)
+    duplicates, crowded = _find_duplicates(places[:, judged], distances[:, judged], typical)
+    return Neighbours(places[:, :count], distances[:, :count], duplicates, crowded)
 
 
 def _find_duplicates(
     places: NDArray[np.int64], distances: NDArray[np.float64], typical: float
-) -> list[tuple[int, ...]]:
-    """Return groups of near duplicates, as positions of images, in ascending order.
-
-    Two images are near duplicates if each is much closer to the other than to the next image that
-    is no duplicate (``CLOSER``), and much closer than two images usually are (``NEAR``).
+) -> tuple[list[tuple[int, ...]], int]:
+    """Return groups of near duplicates, and the number of images that are in too dense a place.
 
     Args:
         places: the positions of the nearest images, (images, N), the nearest first.
         distances: their distances, (images, N).
         typical: the distance that half of all pairs of images exceed.
     """
-    alike = [
-        {int(place) for place in near[: _count_alike(away, typical)]}
-        for near, away in zip(places, distances, strict=True)
-    ]
-    links: list[set[int]] = [set() for _ in alike]
-    for one, found in enumerate(alike):
-        is_copy = distances[one, -1] <= _SAME  # of so many images that it does not know them all
-        for two in found:
-            if is_copy or one in alike[two]:
+    near = max(_SAME, NEAR * typical)
+    counts = [_count_alike(each, near) for each in distances]
+    found = [set(map(int, each[:count])) for each, count in zip(places, counts, strict=True)]
+    links: list[set[int]] = [set() for _ in found]
+    for one, others in enumerate(found):
+        for two in others:
+            # An image with more copies than are judged does not find all of them.
+            if one in found[two] or counts[two] == places.shape[1]:
                 links[one].add(two)
                 links[two].add(one)
-    return list(_list_connected(links))
+    has_more = len(places) - 1 > places.shape[1]
+    crowded = sum(
+        has_more and not own and bool(each[-1] <= near)
+        for each, own in zip(distances, links, strict=True)
+    )
+    return list(_list_connected(links)), crowded
+
+
+def _count_alike(distances: NDArray[np.float64], near: float) -> int:
+    """Return how many of the nearest images look like copies of an image.
+
+    Args:
+        distances: the distances of its nearest images, in ascending order.
+        near: the largest distance of near duplicates.
+    """
+    if distances[-1] <= _SAME:
+        return len(distances)
+    for count in range(len(distances) - 1, 0, -1):
+        last, following = distances[count - 1], distances[count]
+        if last <= near and last <= max(_SAME, CLOSER * following):
+            return count
+    return 0
 
 
 def _list_connected(links: Sequence[Collection[int]]) -> Iterator[tuple[int, ...]]:
@@ -205,21 +233,6 @@ def _list_connected(links: Sequence[Collection[int]]) -> Iterator[tuple[int, ...
         known |= group
         if len(group) > 1:
             yield tuple(sorted(group))
-
-
-def _count_alike(distances: NDArray[np.float64], typical: float) -> int:
-    """Return how many of an image's nearest images it takes for near duplicates of itself.
-
-    ``distances`` are those of its nearest images, in ascending order.
-    """
-    near = distances <= max(_SAME, NEAR * typical)
-    if distances[-1] <= _SAME:  # there may be more copies than neighbours
-        return len(distances)
-    for count in range(len(distances) - 1, 0, -1):
-        last, following = distances[count - 1], distances[count]
-        if near[count - 1] and last <= max(_SAME, CLOSER * following):
-            return count
-    return 0
 
 
 def map_images(
@@ -243,7 +256,7 @@ def map_images(
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(1, len(order) + 1)
     groups = neighbours.duplicates
-    group_of = {image: group for group in groups for image in group}
+    number_of = {image: number for number, group in enumerate(groups, 1) for image in group}
     rows = [
         MapRow(
             image=keys[image],
@@ -254,7 +267,7 @@ def map_images(
             outlier_score=float(scores[image]),
             nearest=keys[neighbours.places[image, 0]],
             distance=float(neighbours.distances[image, 0]),
-            duplicates=tuple(keys[one] for one in group_of.get(int(image), ()) if one != image),
+            group=number_of.get(int(image)),
         )
         for image in order
     ]

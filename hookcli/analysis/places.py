@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from hookcli.analysis.components import Components, find_components
+from hookcli.analysis.features import find_directions
 from hookcli.analysis.images import middle_of
 from hookcli.errors import RequestError
 from hookcli.outside.documents import AtLeastOne, Share, Whole, keywords
@@ -260,10 +261,9 @@ def quantize(features: Features) -> tuple[NDArray[np.int8], NDArray[np.float32]]
 
     The product of two such features, times both scales, is their cosine within about 0.01.
     """
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    units = features / np.where(lengths > 0, lengths, 1)
-    scales = np.abs(units).max(1) / 127
-    levels = np.round(units / np.where(scales > 0, scales, 1)[:, None])
+    directions = find_directions(features)
+    scales = np.abs(directions).max(1) / 127
+    levels = np.round(directions / np.where(scales > 0, scales, 1)[:, None])
     return levels.astype(np.int8), scales.astype(np.float32)
 
 

@@ -56,6 +56,31 @@ def test_a_group_may_have_more_copies_than_listed_neighbours(listed, copies):
     assert found.duplicates == [(5, *range(60, 60 + copies))]
 
 
+@pytest.mark.parametrize("listed", [1, 10, 50])
+def test_up_to_20_copies_that_differ_a_little_are_a_group_whatever_is_listed(listed):
+    features = cloud(200)
+    for copies, crowded in ((20, 0), (21, 22), (40, 41)):
+        noise = DRAW.normal(scale=0.01, size=(copies, 64)).astype(np.float32)
+        found = find_neighbours(np.concatenate([features, features[5] + noise]), listed)
+        group = (5, *range(200, 200 + copies))
+        assert (group in found.duplicates) == (not crowded)
+        in_pairs = sum(len(pair) for pair in found.duplicates if pair != group)  # by chance
+        assert found.crowded + in_pairs == crowded
+
+
+def test_features_of_zero_are_at_right_angles_to_all_others():
+    features = cloud(30)
+    features[4] = 0
+    found = find_neighbours(features, 29)
+    assert found.distances[4] == pytest.approx(1)
+    assert all(
+        4 in places[list(distances > 0.99)]
+        for places, distances in zip(
+            np.delete(found.places, 4, 0), np.delete(found.distances, 4, 0), strict=True
+        )
+    )
+
+
 def test_recompressed_copies_are_one_group():
     features = cloud()
     noise = DRAW.normal(scale=0.01, size=(9, 64)).astype(np.float32)

@@ -33,7 +33,7 @@ _TABLE, _NEIGHBOURS, _PICTURE = "map.csv", "neighbours.csv", "map.png"
 _LAYER = "conv[-1]"  # what a run of a model saves if the user did not choose
 _OUTLIERS = 15  # rows of the table, and marks on the picture
 _MEMORY = 40_000_000  # bytes besides the features: measured with 20,000 images
-_GROUPS = 12  # groups of duplicates that the terminal shows
+_GROUPS, _MEMBERS = 12, 6  # groups of duplicates that the terminal shows, and images of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,7 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> No
         features=features.shape[1],
         explained=explained,
         duplicates=tuple(duplicates),
+        crowded=neighbours.crowded,
         images=tuple(rows),
         neighbours=tuple(list_neighbours(call.images, neighbours)),
     )
@@ -128,11 +129,11 @@ def _look() -> Look[MapRow]:
             "outlier score": lambda row: figure_text(row.outlier_score),
             "nearest": lambda row: row.nearest,
             "distance": lambda row: figure_text(row.distance),
-            "near duplicates": lambda row: ", ".join(row.duplicates),
+            "group": lambda row: "" if row.group is None else str(row.group),
         },
-        words=("image", "label", "nearest", "near duplicates"),
-        fold=("image", "nearest", "near duplicates"),
-        drop=("label", "near duplicates", "distance", "nearest"),
+        words=("image", "label", "nearest"),
+        fold=("image", "nearest"),
+        drop=("label", "group", "distance", "nearest"),
     )
 
 
@@ -141,12 +142,18 @@ def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
     shown = min(_OUTLIERS, len(document.images))
     yield f"the first {shown} of {count(len(document.images), 'image')}, by {document.layer}"
     groups = document.duplicates
-    for group in groups[:_GROUPS]:
-        yield f"near duplicates: {', '.join(group)}"
+    for number, group in enumerate(groups[:_GROUPS], 1):
+        more = f" and {len(group) - _MEMBERS:,} more" if len(group) > _MEMBERS else ""
+        yield f"near duplicates, group {number}: {', '.join(group[:_MEMBERS])}{more}"
     if len(groups) > _GROUPS:
         yield f"and {len(groups) - _GROUPS} more groups of near duplicates"
     if not groups:
         yield "no near duplicates"
+    if document.crowded:
+        yield (
+            f"not judged: {count(document.crowded, 'image')}, each with more than 20 others about "
+            "as near"
+        )
     yield f"every image and its neighbours: {analysis.place / _TABLE}, {_NEIGHBOURS}"
 
 
@@ -167,7 +174,7 @@ def _write(analysis: Analysis, document: MapDocument) -> None:
         folder.write(_TABLE, render_csv(MapRow, rows).encode())
         folder.write(_NEIGHBOURS, render_csv(NeighbourRow, document.neighbours).encode())
         folder.write(_PICTURE, _draw(document, by_label, title, analysis.output.theme))
-        named = {row.image for row in rows if row.duplicates or row.rank <= _OUTLIERS}
+        named = {row.image for row in rows if row.group or row.rank <= _OUTLIERS}
         pictures = copy_pictures(analysis.runs[0], folder, first=named)
         values = {
             "contact": arrange_images(pictures, groups, {"rank": ranked}, len(rows)),
@@ -193,7 +200,7 @@ def _list_groups(document: MapDocument, by_label: Mapping[str, Sequence[int]]) -
     from hookcli.render.report.contact import Group
 
     rows = document.images
-    alike = frozenset(row.image for row in rows if row.duplicates)
+    alike = frozenset(row.image for row in rows if row.group)
     far = frozenset(row.image for row in rows if row.rank <= _OUTLIERS)
     groups = [
         Group(f"near duplicates ({len(alike)})", "near duplicate", alike, len(rows)),

@@ -67,7 +67,9 @@ def _read_point(text: str, option: str) -> tuple[int, int]:
     with contextlib.suppress(ValueError):
         x, y = map(int, text.split(","))
         return x, y
-    raise RequestError(f"{option} cannot read {text!r}", "write X,Y in pixels of the image: 220,180")
+    raise RequestError(
+        f"{option} cannot read {text!r}", "write X,Y in pixels of the image: 220,180"
+    )
 
 
 @dataclass(frozen=True, slots=True)
