@@ -39,6 +39,10 @@ _BLOCK = 16 << 20  # bytes of tensors to read at a time
 _WITHOUT_CHANNELS = "has no axis that is known to count channels"
 
 
+class EmptyLayerError(RequestError):
+    """A layer says nothing of the images: all have the same features, or it has no class token."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """The tensors of one call for some images, which have the same layout.
@@ -154,7 +158,8 @@ class SavedCall:
 
         Raises:
             RequestError: the run saved the tensors in another reduced form, the images have
-                different numbers of features, a tensor has no class token, or it has NaN or Inf.
+                different numbers of features, or a tensor has NaN or Inf.
+            EmptyLayerError: a tensor has no class token.
         """
         self._check_pool(how)
         places = {key: place for place, key in enumerate(self.images)}
@@ -182,14 +187,19 @@ class SavedCall:
         has_places = layout.is_spatial and layout.channel_axis is not None
         return layout.height * layout.width if has_places else 0
 
-    def measure_features(self, how: Pool = "mean") -> int:
-        """Return the size of ``pool_features`` in bytes, as far as it is known without reading."""
+    @property
+    def features(self) -> int:
+        """The number of features of a place, or of an image, as far as the first image shows."""
         shape = self.run.saved[self.call_id][0].shape
         layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
-        width = math.prod(shape[1:])
-        if layout.channel_axis is not None and (how == "class" or layout.is_spatial):
-            width = shape[layout.channel_axis]
-        return 4 * len(self.images) * width
+        if layout.channel_axis is not None and (layout.is_spatial or layout.prefix):
+            return shape[layout.channel_axis]
+        return math.prod(shape[1:])
+
+    @property
+    def size(self) -> int:
+        """The size of ``pool_features`` in bytes, as far as the first image shows."""
+        return 4 * len(self.images) * self.features
 
     def _check_pool(self, how: Pool) -> None:
         if self.pool != "none" and how != self.pool and (how != "mean" or self.pool == "max"):
@@ -202,7 +212,7 @@ class SavedCall:
         layout, values = block.layout, block.values
         if how == "class":
             if layout.name != "NLC" or not layout.prefix:
-                raise RequestError(
+                raise EmptyLayerError(
                     f"{self.call_id!r} has no class token", "leave it out, or use `pool='mean'`"
                 )
             return values[:, 0]

@@ -79,7 +79,7 @@ class AnalysisFolder:
             RequestError: the name, which may come from a run, leads out of the folder.
         """
         if not _is_inside(self._made, name):
-            raise RequestError(f"the run names a file out of its folder: {name!r}", AGAIN)
+            raise RequestError(f"the run names a file outside its folder: {name!r}", AGAIN)
         file = self._made / name
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -64,9 +65,13 @@ class Geometry:
         left, top, right, bottom = self.part
         across, down = (x + 0.5 - left) / (right - left), (y + 0.5 - top) / (bottom - top)
         if not (0 <= across < 1 and 0 <= down < 1):
+            first, last = (
+                f"{math.ceil(across - 0.5) - before},{math.ceil(down - 0.5) - before}"
+                for across, down, before in ((left, top, 0), (right, bottom, 1))
+            )
             raise RequestError(
                 f"{x},{y} of {self.file!r} is cut away: the network saw the pixels from "
-                f"{left:.0f},{top:.0f} to {right:.0f},{bottom:.0f}",
+                f"{first} to {last}",
                 "choose a pixel there, or make the run with another `resize`",
             )
         rows, columns = grid

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from hookcli.analysis.features import Features
 
+LEAST = 3  # images of a map
+
 CLOSER = 0.7
 """A near duplicate is at most this many times as far away as the next image.
 
@@ -150,9 +152,9 @@ def find_neighbours(features: Features, count: int) -> Neighbours:
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
 
-    if len(features) < 3:
+    if len(features) < LEAST:
         raise RequestError(
-            f"a map needs at least 3 images, and there are {len(features)}", "run more images"
+            f"a map needs at least {LEAST} images, not {len(features)}", "run more images"
         )
     check_finite(features)
     directions = find_directions(features)

@@ -499,7 +499,12 @@ def read_bases(folder: Path) -> dict[str, Basis]:
             f"{str(folder)!r} has no basis of components",
             "name the folder of an analysis with `pca`",
         ) from error
-    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
+    except OSError as error:
+        raise RequestError(
+            f"cannot read {str(file)!r}: {error.strerror or error}",
+            "name the folder of an analysis with `pca`",
+        ) from error
+    except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"{str(file)!r} is damaged: {error}", "make it again") from error
 
 
@@ -536,8 +541,11 @@ def _take_basis(arrays: Mapping[str, NDArray[np.float64]], number: int) -> Basis
 
 def _take(arrays: Mapping[str, NDArray[np.float64]], prefix: str) -> Components:
     components = Components(*(arrays[f"{prefix}{name}"] for name in _ARRAYS))
-    count, width = components.axes.shape
-    shapes = [components.mean.shape, components.spread.shape, components.explained.shape]
-    if shapes != [(width,), (count,), (count,)]:
+    arrays = {name: getattr(components, name) for name in _ARRAYS}
+    width = components.mean.size
+    shapes = [(width,), (_COMPONENTS, width), (_COMPONENTS,), (_COMPONENTS,)]
+    if [array.shape for array in arrays.values()] != shapes:
         raise ValueError("its arrays do not fit each other")
+    if not all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("its arrays are not finite numbers in double precision")
     return components

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from PIL import Image
 
-from hookcli.analysis.features import check_finite
+from hookcli.analysis.features import EmptyLayerError, check_finite
 from hookcli.analysis.images import list_contents, list_files
 from hookcli.errors import HookcliError, RequestError
 from hookcli.images.decode import UndecodableError
@@ -116,6 +116,8 @@ class ProbeDocument(AnalysisDocument):
         unlabelled: the number of images without a label, which were left out.
         best: the id of the call with the highest accuracy.
         layers: one row for each layer, in the order in which the layers ran, then the controls.
+        left_out: the ids of the calls that have no class token, or the same features for all
+            images; empty if the user chose the layers.
         confusions: what the best layer predicts for the images of each label; pairs of labels
             without images are left out.
         predictions: what the best layer predicts for each image.
@@ -126,6 +128,7 @@ class ProbeDocument(AnalysisDocument):
     unlabelled: Whole
     best: str
     layers: tuple[ProbeRow, ...]
+    left_out: tuple[str, ...]
     confusions: tuple[ConfusionRow, ...]
     predictions: tuple[PredictionRow, ...]
 
@@ -162,7 +165,8 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
     Raises:
         RequestError: scikit-learn is missing, there is only one label, a label has fewer images
-            than there are folds, or the features are constant, NaN or Inf.
+            than there are folds, or the features are NaN or Inf.
+        EmptyLayerError: the features are constant.
     """
     require_package("a probe needs", "sklearn", "scikit-learn", "analysis")
     from sklearn.exceptions import ConvergenceWarning
@@ -173,7 +177,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
     check_labels(labels, folds)
     check_finite(features)
     if not np.ptp(features, axis=0).any():
-        raise RequestError("the features are the same for all images", "leave the layer out")
+        raise EmptyLayerError("the features are the same for all images", "leave the layer out")
     known = np.array(labels)
     predicted = np.empty_like(known)
     shares = []
@@ -244,8 +248,8 @@ def probe_layer(
         folds: the number of parts into which the images are split.
 
     Raises:
-        RequestError: the tensors of an image were not saved or cannot be used, or the features are
-            constant.
+        RequestError: the tensors of an image were not saved or cannot be used.
+        EmptyLayerError: the features are constant, or there is no class token.
     """
     rows = {key: row for row, key in enumerate(call.images)}
     missing = [key for key in keys if key not in rows]
@@ -260,7 +264,7 @@ def probe_layer(
     try:
         score = probe_features(features, labels, folds)
     except RequestError as error:
-        raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
+        raise type(error)(f"{call.call_id!r}: {error.message}", error.hint) from error
     return score.row(call.call_id, features.shape[1]), score.predicted
 
 
@@ -268,8 +272,13 @@ def match_control(run: Run, control: Run, keys: Sequence[str]) -> list[str]:
     """Return the keys in a control run of images of a run.
 
     Raises:
-        RequestError: the control lacks an image.
+        RequestError: the control lacks an image, or is the run itself.
     """
+    if str(run.folder) == str(control.folder):
+        raise RequestError(
+            f"the control {str(control.folder)!r} is the run itself",
+            "name another run, such as one with random weights",
+        )
     contents = [list_contents(run), list_contents(control)]
     same = {
         key: other

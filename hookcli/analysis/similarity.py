@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 
-from hookcli.analysis.features import check_finite
+from hookcli.analysis.features import EmptyLayerError, check_finite
 from hookcli.analysis.images import list_contents
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import keywords
@@ -68,11 +68,17 @@ class LayerSimilarity:
     """The similarities of layers.
 
     Attributes:
-        ckas: the linear CKA of each call of A (rows) with each call of B (columns).
+        a: the ids of the calls of A, which are the rows.
+        b: the ids of the calls of B, which are the columns; those of A without B.
+        left_out: the ids of the calls that have the same features for all images.
+        ckas: the linear CKA of each call of A with each call of B.
         images: the number of images that were compared.
         batch: the number of images whose similarities were compared at once.
     """
 
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    left_out: tuple[str, ...]
     ckas: NDArray[np.float64]
     images: int
     batch: int
@@ -86,12 +92,15 @@ class SimilarityDocument(AnalysisDocument):
         images: the number of images that were compared.
         batch: the number of images whose similarities were compared at once; all images if CKA is
             exact.
+        left_out: the ids of the calls that have the same features for all images; empty if the user
+            chose the layers.
         pairs: every pair of layers; with one run, each pair once.
         partners: for each layer of the first run, the most similar other layer.
     """
 
     images: int
     batch: int
+    left_out: tuple[str, ...]
     pairs: tuple[PairRow, ...]
     partners: tuple[PairRow, ...]
 
@@ -105,7 +114,8 @@ def linear_cka(a: Features, b: Features) -> float:
 
     Raises:
         RequestError: there are fewer than four images, the arrays differ in their number, or
-            features are constant, NaN or Inf.
+            features are NaN or Inf.
+        EmptyLayerError: features are constant.
     """
     if len(a) != len(b) or len(a) < LEAST:
         raise RequestError(
@@ -118,7 +128,7 @@ def linear_cka(a: Features, b: Features) -> float:
     one, two = (_center(_multiply(np.reshape(each, (len(each), -1)))) for each in (a, b))
     norms = [float(np.linalg.norm(each)) for each in (one, two)]
     if not all(norms):
-        raise RequestError("the features are the same for all images", "compare other layers")
+        raise EmptyLayerError("the features are the same for all images", "compare other layers")
     return float((one * two).sum() / norms[0] / norms[1])
 
 
@@ -127,6 +137,8 @@ def compare_layers(
     b: Sequence[SavedCall] = (),
     pool: WholePool = "none",
     layer_done: Callable[[int], None] = lambda _: None,
+    *,
+    may_leave_out: bool = False,
 ) -> LayerSimilarity:
     """Return the linear CKA of every call in ``a`` with every call in ``b``.
 
@@ -138,9 +150,11 @@ def compare_layers(
         b: calls of another run of the same images, or of the same run.
         pool: ``none`` flattens the tensors as they were saved.
         layer_done: called after each layer has been read, with the number of layers so far.
+        may_leave_out: whether layers with constant features are left out.
 
     Raises:
-        RequestError: the runs have other images, fewer than four images, or constant features.
+        RequestError: the runs have other images, or fewer than four images.
+        EmptyLayerError: a layer has constant features, and may not be left out or is the last one.
         OutputError: the temporary file cannot be written.
     """
     calls = [*a, *b]
@@ -149,17 +163,32 @@ def compare_layers(
     length = sum(len(batch) ** 2 for batch in batches)
     try:
         with tempfile.TemporaryFile(prefix="hookcli-") as file:
-            for done, (call, order) in enumerate(zip(calls, rows, strict=True), 1):
-                _write_similarities(call, order, batches, pool, file)
-                layer_done(done)
-            products = _multiply_all(file, len(calls), length)
+            written: list[int] = []
+            for number, (call, order) in enumerate(zip(calls, rows, strict=True)):
+                try:
+                    _write_similarities(call, order, batches, pool, file)
+                    written.append(number)
+                except EmptyLayerError:
+                    if not may_leave_out:
+                        raise
+                layer_done(number + 1)
+            products = _multiply_all(file, len(written), length)
     except OSError as error:
         raise OutputError(
             f"cannot write temporary files: {error.strerror}",
             "set TMPDIR to a folder with free space",
         ) from error
-    ckas = products[: len(a), len(a) :] if b else products
-    return LayerSimilarity(ckas.clip(-1, 1), len(rows[0]), max(map(len, batches)))
+    names = [calls[number].call_id for number in written]
+    middle = sum(number < len(a) for number in written)
+    ckas = products[:middle, middle:] if b else products
+    return LayerSimilarity(
+        tuple(names[:middle]),
+        tuple(names[middle:] if b else names),
+        tuple(call.call_id for number, call in enumerate(calls) if number not in written),
+        ckas.clip(-1, 1),
+        len(rows[0]),
+        max(map(len, batches)),
+    )
 
 
 def estimate_cost(calls: Sequence[SavedCall]) -> tuple[float, float]:
@@ -264,7 +293,7 @@ def _write_similarities(
     All batches together have the norm 1.
 
     Raises:
-        RequestError: the features are constant.
+        EmptyLayerError: the features are constant.
     """
     parts = call.read_columns(_PART) if pool == "none" else iter([call.pool_features(pool)])
     sums = [np.zeros((len(batch), len(batch))) for batch in batches]
@@ -277,7 +306,7 @@ def _write_similarities(
     centered = [_center(each) for each in sums]
     norm = float(np.sqrt(sum(np.square(each).sum() for each in centered)))
     if not norm > _NOTHING * size:
-        raise RequestError(
+        raise EmptyLayerError(
             f"{call.call_id!r} has the same features for all images",
             "leave it out: choose other `layers`",
         )

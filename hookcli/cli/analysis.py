@@ -16,7 +16,7 @@ from hookcli.cli.run_or_model import RunOrModel, leave_on_termination, open_runs
 from hookcli.config import DEFAULTS, SaveStyle, TensorRequest
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, convert
-from hookcli.outside.files import safe_name
+from hookcli.outside.files import refuse_url, safe_name
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.analysis import Pool
@@ -39,6 +39,7 @@ FeaturePool: TypeAlias = Annotated[
 ]
 
 _FOLDER = Path("hookcli-analyses")
+_PROGRAM = 160_000_000  # bytes: what an analysis of few images needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +104,28 @@ class Analysis:
         """
         from hookcli.analysis.features import open_calls
 
-        forms = self.source.forms if self.source.is_run else ()
-        try:
-            calls = open_calls(run, forms, pool)
-        except RequestError as error:
-            if not (forms and run.calls):
-                raise
-            hint = f"{error.hint}; of a run, `layers` takes names of saved layers, and * and ?"
-            raise RequestError(error.message, hint) from error
+        def choose(forms: Sequence[str]) -> tuple[SavedCall, ...]:
+            try:
+                return open_calls(run, forms, pool)
+            except RequestError as error:
+                if not (forms and run.calls):
+                    raise
+                hint = f"{error.hint}; of a run, name saved layers, with * and ?"
+                raise RequestError(error.message, hint) from error
+
+        calls = choose(self.source.forms if self.source.is_run else ())
         if not (self.source.is_run and self.source.run.exclude):
             return calls
-        left_out = {each.call_id for each in open_calls(run, self.source.run.exclude, pool)}
+        left_out = {each.call_id for each in choose(self.source.run.exclude)}
         rest = tuple(each for each in calls if each.call_id not in left_out)
         if not rest:
             raise RequestError("`exclude` leaves no layer", "choose `layers` that it does not name")
         return rest
+
+    def say_plan(self, what: str, memory: float) -> None:
+        """Print the plan on stderr; ``memory`` is what the analysis needs itself, in bytes."""
+        needed = memory_text(_PROGRAM + memory)
+        self.say(f"{self.verb}: {what}, about {needed} of memory, into {self.place}")
 
     def say(self, text: str) -> None:
         """Print the plan, or another message, on stderr, unless the command is quiet."""
@@ -158,7 +166,9 @@ def open_analysis(
     output: AnalysisOptions,
     context: typer.Context,
     save: SaveStyle,
+    *,
     most: int = 1,
+    least: int = 1,
 ) -> Iterator[Analysis]:
     """Yield the runs that a command analyses; hookcli runs the model first if the user named one.
 
@@ -169,6 +179,11 @@ def open_analysis(
         context: knows the name of the command, and which options the user gave.
         save: the form in which a run of the model saves its tensors.
         most: how many finished runs the command takes.
+        least: how many images a run of the model must have.
+
+    Raises:
+        RequestError: a name is not the folder of a run, or the model has too few images.
+        OutputError: the analysis or the run cannot be written where the user said.
     """
     from hookcli.analysis.folder import check_folder
 
@@ -190,7 +205,8 @@ def open_analysis(
         return
     tensors = TensorRequest(save, sketch=False)
     config = replace(source.make_config(tensors, quiet=output.quiet), top_images=0)
-    with run_model(config, output.keep_run, quiet=output.quiet) as (run, exit_code):
+    kept = run_model(config, output.keep_run, least=least, quiet=output.quiet)
+    with kept as (run, exit_code):
         try:
             yield gather((run,), ("",), exit_code)
         finally:
@@ -202,14 +218,19 @@ def _check_kept(keep: Path, place: Path) -> None:
     """Check that a run can be kept in a folder, beside an analysis in ``place``.
 
     Raises:
-        OutputError: the folder has files, or is in the folder of the analysis, or has it inside.
+        OutputError: the folder is a URL, or has files, or it is in the folder of the analysis, or
+            has it inside.
     """
+    refuse_url(keep)
     new = "name a new folder with `keep_run`"
-    kept, other = keep.absolute(), place.absolute()
-    if kept.is_relative_to(other) or other.is_relative_to(kept):
-        raise OutputError(f"the run and the analysis cannot both be in {str(keep)!r}", new)
-    if keep.is_dir() and any(keep.iterdir()):
-        raise OutputError(f"{str(keep)!r} already has files", new)
+    try:
+        kept, other = keep.resolve(), place.resolve()
+        if kept.is_relative_to(other) or other.is_relative_to(kept):
+            raise OutputError(f"the run and the analysis cannot both be in {str(keep)!r}", new)
+        if keep.is_dir() and any(keep.iterdir()):
+            raise OutputError(f"{str(keep)!r} already has files", new)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(keep)!r}: {error.strerror}", new) from error
 
 
 def _describe_run(run: Run, folder: str) -> AnalysedRun:

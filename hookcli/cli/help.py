@@ -38,6 +38,13 @@ NOTES = {
             ("@FILE", "a file with one form per line"),
         ),
     ),
+    "MODEL|RUN": (
+        "Of a RUN, all saved layers are read; --layers and --exclude choose among them",
+        (
+            ("layer1.0.conv2", "a layer that the run saved"),
+            ("'layer1.*'", "all that match, with * and ?"),
+        ),
+    ),
     "CHANGE": (
         "CHANGE is [SIDE:]FORM[{CHANNELS}]:WHAT; several apply in order",
         (

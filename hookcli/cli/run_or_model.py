@@ -114,7 +114,7 @@ def open_runs(
     source.use_storage()
     names = (source.model, *source.images)
     for name in names:
-        if not (_is_run(name) or choose(name, local=Path(to_local(name)).is_dir(), remote=True)):
+        if not (_is_run(name) or choose(name, local=_is_folder(name), remote=True)):
             _refuse(context, name, source)
     if len(names) > most:
         raise RequestError(
@@ -145,7 +145,7 @@ def _refuse(context: typer.Context, name: str, source: RunOrModel) -> None:
             f"hookcli {context.info_name} RUN, or hookcli {context.info_name} MODEL IMAGE...",
         )
     raise RequestError(
-        f"there is no folder {name!r}, and no image was given",
+        f"{name!r} is not the folder of a run, and no image was given",
         f"hookcli {context.info_name} MODEL IMAGE..., or the folder of a run",
     )
 
@@ -155,9 +155,18 @@ def _is_run(name: str) -> bool:
     from hookcli.store.places.names import MANIFEST, REQUEST
 
     folder = Path(to_local(name))
-    return choose(
-        name, local=any((folder / each).is_file() for each in (REQUEST, MANIFEST)), remote=False
-    )
+    try:
+        has_one = any((folder / each).is_file() for each in (REQUEST, MANIFEST))
+    except OSError:  # whatever reads the name next says why
+        has_one = False
+    return choose(name, local=has_one, remote=False)
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(to_local(name)).is_dir()
+    except OSError:
+        return False
 
 
 def _list_parameters(request: type) -> Iterator[str]:
@@ -170,17 +179,18 @@ def _list_parameters(request: type) -> Iterator[str]:
 
 @contextmanager
 def run_model(
-    config: InspectConfig, keep: Path | None = None, *, quiet: bool
+    config: InspectConfig, keep: Path | None = None, *, least: int = 1, quiet: bool
 ) -> Iterator[tuple[Run, int]]:
     """Run a model, and yield the finished run and the exit code of ``hookcli inspect``.
 
     Args:
         config: the request, whose run folder is replaced.
         keep: the folder in which the run is kept; None deletes it when the block ends.
+        least: the smallest number of images that is of use.
         quiet: whether to print only warnings.
 
     Raises:
-        RequestError: a positional is the folder of a run.
+        RequestError: a positional is the folder of a run, or there are too few images.
         OutputError: the run folder cannot be created, or a file in it cannot be written.
     """
     from hookcli.reading.load import load_run
@@ -196,6 +206,11 @@ def run_model(
         try:
             config = replace(config, folder=FolderRequest(folder))
             prepared = prepare_config(config, quiet=quiet, keeps=kept)
+            if len(prepared.model.sources) < least:
+                images = len(prepared.model.sources)
+                raise RequestError(
+                    f"this needs at least {least} images, not {images}", "name more images"
+                )
             result = run_prepared(prepared, quiet=quiet, keeps=kept)
         except OutputError as error:
             if kept:

@@ -154,8 +154,8 @@ def test_features_that_are_not_finite_are_refused_by_the_image(tmp_path):
 
 def test_the_size_of_features_is_known_without_reading(tmp_path):
     calls = open_toy(tmp_path / "run", maps=MAPS, tokens=TOKENS, layouts={"tokens": "NLC"})
-    assert calls["maps"].measure_features() == calls["maps"].pool_features().nbytes
-    assert calls["tokens"].measure_features("class") == calls["tokens"].pool_features().nbytes
+    assert calls["maps"].size == calls["maps"].pool_features().nbytes
+    assert calls["tokens"].size == calls["tokens"].pool_features("class").nbytes
 
 
 def test_images_of_one_shape_may_have_different_proportions(tmp_path):

@@ -144,7 +144,7 @@ def test_neighbours_are_listed_for_every_image_in_order():
 
 
 def test_too_few_images_and_features_of_zero_are_refused():
-    with pytest.raises(RequestError, match="at least 3 images, and there are 2"):
+    with pytest.raises(RequestError, match="at least 3 images, not 2"):
         find_neighbours(cloud(2), 1)
     with pytest.raises(RequestError, match="zero for all images"):
         find_neighbours(np.zeros((5, 3), np.float32), 1)

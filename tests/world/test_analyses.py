@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from PIL import Image
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from hookcli.analysis.places import read_bases
 from hookcli.cli.output import subjects
@@ -228,9 +230,73 @@ def test_the_image_of_the_question_is_the_first_on_the_page(run):
 
 def test_two_runs_may_share_a_part_of_their_images(run):
     write_run(Path("other"), numbers=range(15, 30))
-    said = "compared 5 images of 20 and 15: the others are not in both runs, or lack a tensor"
-    assert said in run("similarity", "run", "other").out
-    assert said.capitalize() in read_page("similarity-run-other")
+    said = "ompared 5 images of 20 in A and 15 in B: the others are in one run alone"
+    assert f"c{said}" in run("similarity", "run", "other").out
+    assert f"C{said}" in read_page("similarity-run-other")
+
+
+def test_layers_that_say_nothing_are_left_out_and_said_unless_they_were_chosen(run):
+    draw = np.random.default_rng(0)
+    images = {
+        f"photo{number:02}": {
+            "dead": np.zeros((1, 3), "f4"),
+            **{name: draw.normal(size=(1, 5)).astype("f4") for name in ("a", "b")},
+        }
+        for number in range(COUNT)
+    }
+    ToyRun(images).write("some")
+    for verb in ("similarity", "probe"):
+        document = json.loads(run(verb, "some", *VERBS[verb], "--format", "json").out)
+        assert document["left_out"] == ["dead"]
+        ended = run(verb, "some", *VERBS[verb], "--layers", "dead,a")
+        assert (ended.code, "'dead'" in ended.err, "for all images" in ended.err) == (2, True, True)
+    assert "Left out, since all images have the same features" in read_page("similarity-some")
+
+
+def test_a_control_that_is_the_run_itself_is_refused(run):
+    ended = run("probe", "run", *VERBS["probe"], "--control", "./run")
+    assert (ended.code, "is the run itself" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "metadata"),
+    [
+        ({"0.axes": np.zeros((2, 40))}, '["conv"]'),
+        ({"0.mean": np.full(40, np.nan)}, '["conv"]'),
+        ({"0.mean": np.zeros(40, np.float32)}, '["conv"]'),
+        ({}, "[" * 100_000),
+        ({}, "7"),
+    ],
+)
+def test_a_damaged_basis_is_refused(run, arrays, metadata):
+    run("places", "run", "-o", "first")
+    with safe_open("first/basis.safetensors", "np") as opened:
+        kept = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    save_file(kept | arrays, "first/basis.safetensors", {"layers": metadata})
+    ended = run("places", "run", "--basis", "first")
+    assert (ended.code, "basis.safetensors' is damaged: " in ended.err) == (2, True), ended.err
+
+
+def test_a_url_is_neither_a_basis_nor_a_folder_to_keep_a_run(run):
+    ended = run("places", "run", "--basis", "s3://bucket/first")
+    assert (ended.code, "a basis must be on this machine" in ended.err) == (2, True)
+    ended = run("map", "net", "a.png", "--keep-run", "s3://bucket/run")
+    assert (ended.code, "cannot write 's3://bucket/run'" in ended.err) == (5, True)
+    assert not Path("s3:").exists()
+
+
+def test_many_copies_of_an_image_are_one_group(run):
+    images = {
+        f"frame{number:03}": {"x": np.random.default_rng(max(50, number)).normal(size=(1, 64))}
+        for number in range(90)
+    }
+    ToyRun(images).write("frames")
+    ended = run("map", "frames")
+    assert "near duplicates, group 1: frame000, frame001, frame002" in ended.out
+    assert "frame005 and 45 more" in ended.out
+    with Path("hookcli-analyses/map-frames/map.csv").open() as file:
+        groups = [row["group"] for row in csv.DictReader(file)]
+    assert (groups.count("1"), groups.count("")) == (51, 39)
 
 
 def test_labels_may_have_any_characters(run):
@@ -320,7 +386,7 @@ def test_the_probe_equals_scikit_learn_on_what_export_gives(run):
         (("map", "run", "run"), 2, "hookcli map takes one"),
         (("map", "run", "photo.png"), 2, "'photo.png' is not"),
         (("map", "resnet18", "run"), 2, "'run' is the folder of a run, and 'resnet18' is not"),
-        (("map", "norun"), 2, "there is no folder 'norun', and no image was given"),
+        (("map", "norun"), 2, "'norun' is not the folder of a run, and no image was given"),
         (("map", "run", "--device", "cpu"), 2, "--device needs a model and images"),
         (("map", "run", "--keep-run", "x"), 2, "--keep-run needs a model and images"),
         (("map", "run", "-o", "run"), 5, "'run' is a run's folder"),
@@ -347,7 +413,7 @@ def test_the_probe_equals_scikit_learn_on_what_export_gives(run):
         (
             ("places", "hostile", "-o", "x/y/z"),
             2,
-            "names a file out of its folder: 'pictures/../../../EVIL",
+            "names a file outside its folder: 'pictures/../../../EVIL",
         ),
         (("map", "damaged"), 2, "cannot read 'damaged/manifest.json'"),
         (("map", "unfinished"), 2, "cannot read 'unfinished/manifest.json'"),
@@ -432,6 +498,26 @@ def test_a_run_of_a_model_saves_just_what_the_question_needs(tmp_path, photos):
     assert shapes == {"places": [4, 128, 15, 15], "map": [4, 128]}
 
 
+def test_too_few_images_are_said_before_the_model_runs(tmp_path, photos):
+    one = photos / "cat.png"
+    for verb, more, least in (
+        ("map", (), 3),
+        ("similarity", (), 4),
+        ("places", ("--correspond", "cat.png"), 2),
+    ):
+        words = (verb, "squeezenet1_1", one, *SMALL, *more, "--keep-run", "kept")
+        ended = run_in(tmp_path, *words)
+        assert ended.code == 2
+        assert f"at least {least} image" in ended.err
+        assert not (tmp_path / "kept").exists()
+
+
+def test_the_map_of_a_model_is_that_of_its_last_layer_but_one(tmp_path, photos):
+    ended = run_in(tmp_path, "map", "resnet18", photos, *SMALL, "--format", "json")
+    document = json.loads(ended.out)
+    assert (document["layer"], document["features"]) == ("avgpool", 512)
+
+
 def test_a_pixel_of_a_photo_is_found_in_what_the_network_saw(tmp_path, photos):
     words = ("places", "squeezenet1_1", photos / "cat.png", *SMALL, "--layers", "features.3")
     document = json.loads(
@@ -440,7 +526,7 @@ def test_a_pixel_of_a_photo_is_found_in_what_the_network_saw(tmp_path, photos):
     (row,) = document["images"]
     assert (row["rows"], row["columns"]) == (15, 15)
     cut = run_in(tmp_path, *words, "--similar", "1,1")
-    assert (cut.code, "is cut away: the network saw the pixels from 13,4 to 84,75" in cut.err) == (
+    assert (cut.code, "is cut away: the network saw the pixels from 13,4 to 83,74" in cut.err) == (
         2,
         True,
     )

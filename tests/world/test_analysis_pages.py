@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from hookcli.cli.commands import places
 from tests.conftest import PHOTOS, run_in
 
 pytestmark = pytest.mark.browser
@@ -114,6 +115,23 @@ def test_the_similarity_on_the_page_is_the_cosine_within_a_hundredth(tab, home):
     table = pq.read_table(home / "near/places.parquet").to_pylist()
     exact = [row["similarity"] for row in table if row["layer"] == "features.3"]
     assert np.concatenate(shown) == pytest.approx(np.array(exact), abs=0.01)
+
+
+def test_a_page_without_features_shows_what_was_asked(tab, home, monkeypatch):
+    """Maps of many places leave no room for the features of each."""
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(places, "_MOST_PLACES", 100)
+    words = ("places", "run", "--similar", "200,100", "--image", "cat.png", "-o", "asked")
+    assert run_in(home, *words, "--layers", "features.3").code == 0
+    tab.goto((home / "asked/report.html").as_uri())
+    shown = tab.evaluate("data.seen.map((_, index) => [...asked(data.maps[0][index])])")
+    table = pq.read_table(home / "asked/places.parquet").to_pylist()
+    exact = np.array([row["similarity"] for row in table])
+    assert np.concatenate(shown) == pytest.approx(exact, abs=0.01)
+    assert tab.locator(".shot canvas:visible").count() == 6
+    assert tab.locator(".ring.chosen").count() == 1
+    assert "no other place can be chosen" in tab.inner_text("#told")
 
 
 def test_an_image_of_the_map_opens_with_its_neighbours(tab, home):

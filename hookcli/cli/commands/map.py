@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from hookcli.cli.analysis import AnalysisOptions, FeaturePool, memory_text, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, FeaturePool, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from hookcli.render.report.contact import Group
 
 _TABLE, _NEIGHBOURS, _PICTURE = "map.csv", "neighbours.csv", "map.png"
-_LAYER = "conv[-1]"  # what a run of a model saves if the user did not choose
+_LAYER = "leaf[-2]"  # of a model: usually the features that its classifier sees
 _OUTLIERS = 15  # rows of the table, and marks on the picture
-_MEMORY = 40_000_000  # bytes besides the features: measured with 20,000 images
 _GROUPS, _MEMBERS = 12, 6  # groups of duplicates that the terminal shows, and images of each
 
 
@@ -63,7 +62,7 @@ def map(  # noqa: A001  the name of the command
 ) -> int:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
-    The layer is the last one of a run, or of --layers; of a model, the last convolution.
+    The layer is the last one of a run, or of --layers; of a model, the last but one.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:
@@ -71,13 +70,14 @@ def map(  # noqa: A001  the name of the command
         hookcli map hookcli-runs/resnet18 --layers layer4.1.conv2 --labels folders
     """
     from hookcli.analysis.labels import Labels
+    from hookcli.analysis.map import LEAST
 
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     labels = None if style.labels is None else Labels.read(style.labels)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
     if not (source.is_run or source.forms):
         source = replace(source, run=replace(source.run, layers=(_LAYER,)))
-    with open_analysis(source, style, output, context, save) as analysis:
+    with open_analysis(source, style, output, context, save, least=LEAST) as analysis:
         _map(analysis, style, {} if labels is None else labels.of(analysis.runs[0]))
     return analysis.exit_code
 
@@ -88,11 +88,7 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> No
 
     (run,) = analysis.runs
     call = analysis.choose_calls(run, style.pool)[-1]
-    analysis.say(
-        f"map: {call.call_id}, {count(len(call.images), 'image')}, about "
-        f"{memory_text(_MEMORY + 3 * call.measure_features(style.pool))} of memory, "
-        f"into {analysis.place}"
-    )
+    analysis.say_plan(f"{call.call_id}, {count(len(call.images), 'image')}", 4 * call.size)
     bar = Progress(len(call.images), is_shown=not analysis.output.quiet)
     with bar as progress:
         watched = replace(call, on_read=lambda n: progress.chunk_done(progress.done + n, 0))

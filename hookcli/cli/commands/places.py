@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from hookcli.cli.analysis import AnalysisOptions, memory_text, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
@@ -19,7 +19,7 @@ from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
 from hookcli.outside.escape import for_page, reversible
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import to_local
+from hookcli.outside.urls import choose, to_local
 from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
 
@@ -48,7 +48,7 @@ _MOST_DRAWN = 2_000_000  # places on pictures and on the page
 _MOST_EMBEDDED = 12_000_000  # bytes of features on the page
 _MOST_PLACES = 4096  # of an image whose features are on the page
 _RAMP = 15  # steps of the colours of similarity on the page
-_MEMORY = 80_000_000  # bytes: measured with 20,000 images
+_MEMORY = 60_000_000  # bytes of blocks, pictures and the page: measured with 20,000 images
 _NOTED = 4  # layers whose components a picture describes
 _TITLES = {
     "components": "Components of the places of {}",
@@ -156,7 +156,7 @@ def places(
     """Colour the places of layers by their components, or find similar and matching places.
 
     Places are the tokens of an image, or the pixels of a layer's maps. Of a run, all layers with
-    places are shown side by side, or those of --layers.
+    places are shown, or those of --layers.
 
     Examples:
         hookcli places resnet18 cat.jpg dog.jpg --layers layer3 --pca
@@ -166,8 +166,15 @@ def places(
     from hookcli.analysis.places import read_bases
 
     _ = style.question  # raises an error for options that do not belong together
-    bases = None if style.basis is None else read_bases(Path(to_local(style.basis)))
-    with open_analysis(source, style, output, context, SaveStyle()) as analysis:
+    bases = None
+    if style.basis is not None:
+        if choose(style.basis, local=False, remote=True):
+            raise RequestError(
+                f"{style.basis!r} is a URL, and a basis must be on this machine", "copy the folder"
+            )
+        bases = read_bases(Path(to_local(style.basis)))
+    least = 2 if style.correspond is not None else 1
+    with open_analysis(source, style, output, context, SaveStyle(), least=least) as analysis:
         _show_places(analysis, style, bases)
     return analysis.exit_code
 
@@ -183,9 +190,12 @@ def _show_places(
     asked = _Asked.of(analysis, style, bases)
     drawn = asked.choose_drawn(calls, analysis.runs[0].images)
     images = 2 if asked.other else len(analysis.runs[0].images)
-    analysis.say(
-        f"places: {count(len(calls), 'layer')}, {count(images, 'image')}, {style.question}, about "
-        f"{memory_text(_MEMORY)} of memory, into {analysis.place}"
+    squared = 0
+    if style.question == "components" and bases is None:
+        squared = max(min(call.features, call.places * images) for call in calls) ** 2
+    analysis.say_plan(
+        f"{count(len(calls), 'layer')}, {count(images, 'image')}, {style.question}",
+        _MEMORY + 24 * squared,
     )
     layers: list[_Layer] = []
     rows: list[PlacesRow] = []
@@ -614,10 +624,20 @@ def _describe_map(layer: _Layer, key: str) -> dict[str, object] | None:
     if answered is None:
         return None
     rows, columns = answered.places.grid
+    features, values = layer.embedded.get(key), answered.values
     return {
         "rows": rows,
         "columns": columns,
         "colours": None if answered.colours is None else _pack(answered.colours),
         "marks": [[round(x, 4), round(y, 4)] for x, y in answered.marks],
-        "features": layer.embedded.get(key),
+        "features": features,
+        "asked": None if features or values is None else _pack_shares(values),
     }
+
+
+def _pack_shares(values: NDArray[np.float64]) -> str:
+    """Return values from -1 to 1 as bytes from 1 to 255 for the page's script, and 0 for NaN."""
+    import numpy as np
+
+    levels = 1 + np.round(127 * (values.clip(-1, 1) + 1))
+    return _pack(np.nan_to_num(levels, nan=0).astype(np.uint8))

@@ -8,9 +8,10 @@ from urllib.parse import quote
 
 import typer
 
-from hookcli.cli.analysis import AnalysisOptions, FeaturePool, memory_text, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, FeaturePool, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
+from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
@@ -23,6 +24,9 @@ from hookcli.store.places.names import PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.probe import ProbeDocument, ProbeRow
@@ -86,6 +90,8 @@ def probe(
     labels = Labels.read(style.labels)
     source.use_storage()
     control = None if style.control is None else load_run(style.control)
+    if control is not None:
+        warn_of_damage(control.damage)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
     with open_analysis(source, style, output, context, save) as analysis:
         _probe(analysis, style, labels.of(analysis.runs[0]), control)
@@ -95,6 +101,7 @@ def probe(
 def _probe(
     analysis: Analysis, style: ProbeRequest, labels: Mapping[str, str], control: Run | None
 ) -> None:
+    from hookcli.analysis.features import EmptyLayerError
     from hookcli.analysis.labels import count_labels
     from hookcli.analysis.probe import (
         ClassRow,
@@ -112,29 +119,40 @@ def _probe(
     check_labels(known, style.folds)
     calls = analysis.choose_calls(run, style.pool)
     controls, control_keys = _open_control(analysis, style, control, calls, keys)
-    memory = max(call.measure_features(style.pool) for call in calls)
-    analysis.say(
-        f"probe: {count(len(calls), 'layer')}, {count(len(keys), 'image')}, "
-        f"{count(len(set(known)), 'label')}, about {memory_text(4 * memory)} of memory, "
-        f"into {analysis.place}"
+    analysis.say_plan(
+        f"{count(len(calls), 'layer')}, {count(len(keys), 'image')}, "
+        f"{count(len(set(known)), 'label')}",
+        4 * max(call.size for call in calls),
     )
     rows: list[ProbeRow] = []
     predicted = []
+    left_out: list[str] = []
+
+    def probe_each(
+        chosen: Sequence[SavedCall], its_keys: Sequence[str]
+    ) -> Iterator[tuple[ProbeRow, NDArray[np.str_]]]:
+        """Yield what is found of each layer; one that says nothing is left out if it may be."""
+        for number, call in enumerate(chosen, 1):
+            try:
+                yield probe_layer(call, its_keys, known, style.pool, style.folds)
+            except EmptyLayerError:
+                if analysis.source.forms or (number == len(chosen) and not rows):
+                    raise
+                left_out.append(call.call_id)
+            progress.chunk_done(progress.done + 1, 0)
+
     steps = len(calls) + len(controls) + 1
     bar = Progress(steps, "layers", is_shown=not analysis.output.quiet)
     with bar as progress:
-        for call in calls:
-            row, each = probe_layer(call, keys, known, style.pool, style.folds)
+        for row, each in probe_each(calls, keys):
             rows.append(row)
             predicted.append(each)
-            progress.chunk_done(len(rows), 0)
-        for call in controls:
-            row, _ = probe_layer(call, control_keys, known, style.pool, style.folds)
+        best = max(range(len(rows)), key=lambda place: rows[place].accuracy)
+        its_controls = [call for call in controls if call.call_id not in left_out]
+        for row, _ in probe_each(its_controls, control_keys):
             rows.append(replace(row, control="run"))
-            progress.chunk_done(len(rows), 0)
         rows += _probe_pixels(analysis, style, keys, known)
         progress.chunk_done(steps, 0)
-    best = max(range(len(calls)), key=lambda place: rows[place].accuracy)
     classes = count_labels(dict(zip(keys, known, strict=True)))
     predictions = [str(each) for each in predicted[best]]
     document = ProbeDocument(
@@ -144,6 +162,7 @@ def _probe(
         unlabelled=len(run.images) - len(keys),
         best=rows[best].layer,
         layers=tuple(rows),
+        left_out=tuple(left_out),
         confusions=tuple(list_confusions(known, predictions, classes)),
         predictions=tuple(map(PredictionRow, keys, known, predictions)),
     )
@@ -203,7 +222,11 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
         "layer": lambda row: row.layer,
         "accuracy": lambda row: f"{row.accuracy:.1%}",
         "spread": lambda row: f"{row.spread:.1%}",
-        "control": lambda row: "" if row.control else f"{controls[row.layer].accuracy:.1%}",
+        "control": lambda row: (
+            ""
+            if row.control or row.layer not in controls
+            else f"{controls[row.layer].accuracy:.1%}"
+        ),
         "features": lambda row: f"{row.features:,}",
     }
     if not controls:
@@ -225,6 +248,8 @@ def _caption(analysis: Analysis, document: ProbeDocument) -> Iterator[str]:
     wrong = [row for row in document.confusions if row.label != row.predicted]
     for row in sorted(wrong, key=lambda row: -row.images)[:_CONFUSED]:
         yield f"  {count(row.images, 'image')} of {row.label} taken for {row.predicted}"
+    if document.left_out:
+        yield f"left out, since they say nothing of the images: {', '.join(document.left_out)}"
     if document.unlabelled:
         yield f"left out: {count(document.unlabelled, 'image')} without a label"
     yield f"every image: {analysis.place / _PREDICTIONS}"

@@ -19,7 +19,7 @@ from hookcli.records.text import count
 from hookcli.store.places.names import PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hookcli.analysis.similarity import LayerSimilarity, PairRow, SimilarityDocument
     from hookcli.cli.analysis import Analysis
@@ -52,8 +52,10 @@ def similarity(
         hookcli similarity resnet18 pets --layers conv
         hookcli similarity hookcli-runs/old hookcli-runs/new
     """
+    from hookcli.analysis.similarity import LEAST
+
     save = SaveStyle(style.pool)
-    with open_analysis(source, style, output, context, save, most=2) as analysis:
+    with open_analysis(source, style, output, context, save, most=2, least=LEAST) as analysis:
         _compare(analysis, style)
     return analysis.exit_code
 
@@ -76,53 +78,62 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> None:
             "choose more `layers`, or name a second run",
         )
     memory, disk = estimate_cost((*a, *b))
-    analysis.say(
-        f"similarity: {count(len(a) + len(b), 'layer')}, {count(len(a[0].images), 'image')}, about "
-        f"{memory_text(memory)} of memory and {memory_text(disk)} of temporary files, "
-        f"into {analysis.place}"
+    analysis.say_plan(
+        f"{count(len(a) + len(b), 'layer')}, {count(len(a[0].images), 'image')}, about "
+        f"{memory_text(disk)} of temporary files",
+        memory,
     )
     bar = Progress(len(a) + len(b), "layers", is_shown=not analysis.output.quiet)
     with bar as progress:
-        result = compare_layers(a, b, style.pool, lambda done: progress.chunk_done(done, 0))
-    names = ([call.call_id for call in a], [call.call_id for call in b or a])
+        result = compare_layers(
+            a,
+            b,
+            style.pool,
+            lambda done: progress.chunk_done(done, 0),
+            may_leave_out=not analysis.source.forms,
+        )
+    if len(result.a) < (1 if b else 2) or not result.b:
+        raise RequestError(
+            f"too few layers are left: {result.left_out[0]!r} and others have the same features "
+            "for all images",
+            "choose other `layers`",
+        )
+    names = (result.a, result.b)
     document = SimilarityDocument(
         **analysis.common,
         images=result.images,
         batch=result.batch,
+        left_out=result.left_out,
         pairs=tuple(list_pairs(*names, result.ckas, is_one_run=not b)),
         partners=tuple(list_partners(*names, result.ckas, is_one_run=not b)),
     )
-    _write(analysis, document, result, names)
+    _write(analysis, document, result)
     rows = document.partners if analysis.output.is_brief else document.pairs
     analysis.print(_look(), rows, document, _caption(analysis, document))
 
 
 def _caption(analysis: Analysis, document: SimilarityDocument) -> Iterator[str]:
     """Yield the lines below the table: which images were compared, and where everything is."""
-    if left_out := _say_left_out(document):
-        yield left_out
+    if compared := _say_compared(document):
+        yield compared
+    if document.left_out:
+        yield f"left out, since all images have the same features: {', '.join(document.left_out)}"
     yield f"every pair is in {analysis.place / _TABLE}"
 
 
-def _say_left_out(document: SimilarityDocument) -> str:
+def _say_compared(document: SimilarityDocument) -> str:
     """Return a sentence if some images of the runs were not compared; empty otherwise."""
     totals = [run.images for run in document.runs]
     if all(total == document.images for total in totals):
         return ""
-    of_runs = " and ".join(f"{total:,}" for total in totals)
-    return (
-        f"compared {count(document.images, 'image')} of {of_runs}: "
-        "the others are not in both runs, or lack a tensor"
-    )
+    compared = f"compared {count(document.images, 'image')} of"
+    if len(totals) == 1:
+        return f"{compared} {totals[0]:,}: the others lack a tensor of a layer"
+    return f"{compared} {totals[0]:,} in A and {totals[1]:,} in B: the others are in one run alone"
 
 
-def _write(
-    analysis: Analysis,
-    document: SimilarityDocument,
-    result: LayerSimilarity,
-    names: tuple[Sequence[str], Sequence[str]],
-) -> None:
-    """Write the table, the picture and the page; ``names`` are those of the rows and columns."""
+def _write(analysis: Analysis, document: SimilarityDocument, result: LayerSimilarity) -> None:
+    """Write the table, the picture and the page."""
     from hookcli.analysis.similarity import PairRow
     from hookcli.outside.tables import render_csv
     from hookcli.render.charts.matrix_png import draw_matrix
@@ -133,16 +144,18 @@ def _write(
     heading = [title, f"linear CKA, unbiased, {count(result.images, 'image')}"]
     with analysis.folder() as folder:
         folder.write(_TABLE, render_csv(PairRow, document.pairs).encode())
-        picture, cells = draw_matrix(result.ckas, names, heading, analysis.output.theme)
+        picture, cells = draw_matrix(
+            result.ckas, (result.a, result.b), heading, analysis.output.theme
+        )
         folder.write(_PICTURE, picture)
         values = {
             "picture": _PICTURE,
             "table": _TABLE,
             "cells": cells,
-            "left_out": _say_left_out(document),
+            "compared": _say_compared(document),
             "data": {
-                "rows": names[0],
-                "columns": names[1],
+                "rows": result.a,
+                "columns": result.b,
                 "values": [[round(float(each), 4) for each in row] for row in result.ckas],
                 "cells": asdict(cells),
             },
