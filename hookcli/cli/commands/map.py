@@ -62,7 +62,8 @@ def map(  # noqa: A001  the name of the command
 ) -> int:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
-    The layer is the last one of a run, or of --layers; of a model, the last but one.
+    Without --layers, the layer is the last one of a run, or the last but one of a model.
+    Of several layers, the last one counts.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:
