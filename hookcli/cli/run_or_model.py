@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from contextlib import contextmanager
@@ -144,8 +145,13 @@ def _refuse(context: typer.Context, name: str, source: RunOrModel) -> None:
             f"{source.model!r} is the folder of a run, and {name!r} is not",
             f"hookcli {context.info_name} RUN, or hookcli {context.info_name} MODEL IMAGE...",
         )
+    what = (
+        f"{name!r} is no folder"
+        if os.path.lexists(to_local(name))
+        else f"there is no folder {name!r}"
+    )
     raise RequestError(
-        f"{name!r} is not the folder of a run, and no image was given",
+        f"{what}, and no image was given",
         f"hookcli {context.info_name} MODEL IMAGE..., or the folder of a run",
     )
 
