@@ -194,9 +194,10 @@ def compare_layers(
 def estimate_cost(calls: Sequence[SavedCall]) -> tuple[float, float]:
     """Return about how much memory and how much disk a comparison needs, in bytes."""
     images = max(len(call.images) for call in calls)
-    similarities = sum(len(batch) ** 2 for batch in split_images(images))
+    similarities = [len(batch) ** 2 for batch in split_images(images)]
     features = min(_PART, 4 * images * max(call.width for call in calls))
-    return 3 * features + 3 * 8 * similarities + _SLICE, 4 * similarities * len(calls)
+    memory = 2 * features + 8 * sum(similarities) + 12 * max(similarities) + _SLICE
+    return memory, 4 * sum(similarities) * len(calls)
 
 
 def split_images(count: int) -> list[NDArray[np.int64]]:
