@@ -101,7 +101,6 @@ def probe(
 def _probe(
     analysis: Analysis, style: ProbeRequest, labels: Mapping[str, str], control: Run | None
 ) -> None:
-    from hookcli.analysis.features import EmptyLayerError
     from hookcli.analysis.labels import count_labels
     from hookcli.analysis.probe import (
         ClassRow,
@@ -109,7 +108,6 @@ def _probe(
         ProbeDocument,
         check_labels,
         list_confusions,
-        probe_layer,
     )
     from hookcli.cli.output.progress import Progress
 
@@ -124,51 +122,64 @@ def _probe(
         f"{count(len(set(known)), 'label')}",
         4 * max(call.size for call in calls),
     )
+    scores: dict[str, tuple[ProbeRow, NDArray[np.str_]]] = {}
     rows: list[ProbeRow] = []
-    predicted = []
-    left_out: list[str] = []
-
-    def probe_each(
-        chosen: Sequence[SavedCall], its_keys: Sequence[str]
-    ) -> Iterator[tuple[ProbeRow, NDArray[np.str_]]]:
-        """Yield what is found of each layer; one that says nothing is left out if it may be."""
-        for number, call in enumerate(chosen, 1):
-            try:
-                yield probe_layer(call, its_keys, known, style.pool, style.folds)
-            except EmptyLayerError:
-                if analysis.source.forms or (number == len(chosen) and not rows):
-                    raise
-                left_out.append(call.call_id)
-            progress.chunk_done(progress.done + 1, 0)
-
     steps = len(calls) + len(controls) + 1
     bar = Progress(steps, "layers", is_shown=not analysis.output.quiet)
     with bar as progress:
-        for row, each in probe_each(calls, keys):
-            rows.append(row)
-            predicted.append(each)
-        best = max(range(len(rows)), key=lambda place: rows[place].accuracy)
-        its_controls = [call for call in controls if call.call_id not in left_out]
-        for row, _ in probe_each(its_controls, control_keys):
-            rows.append(replace(row, control="run"))
+        for call in calls:
+            needed = analysis.source.forms or (call is calls[-1] and not scores)
+            if score := _try_layer(call, keys, known, style, is_needed=bool(needed)):
+                scores[call.call_id] = score
+            progress.chunk_done(progress.done + 1, 0)
+        rows += [row for row, _ in scores.values()]
+        for call in controls:
+            if call.call_id in scores:
+                score = _try_layer(call, control_keys, known, style, is_needed=False)
+                rows += [replace(score[0], control="run")] if score else []
+            progress.chunk_done(progress.done + 1, 0)
         rows += _probe_pixels(analysis, style, keys, known)
         progress.chunk_done(steps, 0)
+    best, predicted = max(scores.values(), key=lambda score: score[0].accuracy)
     classes = count_labels(dict(zip(keys, known, strict=True)))
-    predictions = [str(each) for each in predicted[best]]
+    predictions = [str(each) for each in predicted]
     document = ProbeDocument(
         **analysis.common,
         classes=tuple(ClassRow(label, images) for label, images in classes.items()),
         chance=max(classes.values()) / len(keys),
         unlabelled=len(run.images) - len(keys),
-        best=rows[best].layer,
+        best=best.layer,
         layers=tuple(rows),
-        left_out=tuple(left_out),
+        left_out=tuple(call.call_id for call in calls if call.call_id not in scores),
         confusions=tuple(list_confusions(known, predictions, classes)),
         predictions=tuple(map(PredictionRow, keys, known, predictions)),
     )
     _write(analysis, document)
     shown = [row for row in rows if row.control != "run"] if analysis.output.is_brief else rows
     analysis.print(_look(document), shown, document, _caption(analysis, document))
+
+
+def _try_layer(
+    call: SavedCall,
+    keys: Sequence[str],
+    labels: Sequence[str],
+    style: ProbeRequest,
+    *,
+    is_needed: bool,
+) -> tuple[ProbeRow, NDArray[np.str_]] | None:
+    """Return the row of a layer, and the label that is predicted for each image.
+
+    Return None for a layer that says nothing of the images and is not needed.
+    """
+    from hookcli.analysis.features import EmptyLayerError
+    from hookcli.analysis.probe import probe_layer
+
+    try:
+        return probe_layer(call, keys, labels, style.pool, style.folds)
+    except EmptyLayerError:
+        if is_needed:
+            raise
+        return None
 
 
 def _open_control(
