@@ -42,6 +42,7 @@ that have little in common would have duplicates.
 """
 
 _MOST_ALIKE = 20  # near duplicates that an image may have, unless they are exact copies
+_ENOUGH = 10  # images that show how far apart images usually are
 _SAME = 1e-6  # a distance that is rounding
 _SAMPLE = 1000  # images whose distances from each other are typical
 _MEMORY = 64  # MiB of distances at a time
@@ -126,7 +127,7 @@ class Neighbours:
         duplicates: groups of near duplicates, as positions of images, in ascending order. Two
             images are near duplicates if each is much closer to the other than to the next image
             that is no duplicate (``CLOSER``), and much closer than two images usually are
-            (``NEAR``).
+            (``NEAR``). Of fewer than ten images, only exact copies are found.
         crowded: the number of images to which more than 20 others are near, at about the same
             distance; they are in no group.
     """
@@ -187,7 +188,7 @@ def _find_duplicates(
         distances: their distances, (images, N).
         typical: the distance that half of all pairs of images exceed.
     """
-    near = max(_SAME, NEAR * typical)
+    near = max(_SAME, NEAR * typical) if len(places) >= _ENOUGH else _SAME
     counts = [_count_alike(each, near) for each in distances]
     found = [set(map(int, each[:count])) for each, count in zip(places, counts, strict=True)]
     links: list[set[int]] = [set() for _ in found]

@@ -102,6 +102,12 @@ def test_the_length_of_features_does_not_count(scale):
     assert far.distances == pytest.approx(find_neighbours(features, 5).distances, abs=1e-5)
 
 
+def test_of_a_few_images_only_exact_copies_are_duplicates():
+    features = cloud(5)
+    features[1], features[3] = features[0], features[2] + 0.05 * features[4]
+    assert find_neighbours(features, 3).duplicates == [(0, 1)]
+
+
 def test_outliers_are_far_from_their_neighbours_and_come_first():
     features = cloud()
     features[[7, 30]] = 0
