@@ -18,7 +18,7 @@ from hookcli.records.images import ImageResult
 from hookcli.store.places.names import MANIFEST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -146,13 +146,16 @@ def _is_area(part: Sequence[float]) -> bool:
     return len(part) == 4 and part[0] < part[2] and part[1] < part[3]
 
 
-def find_image(run: Run, name: str) -> str:
+def find_image(files: Mapping[str, str], name: str) -> str:
     """Return the key of the image that has a key, a path or a file name.
+
+    Args:
+        files: the file of each image of a run as the user gave it, by image key.
+        name: the key, the path or the file name.
 
     Raises:
         RequestError: no image of the run has it, or several do.
     """
-    files = list_files(run)
     if name in files:
         return name
     for shown in (files, {key: PurePosixPath(file).name for key, file in files.items()}):

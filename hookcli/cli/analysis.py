@@ -23,7 +23,7 @@ from hookcli.records.analysis import Pool
 from hookcli.records.command import analysis_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import typer
     from _typeshed import DataclassInstance
@@ -169,6 +169,7 @@ def open_analysis(
     *,
     most: int = 1,
     least: int = 1,
+    names: Sequence[str] = (),
 ) -> Iterator[Analysis]:
     """Yield the runs that a command analyses; hookcli runs the model first if the user named one.
 
@@ -180,12 +181,14 @@ def open_analysis(
         save: the form in which a run of the model saves its tensors.
         most: how many finished runs the command takes.
         least: how many images a run of the model must have.
+        names: keys, paths or file names of images that it must have.
 
     Raises:
-        RequestError: a name is not the folder of a run, or the model has too few images.
+        RequestError: a name is not the folder of a run, or the model lacks images.
         OutputError: the analysis or the run cannot be written where the user said.
     """
     from hookcli.analysis.folder import check_folder
+    from hookcli.analysis.images import find_image
 
     verb, is_run = str(context.info_name), source.is_run
     chosen = replace(source.run, layers=source.forms) if is_run else source.run
@@ -205,8 +208,17 @@ def open_analysis(
         return
     tensors = TensorRequest(save, sketch=False)
     config = replace(source.make_config(tensors, quiet=output.quiet), top_images=0)
-    kept = run_model(config, output.keep_run, least=least, quiet=output.quiet)
-    with kept as (run, exit_code):
+
+    def check(files: Mapping[str, str]) -> None:
+        if len(files) < least:
+            raise RequestError(
+                f"hookcli {verb} needs at least {least} images, not {len(files)}",
+                "name more images",
+            )
+        for name in names:
+            find_image(files, name)
+
+    with run_model(config, output.keep_run, check, quiet=output.quiet) as (run, exit_code):
         try:
             yield gather((run,), ("",), exit_code)
         finally:

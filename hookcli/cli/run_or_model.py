@@ -30,7 +30,7 @@ from hookcli.outside.urls import choose, to_local
 from hookcli.records.calls import ROOT_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import typer
 
@@ -185,18 +185,22 @@ def _list_parameters(request: type) -> Iterator[str]:
 
 @contextmanager
 def run_model(
-    config: InspectConfig, keep: Path | None = None, *, least: int = 1, quiet: bool
+    config: InspectConfig,
+    keep: Path | None = None,
+    check: Callable[[Mapping[str, str]], None] = lambda _: None,
+    *,
+    quiet: bool,
 ) -> Iterator[tuple[Run, int]]:
     """Run a model, and yield the finished run and the exit code of ``hookcli inspect``.
 
     Args:
         config: the request, whose run folder is replaced.
         keep: the folder in which the run is kept; None deletes it when the block ends.
-        least: the smallest number of images that is of use.
+        check: raises an error if the images are of no use; it gets the name of each by its key.
         quiet: whether to print only warnings.
 
     Raises:
-        RequestError: a positional is the folder of a run, or there are too few images.
+        RequestError: a positional is the folder of a run, or ``check`` raises it.
         OutputError: the run folder cannot be created, or a file in it cannot be written.
     """
     from hookcli.reading.load import load_run
@@ -212,11 +216,7 @@ def run_model(
         try:
             config = replace(config, folder=FolderRequest(folder))
             prepared = prepare_config(config, quiet=quiet, keeps=kept)
-            if len(prepared.model.sources) < least:
-                images = len(prepared.model.sources)
-                raise RequestError(
-                    f"this needs at least {least} images, not {images}", "name more images"
-                )
+            check({source.key: source.name for source in prepared.model.sources})
             result = run_prepared(prepared, quiet=quiet, keeps=kept)
         except OutputError as error:
             if kept:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hookcli.analysis.images import Geometry, find_image, list_geometry
+from hookcli.analysis.images import Geometry, find_image, list_files, list_geometry
 from hookcli.errors import RequestError
 from hookcli.reading.load import load_run
 from tests.toy_runs import ToyRun, edit_json
@@ -54,17 +54,17 @@ def opened(tmp_path):
 
 
 def test_an_image_is_found_by_its_key_path_or_file_name(opened):
-    assert find_image(opened, "cat-2") == "cat-2"
-    assert find_image(opened, "b/cat.png") == "cat-2"
-    assert find_image(opened, "dog é.png") == "dog"
+    assert find_image(list_files(opened), "cat-2") == "cat-2"
+    assert find_image(list_files(opened), "b/cat.png") == "cat-2"
+    assert find_image(list_files(opened), "dog é.png") == "dog"
 
 
 def test_a_name_of_no_image_or_of_several_is_refused(opened):
     with pytest.raises(RequestError, match=r"'cat\.png' is the name of 2 images") as caught:
-        find_image(opened, "cat.png")
+        find_image(list_files(opened), "cat.png")
     assert caught.value.hint == "use a key: cat, cat-2"
     with pytest.raises(RequestError, match="the run has no image 'cats'") as caught:
-        find_image(opened, "cats")
+        find_image(list_files(opened), "cats")
     assert caught.value.hint.startswith("did you mean cat")
 
 

@@ -499,17 +499,18 @@ def test_a_run_of_a_model_saves_just_what_the_question_needs(tmp_path, photos):
     assert shapes == {"places": [4, 128, 15, 15], "map": [4, 128]}
 
 
-def test_too_few_images_are_said_before_the_model_runs(tmp_path, photos):
+def test_missing_images_are_said_before_the_model_runs(tmp_path, photos):
     one = photos / "cat.png"
-    for verb, more, least in (
-        ("map", (), 3),
-        ("similarity", (), 4),
-        ("places", ("--correspond", "cat.png"), 2),
+    for verb, more, said in (
+        ("map", (), "hookcli map needs at least 3 images, not 1"),
+        ("similarity", (), "hookcli similarity needs at least 4 images, not 1"),
+        ("places", ("--correspond", "dog.png"), "the run has no image 'dog.png'"),
+        ("places", ("--similar", "1,1", "--image", "dog.png"), "the run has no image 'dog.png'"),
     ):
         words = (verb, "squeezenet1_1", one, *SMALL, *more, "--keep-run", "kept")
         ended = run_in(tmp_path, *words)
         assert ended.code == 2
-        assert f"at least {least} image" in ended.err
+        assert said in ended.err
         assert not (tmp_path / "kept").exists()
 
 

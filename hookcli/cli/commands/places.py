@@ -173,8 +173,8 @@ def places(
                 f"{style.basis!r} is a URL, and a basis must be on this machine", "copy the folder"
             )
         bases = read_bases(Path(to_local(style.basis)))
-    least = 2 if style.correspond is not None else 1
-    with open_analysis(source, style, output, context, SaveStyle(), least=least) as analysis:
+    names = [name for name in (style.image, style.correspond) if name is not None]
+    with open_analysis(source, style, output, context, SaveStyle(), names=names) as analysis:
         _show_places(analysis, style, bases)
     return analysis.exit_code
 
@@ -294,14 +294,15 @@ class _Asked:
         Raises:
             RequestError: the run has no such image, or only one where two are needed.
         """
-        from hookcli.analysis.images import find_image, list_geometry
+        from hookcli.analysis.images import find_image, list_files, list_geometry
 
         (run,) = analysis.runs
+        files = list_files(run)
         image = other = ""
         if style.question != "components":
-            image = run.images[0] if style.image is None else find_image(run, style.image)
+            image = run.images[0] if style.image is None else find_image(files, style.image)
         if style.correspond is not None:
-            other = find_image(run, style.correspond)
+            other = find_image(files, style.correspond)
             if other == image:
                 raise RequestError(
                     f"`correspond` is the image {image!r} itself",
