@@ -192,7 +192,7 @@ def _find(call: SavedCall, take: Callable[[Places], Features]) -> Components:
     try:
         return find_components(map(take, call.read_places()), _COMPONENTS)
     except RequestError as error:
-        if call.call_id in error.message:
+        if repr(call.call_id) in error.message:
             raise
         raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
 

@@ -154,7 +154,7 @@ def compare_layers(
 
     Raises:
         RequestError: the runs have other images, or fewer than four images.
-        EmptyLayerError: a layer has constant features, and may not be left out or is the last one.
+        EmptyLayerError: a layer has constant features and may not be left out, or all layers have.
         OutputError: the temporary file cannot be written.
     """
     calls = [*a, *b]
@@ -169,7 +169,7 @@ def compare_layers(
                     _write_similarities(call, order, batches, pool, file)
                     written.append(number)
                 except EmptyLayerError:
-                    if not may_leave_out:
+                    if not may_leave_out or (number == len(calls) - 1 and not written):
                         raise
                 layer_done(number + 1)
             products = _multiply_all(file, len(written), length)

@@ -253,6 +253,26 @@ def test_layers_that_say_nothing_are_left_out_and_said_unless_they_were_chosen(r
     assert "Left out, since all images have the same features" in read_page("similarity-some")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("similarity", "dead"), "'b' has the same features for all images"),
+        (("similarity", "dead", "run"), "'a' and others have the same features for all images"),
+        (("similarity", "run", "dead"), "'a' and others have the same features for all images"),
+        (("probe", "dead", *VERBS["probe"]), "'b': the features are the same for all images"),
+        (("map", "dead"), "'b': the features are"),
+        (("places", "dead"), "'a': the features are the same everywhere"),
+    ],
+)
+def test_a_run_whose_layers_all_say_nothing_is_refused(run, words, said):
+    dead = {name: np.ones((1, 5, 4, 4), "f4") for name in "ab"}
+    ToyRun({f"photo{number:02}": dead for number in range(COUNT)}).write("dead")
+    before = files_of(".")
+    ended = run(*words)
+    assert (ended.code, said in ended.err) == (2, True), ended.err
+    assert files_of(".") == before
+
+
 def test_a_control_that_is_the_run_itself_is_refused(run):
     ended = run("probe", "run", *VERBS["probe"], "--control", "./run")
     assert (ended.code, "is the run itself" in ended.err) == (2, True)
