@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.render.charts.axes import short_name
-from hookcli.render.charts.figures import DPI, colors_of, write_heading
+from hookcli.render.charts.figures import DPI, colors_of, measure_heading, write_heading
 from hookcli.render.draw.figure_files import encode
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def draw_curves(
     wide = max(_NARROWEST, min(_WIDEST, _STEP * len(names)))
     below = 16 + 6 * max(map(len, names), default=0)
     above = 26 + 18 * len(heading) + _LEGEND
-    width, height = _LEFT + wide + _RIGHT, above + _HEIGHT + below
+    width = max(_LEFT + wide + _RIGHT, measure_heading(heading))
+    height = above + _HEIGHT + below
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colors.page)
     write_heading(figure, heading, theme)
     box = (_LEFT / width, below / height, wide / width, _HEIGHT / height)

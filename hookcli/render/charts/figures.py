@@ -58,6 +58,12 @@ def colors_of(theme: Theme) -> Colors:
     return Colors("#ffffff", INK, DIM, "#d9dae1", tuple(_LIGHT.split()), scale)
 
 
+def measure_heading(heading: Sequence[str]) -> int:
+    """Return the width in pixels that ``write_heading`` needs, margins included."""
+    title, *lines = heading
+    return 24 + max(9 * len(title), *(7 * len(line) for line in lines), 0)
+
+
 def write_heading(figure: Figure, heading: Sequence[str], theme: Theme) -> None:
     """Write lines above a chart, from the upper left corner; the first line is the title."""
     _, height = figure.get_size_inches()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hookcli.render.charts.axes import short_name
-from hookcli.render.charts.figures import DPI, colors_of, write_heading
+from hookcli.render.charts.figures import DPI, colors_of, measure_heading, write_heading
 from hookcli.render.draw.figure_files import encode
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def draw_matrix(
     left = 20 + 6 * max(map(len, shown[0]), default=0)
     below = 20 + 6 * max(map(len, shown[1]), default=0)
     top = 18 + 18 * len(heading)
-    needed = 20 + 7 * max(map(len, heading), default=0)
-    width = max(left + columns * side + _GAP + _BAR + 50, needed)
+    width = max(left + columns * side + _GAP + _BAR + 50, measure_heading(heading))
     height = top + rows * side + below
     colors = colors_of(theme)
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colors.page)

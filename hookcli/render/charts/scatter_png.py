@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.render.charts.figures import DPI, colors_of, write_heading
+from hookcli.render.charts.figures import DPI, colors_of, measure_heading, write_heading
 from hookcli.render.draw.figure_files import encode
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def draw_scatter(
     above = 14 + 18 * len(heading)
     drawn = _limit(groups, len(colors.series))
     legend = _LEGEND if len(drawn) > 1 else 0
-    width, height = _SIDE + 2 * _EDGE + legend, _SIDE + above + _EDGE
+    width = max(_SIDE + 2 * _EDGE + legend, measure_heading(heading))
+    height = _SIDE + above + _EDGE
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colors.page)
     write_heading(figure, heading, theme)
     box = (_EDGE / width, _EDGE / height, _SIDE / width, _SIDE / height)

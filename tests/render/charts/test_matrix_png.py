@@ -10,6 +10,13 @@ from hookcli.render.charts.matrix_png import draw_matrix
 from tests.pixels import find, read_pixels
 
 
+def test_a_long_heading_fits_above_a_small_matrix():
+    heading = ["Which layers of a model with a long name compute the same", "20 images"]
+    png, cells = draw_matrix(np.eye(2), (["a", "b"], ["a", "b"]), heading, "light")
+    inked = (read_pixels(png).min(2) < 128)[: cells.top].nonzero()[1]
+    assert 0.7 * cells.size[0] < inked.max() < cells.size[0] - 8
+
+
 @pytest.mark.parametrize("shape", [(3, 4), (60, 2)])
 def test_each_cell_of_a_matrix_has_the_color_of_its_value_where_it_is_said_to_be(shape):
     values = np.linspace(0, 1, shape[0] * shape[1]).reshape(shape)
