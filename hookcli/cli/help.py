@@ -39,7 +39,7 @@ NOTES = {
         ),
     ),
     "MODEL|RUN": (
-        "Of a RUN, all saved layers are read; --layers and --exclude choose among them",
+        "From a RUN, hookcli reads all saved layers; --layers and --exclude select some",
         (
             ("layer1.0.conv2", "a layer that the run saved"),
             ("'layer1.*'", "all that match, with * and ?"),

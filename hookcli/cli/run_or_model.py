@@ -45,9 +45,7 @@ class RunOrModel:
     """A finished run, or a model and the images to run it on.
 
     Attributes:
-        model: A positional that is a run's folder, or a URL without images, is a run. Of a run,
-            all saved layers are read; ``--layers`` and ``--exclude`` take their names, and ``*``
-            and ``?``.
+        model: A positional that is a run's folder, or a URL without images, is a run.
         images: With a run, the folder of a second run, for a command that takes two.
     """
 

@@ -62,8 +62,8 @@ def map(  # noqa: A001  the name of the command
 ) -> int:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
-    Without --layers, the layer is the last one of a run, or the last but one of a model.
-    Of several layers, the last one counts.
+    Without --layers, hookcli uses the last layer of a run, or the last layer but one of a model.
+    If --layers names several layers, hookcli uses the last one.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:

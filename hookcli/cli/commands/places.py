@@ -155,8 +155,8 @@ def places(
 ) -> int:
     """Colour the places of layers by their components, or find similar and matching places.
 
-    Places are the tokens of an image, or the pixels of a layer's maps. Of a run, all layers with
-    places are shown, or those of --layers.
+    Places are the tokens of an image, or the pixels of a layer's maps. With a run, hookcli shows
+    all layers that have places, or those of --layers.
 
     Examples:
         hookcli places resnet18 cat.jpg dog.jpg --layers layer3 --pca
