@@ -303,6 +303,7 @@ class ModelRequest:
         mean: None uses the mean in the preprocessing of the weights.
         std: Give as many numbers as for ``mean``; None uses the standard deviation in the
             preprocessing of the weights.
+        bands: Empty uses all bands of the pictures; ``mean`` and ``std`` have a number for each.
         interpolation: None uses the interpolation in the preprocessing of the weights.
         arguments: Each argument is a pair of its name and the text that the user wrote.
         like: Only for files: their images are prepared, and their outputs are read, as for this
@@ -334,7 +335,7 @@ class ModelRequest:
         tuple[float, ...] | None,
         Flag(
             "--mean R,G,B",
-            "Mean to subtract from the colours (0 to 1); one number for a grey model.",
+            "Mean to subtract from the colours (0 to 1); one number per band.",
             read=parse.read_colours,
         ),
     ] = None
@@ -344,6 +345,15 @@ class ModelRequest:
             "--std R,G,B", "Standard deviation to divide the colours by.", read=parse.read_colours
         ),
     ] = None
+    bands: Annotated[
+        tuple[int, ...],
+        Flag(
+            "--bands LIST",
+            "Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.",
+            read=parse.read_bands,
+            in_diff=True,
+        ),
+    ] = ()
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
     ] = None
@@ -384,6 +394,11 @@ class ImageRequest:
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
         clip: The files of a folder, sorted by name, are the frames of a clip.
+        range: The values that become black and white in pictures of more than 8 bits: ``full``,
+            two numbers, ``minmax`` or ``percent:P``. ``minmax`` takes the smallest and the largest
+            value of each picture, ``percent:P`` its percentiles P and 100 - P.
+        page: The page of each file, counted from 0, or ``all``; None reads page 0, and says so if
+            a file has more.
     """
 
     names: Annotated[
@@ -410,6 +425,28 @@ class ImageRequest:
     clip: Annotated[
         bool, Flag("--clip", "Read a folder of frames as one video clip.", late=True, in_diff=True)
     ] = False
+    range: Annotated[
+        str | tuple[float, float],
+        Flag(
+            "--range RANGE",
+            "Black and white of pictures of more than 8 bits: full (of the type), LO,HI, minmax or "
+            "percent:P (of each picture).",
+            read=parse.read_range,
+            write=parse.write_range,
+            late=True,
+            in_diff=True,
+        ),
+    ] = "full"
+    page: Annotated[
+        int | str | None,
+        Flag(
+            "--page N|all",
+            "Page of files with several, counted from 0.  [default: 0]",
+            read=parse.read_page,
+            late=True,
+            in_diff=True,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from PIL import Image
 from hookcli.analysis.features import EmptyLayerError, check_finite
 from hookcli.analysis.images import list_contents, list_files
 from hookcli.errors import HookcliError, RequestError
-from hookcli.images.decode import UndecodableError
 from hookcli.images.read import ImageSource
+from hookcli.images.undecodable import UndecodableError
 from hookcli.outside.documents import AtLeastOne, Share, Whole
 from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
@@ -309,9 +309,10 @@ def read_pixels(run: Run, keys: Sequence[str]) -> tuple[Features | None, str]:
             return None, f"{files[key]} {error}"
         except HookcliError as error:  # a photo in a storage that cannot be reached
             return None, error.message
-        if content.sha256 != contents[key] or not content.pictures:
+        photo = content.pictures[0] if content.pictures else None
+        if content.sha256 != contents[key] or not isinstance(photo, Image.Image):
             return None, f"{files[key]} has changed, or is no photo"
-        small = content.pictures[0].resize((PIXELS, PIXELS), Image.Resampling.BOX)
+        small = photo.resize((PIXELS, PIXELS), Image.Resampling.BOX)
         rows[row] = np.asarray(small, np.float32).ravel()
     return rows, ""
 

@@ -1,4 +1,4 @@
-"""Decode a file to upright RGB pictures of 8 bits per channel, whatever the file's mode.
+"""Decode a file to upright pictures: RGB of 8 bits, or as many bands as the file has.
 
 An image object that has raised an exception is never used again: a second try would return partial
 pixels. At most two full-size pictures are in memory at a time: the input and the result of a step.
@@ -14,42 +14,70 @@ import io
 import logging
 import os
 import re
-import struct
 import threading
 import warnings
 import zlib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
-from hookcli.images.rgb import to_rgb
+from hookcli.images.intensities import ReadStyle
+from hookcli.images.rgb import find_samples, to_rgb, values_of
+from hookcli.images.undecodable import (
+    DECODING_ERRORS,
+    INSTALL,
+    NoRangeError,
+    UndecodableError,
+    check_page,
+)
 from hookcli.records.frames import spread_evenly
+from hookcli.records.images import join_intensities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from _typeshed import WriteableBuffer
     from PIL.ImageFile import ImageFile
 
-DECODING_ERRORS = (
-    OSError,
-    ValueError,
-    TypeError,
-    SyntaxError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    MemoryError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
-    ImageCms.PyCMSError,
-)
+    from hookcli.images.bands import ArrayFile, Picture
+    from hookcli.records.images import Intensities
+
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # to open EPS, Pillow starts Ghostscript
 # Formats of drawings, films, and weather and science data, of which Pillow reads only headers.
 _NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
 _JPEG_TOO = ".mpo"  # to Pillow a format of its own, but Pillow's JPEG reader opens it
+# Suffixes of pictures that only other packages read, or that hookcli names when it skips them.
+_NAMED: tuple[str, ...] = (
+    ".heic",
+    ".heif",
+    ".hif",
+    ".dcm",
+    ".dicom",
+    ".nii",
+    ".nii.gz",
+    ".jxl",
+    ".exr",
+    ".hdr",
+)
+_NAMED += (".nrrd", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".raf", ".rw2")
+_UNREAD = {
+    b"\xff\x0a": "a JPEG XL",
+    b"\0\0\0\x0cJXL ": "a JPEG XL",
+    b"\x76\x2f\x31\x01": "an OpenEXR",
+    b"#?R": "a Radiance HDR",
+    b"NRRD": "an NRRD",
+    b"FUJIFILMCCD": "a raw camera",
+    b"\0\0\0\x18ftypcrx": "a raw camera",
+}  # by first bytes
+_DICOM, _DICOM_AT = b"DICM", 128
+_GZIP = b"\x1f\x8b"
+_HEAD = 400  # bytes; the header of a NIfTI file is not longer
+_PAGED = ("TIFF", "HEIF")  # formats in which one file holds several pictures
+_PLANAR, _EXTRA_SAMPLES, _BITS = 284, 338, 258  # tags of TIFF 6.0
+_UNSPECIFIED = 0  # an extra sample that is not transparency
+_WITH_BANDS = ("L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
 _FRAMES = "ffmpeg -i FILE frame-%04d.png"
@@ -70,26 +98,80 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }  # keys are orientations of EXIF 2.3
+_PLAIN = ReadStyle()
 _BUFFER = 1 << 16  # bytes
 _MOST_READ = 256 << 20  # bytes; a larger compressed TIFF is not read into memory
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's warnings off stderr
 
 
-class UndecodableError(Exception):
-    """A file is not a usable image; the text of the error says why."""
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The pictures in a file.
+
+    Attributes:
+        pictures: one upright picture, or several frames of an animation.
+        frames: the number of frames in the file; 1 if they were not counted.
+        pages: the number of pages in the file if the user did not choose one, else 1.
+        intensities: the range of the values of the pictures; None for values of 8 bits.
+    """
+
+    pictures: list[Picture]
+    frames: int = 1
+    pages: int = 1
+    intensities: Intensities | None = None
 
 
-def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image], int]:
-    """Return the pictures in a file, and the number of frames in the file.
+def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = _PLAIN) -> Decoded:
+    """Return the pictures in a file: one picture, or several frames of an animation.
 
-    There is one picture, or several frames of an animation. ``file`` is read from the beginning,
-    and stays open.
+    ``file`` is read from the beginning, and stays open.
 
     Args:
         file: the content of the file.
         frames: the largest number of evenly spaced frames to return. If it is 1, the frames are not
-            counted, and the number of frames is always 1.
+            counted.
+        style: the page, the bands and the range of values to read.
+
+    Raises:
+        UndecodableError: the file cannot be decoded.
+    """
+    with _decoding(file):
+        try:
+            return _read_frames(file, frames, style)
+        except UnidentifiedImageError:
+            read = _choose_reader(file)
+            if read is None:
+                raise
+        from hookcli.images.bands import draw  # imports numpy, which takes 0.1 s
+
+        place = style.page if isinstance(style.page, int) else 0
+        found = read(io.BufferedReader(_Unmapped(file), _BUFFER), place)
+        picture, intensities = draw(found.values, style, found.samples)
+        return Decoded([picture], 1, found.pages if style.page is None else 1, intensities)
+
+
+def count_pages(file: io.BufferedIOBase) -> int:
+    """Return the number of pages or frames in a file; only the headers are read.
+
+    Raises:
+        UndecodableError: the file cannot be decoded.
+    """
+    with _decoding(file):
+        try:
+            with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
+                _refuse_special(image)
+                return getattr(image, "n_frames", 1)
+        except UnidentifiedImageError:
+            read = _choose_reader(file)
+            if read is None:
+                raise
+        return read(io.BufferedReader(_Unmapped(file), _BUFFER), 0).pages
+
+
+@contextlib.contextmanager
+def _decoding(file: io.BufferedIOBase) -> Iterator[None]:
+    """Return a ``with`` block in which ``file`` is decoded without a word on stderr.
 
     Raises:
         UndecodableError: the file cannot be decoded.
@@ -98,14 +180,24 @@ def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image],
         with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            stored, count = _read_frames(file, frames)
-            return [_turn(*stored.pop(0)) for _ in range(len(stored))], count
+            yield
     except UnidentifiedImageError as error:
         raise UndecodableError(_name_content(file)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UndecodableError("has too many pixels to decode safely") from error
     except DECODING_ERRORS as error:
         raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
+
+
+def _choose_reader(file: io.BufferedIOBase) -> Callable[[io.BufferedIOBase, int], ArrayFile] | None:
+    """Return the function that reads a file that Pillow does not read; None if there is none."""
+    from hookcli.images.bands import read_dicom, read_tiff
+
+    file.seek(0)
+    start = file.read(_DICOM_AT + len(_DICOM))
+    if start[_DICOM_AT:] == _DICOM:
+        return read_dicom
+    return read_tiff if start.startswith(_TIFF) else None
 
 
 def _name_content(file: io.BufferedIOBase) -> str:
@@ -115,9 +207,20 @@ def _name_content(file: io.BufferedIOBase) -> str:
     with the name of the file.
     """
     file.seek(0)
-    start = file.read(12)
-    if start[4:8] == b"ftyp" and start[8:11] in (b"hei", b"hev", b"mif", b"msf"):
-        return "is a HEIC picture, which Pillow cannot read: convert it to JPEG or PNG"
+    head = file.read(_HEAD)
+    start = head[:12]
+    if start[:2] == _GZIP:
+        with contextlib.suppress(zlib.error):
+            head = zlib.decompressobj(31).decompress(head, _HEAD)
+    if _is_heic(start) and find_spec("pillow_heif") is None:
+        return f"is a HEIC picture, which needs pillow-heif: {INSTALL}"
+    if head[344:348] in (b"n+1\0", b"ni1\0", b"n+2\0", b"ni2\0") or head[4:7] in (b"n+2", b"ni2"):
+        return "is a NIfTI volume, not a picture: save its slices as .npy files or PNG"
+    if _is_heic(start):
+        return "is a HEIC picture with damaged data"
+    for magic, name in _UNREAD.items():
+        if start.startswith(magic):
+            return f"is {name} file, which cannot be read: convert it to PNG or TIFF"
     is_video = start[4:8] == b"ftyp" and not start[8:].startswith(b"avi")  # avif, a damaged picture
     if is_video or start[:4] in _VIDEO or start[8:] == b"AVI ":
         return f"is a video, not an image: save its frames: {_FRAMES}"
@@ -126,13 +229,26 @@ def _name_content(file: io.BufferedIOBase) -> str:
     return "is not a readable image"
 
 
-def _to_stored_rgb(image: Image.Image) -> tuple[Image.Image, int]:
-    """Return the picture as RGB, and its EXIF orientation.
+def _is_heic(start: bytes) -> bool:
+    return start[4:8] == b"ftyp" and start[8:11] in (b"hei", b"hev", b"mif", b"msf")
 
-    The picture is not turned upright yet. The orientation of an upright picture is 1.
-    """
+
+def _to_upright(
+    image: ImageFile, style: ReadStyle, low: Image.Image | None = None
+) -> tuple[Picture, Intensities | None]:
+    """Return the upright picture, and the range of its values; ``low`` is as in ``to_rgb``."""
     image.load()
-    return to_rgb(image), image.getexif().get(ExifTags.Base.Orientation, 1)
+    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    if not style.bands:
+        picture, found = to_rgb(image, style, low)
+        return _turn(picture, orientation), found
+    from hookcli.images.bands import draw, turn
+
+    plain: Image.Image = image
+    if low is None and image.mode not in _WITH_BANDS:
+        plain = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    samples = find_samples(plain, low)
+    return draw(turn(values_of(plain, low, samples), orientation), style, samples)
 
 
 def _turn(picture: Image.Image, orientation: int) -> Image.Image:
@@ -140,22 +256,90 @@ def _turn(picture: Image.Image, orientation: int) -> Image.Image:
     return picture if turn is None else picture.transpose(turn)
 
 
-def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image.Image, int]], int]:
-    """Return up to ``frames`` pictures, and the number of frames in the file.
+def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Decoded:
+    """Return up to ``frames`` upright pictures. Pillow's image object is closed.
 
-    The pictures are not turned upright yet; each comes with its EXIF orientation. If ``frames`` is
-    1, the number of frames is always 1. Pillow's image object is closed, which frees memory.
+    Raises:
+        UnidentifiedImageError: Pillow cannot read the file, or reads it wrongly.
     """
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
-        if max(image.size) > _MOST_ASPECT * min(image.size):
-            raise UndecodableError(
-                f"is {image.width} by {image.height} pixels, too thin to show a network"
-            )
-        count = getattr(image, "n_frames", 1) if frames > 1 else 1
-        if count == 1 and hasattr(image, "_decoder"):
+        _check_frame(image)
+        _refuse_special(image)
+        is_paged = image.format in _PAGED
+        pages = getattr(image, "n_frames", 1) if is_paged or style.page is not None else 1
+        count = getattr(image, "n_frames", 1) if frames > 1 and style.page is None else 1
+        if isinstance(style.page, int):
+            check_page(style.page, pages)
+            image.seek(style.page)
+            _check_frame(image)
+        if count == pages == 1 and hasattr(image, "_decoder"):
             _drop_decoder(image)
         _mend_transparency(image)
-        return _decode_frames(image, count, frames), count
+        drawn = _decode_frames(image, count, frames, style, file)
+    found = join_intensities([each for _, each in drawn if each is not None])
+    if (
+        found is not None and found.rule == "own" and len(drawn) > 1
+    ):  # frames cannot differ in their range
+        raise NoRangeError(found.smallest, found.largest)
+    unread = pages if is_paged and count == 1 and style.page is None else 1
+    return Decoded([picture for picture, _ in drawn], count, unread, found)
+
+
+def _check_frame(image: ImageFile) -> None:
+    """Check the size of a page or frame; Pillow itself checks only the first.
+
+    Raises:
+        UndecodableError: the frame is too thin.
+        DecompressionBombError: the frame is too large.
+    """
+    if max(image.size) > _MOST_ASPECT * min(image.size):
+        raise UndecodableError(
+            f"is {image.width} by {image.height} pixels, too thin to show a network"
+        )
+    if image.width * image.height > (Image.MAX_IMAGE_PIXELS or 0):
+        raise Image.DecompressionBombError
+
+
+def _refuse_special(image: ImageFile) -> None:
+    """Check that Pillow reads all bands of a picture, in the order in which the file has them.
+
+    Of a TIFF, Pillow ignores bands that are no colours, and reads bands of 16 bits that are stored
+    one after the other as if they had 8 bits.
+
+    Raises:
+        UnidentifiedImageError: Pillow would read the picture wrongly.
+    """
+    tags: Any = getattr(image, "tag_v2", {})
+    is_apart = tags.get(_PLANAR, 1) == 2 and max(tags.get(_BITS, (8,))) > 8
+    if _UNSPECIFIED in tags.get(_EXTRA_SAMPLES, ()) or is_apart:
+        raise UnidentifiedImageError
+
+
+def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase) -> Image.Image | None:
+    """Return the lower bytes of a picture whose colours have 16 bits; None for other pictures.
+
+    Pillow decodes only the higher bytes. Under the name of the other byte order, it decodes the
+    lower ones; it has no such name for grey with transparency, whose four bytes are read singly.
+    """
+    kind: Any = image.tile[0].args if image.tile else ""
+    kind = kind if isinstance(kind, str) else str(kind[0])
+    if image.mode not in ("RGB", "RGBA") or ";16" not in kind:
+        return None
+    image.load()
+    place = file.tell()
+    with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as other:
+        if number := image.tell():
+            other.seek(number)
+        is_grey = kind.startswith("LA")
+        turned = "RGBA" if is_grey else kind[:-1] + ("L" if kind.endswith("B") else "B")
+        for number, tile in enumerate(other.tile):
+            more: Any = tile.args
+            args = turned if isinstance(more, str) else (turned, *more[1:])
+            other.tile[number] = tile._replace(args=args)
+        other.load()
+        parts = other.split()
+    file.seek(place)
+    return Image.merge(image.mode, [parts[i] for i in (1, 1, 1, 3)] if is_grey else parts)
 
 
 def _mend_transparency(image: ImageFile) -> None:
@@ -192,21 +376,23 @@ def _drop_decoder(image: ImageFile) -> None:
     image.__dict__["load_prepare"] = load_prepare
 
 
-def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Image.Image, int]]:
-    """Return up to ``wanted`` evenly spaced frames, each with its EXIF orientation.
+def _decode_frames(
+    image: ImageFile, count: int, wanted: int, style: ReadStyle, file: io.BufferedIOBase
+) -> list[tuple[Picture, Intensities | None]]:
+    """Return up to ``wanted`` evenly spaced frames, each upright and with the range of its values.
 
-    The frames are not turned upright yet. ``count`` is the number of frames in the image. The list
-    ends before a frame that cannot be decoded. If the first frame cannot be decoded, the error is
-    raised.
+    ``count`` is the number of frames in the image. The list ends before a frame that cannot be
+    decoded. If the first frame cannot be decoded, the error is raised.
     """
-    stored = [_to_stored_rgb(image)]
+    drawn = [_to_upright(image, style, _read_low_bytes(image, file))]
     for place in spread_evenly(count, min(count, wanted))[1:]:
         try:
             image.seek(place)
-            stored.append(_to_stored_rgb(image))
-        except DECODING_ERRORS:
+            _check_frame(image)
+            drawn.append(_to_upright(image, style, _read_low_bytes(image, file)))
+        except (*DECODING_ERRORS, UndecodableError):
             break
-    return stored
+    return drawn
 
 
 class _Unmapped(io.RawIOBase):
@@ -249,6 +435,12 @@ def _open_raster(file: io.BufferedReader) -> ImageFile:
         return Image.open(file, formats=_raster_formats())
     except UnidentifiedImageError:
         Image.init()
+        file.seek(0)
+        if _is_heic(file.read(12)):
+            with contextlib.suppress(ImportError):
+                from pillow_heif import register_heif_opener
+
+                register_heif_opener()
         return Image.open(file, formats=_raster_formats())
 
 
@@ -303,8 +495,8 @@ def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
 
 @functools.cache
 def image_suffixes() -> tuple[str, ...]:
-    """Return the suffixes, in lower case, of files that Pillow can read as pictures."""
+    """Return the suffixes, in lower case, of files that are pictures, readable or not."""
     Image.init()
     readable = Image.OPEN.keys() - _NO_PICTURES
     suffixes = Image.registered_extensions().items()
-    return (_JPEG_TOO, *sorted(suffix for suffix, kind in suffixes if kind in readable))
+    return (_JPEG_TOO, *_NAMED, *sorted(suffix for suffix, kind in suffixes if kind in readable))

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hookcli.errors import ModelError, NoBoxError, NoImageError, RequestError
-from hookcli.images.decode import UndecodableError
+from hookcli.images.intensities import ReadStyle
 from hookcli.images.read import read_images, with_frames
-from hookcli.records.images import SkippedImage
+from hookcli.images.undecodable import NoRangeError, UndecodableError
+from hookcli.records.images import SkippedImage, range_text
 from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from PIL import Image
-
-    from hookcli.config import ImageRequest, OnError
+    from hookcli.config import OnError, RunRequest
+    from hookcli.images.bands import Picture
     from hookcli.images.read import ImageContent, ImageSource
     from hookcli.models.description import ModelDescription
     from hookcli.models.task import Preprocessing
@@ -47,7 +47,7 @@ class Fitter:
     """
 
     prepare: Preprocessing
-    second: tuple[Image.Image, ...] = ()
+    second: tuple[Picture, ...] = ()
 
     def fit(self, source: ImageSource) -> ImageContent:
         """Return the content of an image, with the frames or the pair that the model needs.
@@ -63,11 +63,16 @@ class Fitter:
         if content.pixels is None:
             reason = self.prepare.refuse(content.pictures[0])
         else:
-            reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(content.pixels.shape)
+            from hookcli.images.bands import arrange  # imports numpy
+
+            wanted = self.prepare.find_channels(content.pixels.shape)
+            pixels = arrange(content.pixels, wanted, source.style.bands)
+            content = replace(content, pixels=pixels, size=(pixels.shape[-1], pixels.shape[-2]))
+            reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(pixels.shape)
         if reason:
             raise UndecodableError(reason)
         if self.prepare.task.frames > 1 and content.pixels is None:
-            return with_frames(source.file, content, self.prepare.task.frames)
+            return with_frames(source.file, content, self.prepare.task.frames, source.style)
         return replace(content, pictures=(*content.pictures, *self.second))
 
 
@@ -114,20 +119,22 @@ def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
     return f"is {shape_text(shape)}: the first image that went through has {has}"
 
 
-def make_fitter(request: ImageRequest, loaded: ModelDescription) -> Fitter:
+def make_fitter(request: RunRequest, loaded: ModelDescription) -> Fitter:
     """Return the fitter for the model that ``loaded`` describes.
 
     Raises:
         RequestError: the request has a clip or a pair, which the model does not accept.
         NoImageError: the second image of a pair cannot be used.
     """
-    if request.clip and loaded.task.frames == 1:
+    images = request.images
+    if images.clip and loaded.task.frames == 1:
         raise RequestError(f"{loaded.info.name} takes no clip", "`clip` is for video models")
-    if request.pair is not None and not loaded.task.takes_pair:
+    if images.pair is not None and not loaded.task.takes_pair:
         raise RequestError(
             f"{loaded.info.name} takes no pair", "`pair` is for raft_large and raft_small"
         )
-    return Fitter(loaded.prepare, _read_pair(request.pair))
+    style = ReadStyle(images.range, request.model.bands, images.page, is_alone=False)
+    return Fitter(loaded.prepare, _read_pair(images.pair, style))
 
 
 def fit_sources(
@@ -138,6 +145,7 @@ def fit_sources(
     An image whose content is not in memory yet is not checked, and is returned as fitting.
 
     Raises:
+        RequestError: several pictures have no natural range.
         NoImageError: no image fits.
     """
     fitting: list[ImageSource] = []
@@ -146,16 +154,40 @@ def fit_sources(
         try:
             kept = None if source.kept is None else fitter.fit(source)
             fitting.append(replace(source, kept=kept))
+        except NoRangeError as error:
+            raise no_range_error(source.name, error.low, error.high) from error
         except UndecodableError as error:
             skipped.append(SkippedImage(source.name, str(error)))
     require_image(fitting, skipped)
     return fitting, skipped
 
 
-def _read_pair(file: str | None) -> tuple[Image.Image, ...]:
+def no_range_error(file: str, low: float, high: float) -> RequestError:
+    """Return the error for several pictures whose values have no natural range.
+
+    Args:
+        file: the name of the first such picture.
+        low: the smallest value of the pictures that were read.
+        high: the largest value of these pictures.
+    """
+    ends = range_text(low, high)
+    return RequestError(
+        f"{file!r} holds values that have no natural range, and pictures that are compared need "
+        "the same one",
+        f"the values of the first such pictures: `range=({ends})`; or each picture by itself: "
+        "`range='minmax'`",
+    )
+
+
+def _read_pair(file: str | None, style: ReadStyle) -> tuple[Picture, ...]:
+    """Return the second picture of a pair; empty without a pair.
+
+    Raises:
+        NoImageError: the picture cannot be used.
+    """
     if file is None:
         return ()
-    sources, skipped = read_images([file])
+    sources, skipped = read_images([file], style=style)
     if skipped or sources[0].holds_pixels:
         reason = skipped[0].reason if skipped else _NO_PAIR
         raise NoImageError(f"the second image cannot be used: {file!r} {reason}")

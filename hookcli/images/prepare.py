@@ -15,8 +15,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hookcli.errors import HookcliError, ModelError
-from hookcli.images.decode import UndecodableError
 from hookcli.images.fit import refuse_unlike, require_image
+from hookcli.images.undecodable import UndecodableError
 from hookcli.models.task import UnfitPictureError
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.store.places.storage import list_options, use_options
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageContent, ImageSource
-    from hookcli.records.images import FileState, Prediction
+    from hookcli.records.images import FileState, Intensities, Prediction
 
 T = TypeVar("T")
 
@@ -54,6 +54,7 @@ class PreparedImage:
         note: how the model's input was made, if it is not the image itself (a clip, a pair, a part
             of the image); empty otherwise.
         is_tensor: whether the image comes from a tensor file, whose values are used unchanged.
+        intensities: the range of the values of the picture; None for values of 8 bits.
     """
 
     key: str
@@ -64,6 +65,7 @@ class PreparedImage:
     size: tuple[int, int] = (0, 0)
     note: str = ""
     is_tensor: bool = False
+    intensities: Intensities | None = None
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
         """Return the record of the image with the model's predictions.
@@ -79,6 +81,7 @@ class PreparedImage:
             predictions=predictions,
             pixels_shape=(1, *self.pixels.shape),
             note=self.note,
+            intensities=self.intensities,
         )
 
 
@@ -137,7 +140,10 @@ def _without_pictures(fitter: Fitter, content: ImageContent) -> ImageContent:
 def _describe(fitter: Fitter, content: ImageContent) -> str:
     """Return how the image was changed before the transform; empty if it was not changed."""
     count = max(len(content.pictures), content.frame_count)
-    return fitter.prepare.describe(content.pictures, count)
+    note = fitter.prepare.describe(content.pictures, count)
+    return note or (
+        f"only page 0 of {content.pages} (--page N or all)" if content.pages > 1 else ""
+    )
 
 
 def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
@@ -160,6 +166,7 @@ def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
         size=content.size,
         note=_describe(fitter, content) if content.ready is None else content.note,
         is_tensor=content.pixels is not None,
+        intensities=content.intensities,
     )
 
 

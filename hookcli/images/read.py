@@ -11,21 +11,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.images.decode import UndecodableError, decode
+from hookcli.images.decode import count_pages, decode
 from hookcli.images.filesystems import choose_filesystem
+from hookcli.images.intensities import COLOURS, ReadStyle
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
+from hookcli.images.undecodable import NoRangeError, UndecodableError
 from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.records.frames import spread_evenly
-from hookcli.records.images import FileState, SkippedImage
+from hookcli.records.images import FileState, SkippedImage, join_intensities
 from hookcli.store.places.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from io import BufferedReader
 
-    from PIL import Image
-
+    from hookcli.images.bands import Picture
+    from hookcli.images.decode import Decoded
     from hookcli.images.tensor_files import Pixels
+    from hookcli.records.images import Intensities
+
+_PLAIN = ReadStyle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +40,31 @@ class ImageContent:
     Attributes:
         sha256: the hash of the file's bytes; for a clip, the hash of the bytes of all frames.
         size: the width and height in pixels.
-        pictures: the upright pictures, RGB with 8 bits per channel: one picture, a pair, or the
-            frames of a clip; empty for a tensor file, and if ``ready`` replaces the pictures.
-        pixels: the floats (C, H, W) from a tensor file; None for pictures.
+        pictures: the upright pictures: one picture, a pair, or the frames of a clip; empty for
+            floats of a tensor file, and if ``ready`` replaces the pictures.
+        pixels: the floats (C, H, W) or (H, W, C) from a tensor file; None for pictures.
         frame_count: the number of pictures in an animated file or a folder.
         ready: the model's pixels, without a batch axis, if they replace the pictures; else None.
         note: how the model's input was made, if it is not the picture itself (a clip, a pair, a
             part of the picture); empty if ``ready`` is None.
+        pages: the number of pages in the file, if only its first page was read, else 1.
+        intensities: the range of the values of the pictures; None for values of 8 bits.
     """
 
     sha256: str
     size: tuple[int, int]
-    pictures: tuple[Image.Image, ...] = ()
+    pictures: tuple[Picture, ...] = ()
     pixels: Pixels | None = None
     frame_count: int = 1
     ready: Pixels | None = None
     note: str = ""
+    pages: int = 1
+    intensities: Intensities | None = None
+
+    @property
+    def bands(self) -> int:
+        """The number of bands of the picture; a grey picture counts as three."""
+        return getattr(self.pictures[0], "bands", COLOURS) if self.pictures else COLOURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +74,20 @@ class ImageSource:
     Attributes:
         key: the image's key, safe as a file name and unique in the run.
         file: the path or the URL of the image's file or, for a clip, of the folder of frames.
-        row: the name of the image in a tensor file of several images, such as ``[3]`` or ``:name``;
-            empty for any other image.
+        row: the name of the image in a file of several images, such as ``[3]`` (a row of a tensor,
+            or a page) or ``:name``; empty for any other image.
         kept: the content of the image, if the content is kept in memory; with None, the file is
             read whenever the content is needed.
+        style: how the file is read.
+        is_picture: whether the file is read as a picture; a tensor file of integers is one.
     """
 
     key: str
     file: str
     row: str = ""
     kept: ImageContent | None = None
+    style: ReadStyle = _PLAIN
+    is_picture: bool = True
 
     @property
     def name(self) -> str:
@@ -79,7 +97,7 @@ class ImageSource:
     @property
     def holds_pixels(self) -> bool:
         """Whether the image comes from a tensor file, whose pixels are used unchanged."""
-        return _is_tensor_file(self.file) if self.kept is None else self.kept.pixels is not None
+        return not self.is_picture
 
     def read(self) -> ImageContent:
         """Return the kept content of the image; if no content is kept, read the file.
@@ -90,7 +108,7 @@ class ImageSource:
         """
         if self.kept is not None:
             return self.kept
-        rows = _read_or_refuse(self.file, 0)
+        rows = _read_or_refuse(self.file, 0, self.style)
         content = next((each.kept for each in rows if each.row == self.row), None)
         if content is None:
             raise UndecodableError("has changed: the row is no longer there")
@@ -130,25 +148,29 @@ class _KeyMaker:
         return key
 
 
-def list_images(files: Sequence[str]) -> list[ImageSource]:
+def list_images(files: Sequence[str], style: ReadStyle = _PLAIN) -> list[ImageSource]:
     """Return the images in ``files``, in order; pictures are not decoded.
 
-    A tensor file may hold several images; any other file is one image.
+    A tensor file may hold several images, and so may a file whose pages are all read; any other
+    file is one image.
     """
     images: list[ImageSource] = []
     keys = _KeyMaker()
     for file in files:
-        found = [ImageSource(Path(file).stem, file)]
-        if _is_tensor_file(file):
-            with contextlib.suppress(UndecodableError):
-                found = [replace(each, kept=None) for each in _read_or_refuse(file, 0)]
+        found = [ImageSource(Path(file).stem, file, style=style)]
+        with contextlib.suppress(UndecodableError):
+            if _is_tensor_file(file):
+                rows = _read_or_refuse(file, 0, replace(style, is_alone=True))
+                found = [replace(each, kept=None, style=style) for each in rows]
+            elif style.page is not None:
+                found = list(_list_pages(file, style))
         # A tensor's name may contain a slash.
         images += [replace(each, key=keys.make_key(Path(each.key).name)) for each in found]
     return images
 
 
 def read_images(
-    files: Sequence[str], *, clip_frames: int = 0
+    files: Sequence[str], *, clip_frames: int = 0, style: ReadStyle = _PLAIN
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
     """Decode ``files`` in order; return the images, and the unusable files with the reasons.
 
@@ -157,13 +179,14 @@ def read_images(
             with ``clip_frames``, folders.
         clip_frames: the largest number of evenly spaced frames to read from a folder; 0 refuses
             folders.
+        style: how the files are read.
     """
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
     keys = _KeyMaker()
     for file in files:
         try:
-            read = _read_or_refuse(file, clip_frames)
+            read = _read_or_refuse(file, clip_frames, style)
             sources += [replace(each, key=keys.make_key(each.key)) for each in read]
         except UndecodableError as error:
             skipped.append(SkippedImage(file, str(error)))
@@ -194,7 +217,7 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
         return FileState(file)
 
 
-def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
+def _read_or_refuse(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource]:
     """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder.
 
     Raises:
@@ -202,7 +225,7 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
         OutputError: the cloud storage of the file cannot be reached.
     """
     try:
-        yield from _read(file, clip_frames)
+        yield from _read(file, clip_frames, style)
     except FileNotFoundError as error:
         raise UndecodableError("does not exist") from error
     except NotRegularError as error:
@@ -219,7 +242,9 @@ def _cannot_read(error: OSError) -> UndecodableError:
     return UndecodableError(f"cannot be read: {error.strerror or error}")
 
 
-def with_frames(file: str, content: ImageContent, most: int) -> ImageContent:
+def with_frames(
+    file: str, content: ImageContent, most: int, style: ReadStyle = _PLAIN
+) -> ImageContent:
     """If the file is an animation, return the content with up to ``most`` evenly spaced frames.
 
     Content without pictures, or with several pictures, is returned unchanged.
@@ -227,17 +252,40 @@ def with_frames(file: str, content: ImageContent, most: int) -> ImageContent:
     Raises:
         UndecodableError: the frames cannot be read or decoded.
     """
-    if len(content.pictures) != 1:
+    if len(content.pictures) != 1 or _is_tensor_file(file):
         return content
     try:
         with choose_filesystem(file).open_file(file) as stream:
-            pictures, count = decode(stream, most)
+            found = decode(stream, most, style)
     except OSError as error:  # the file was removed after it was first read
         raise _cannot_read(error) from error
-    return replace(content, pictures=tuple(pictures), frame_count=count)
+    return replace(
+        content,
+        pictures=tuple(found.pictures),
+        frame_count=found.frames,
+        pages=found.pages,
+        intensities=found.intensities,
+    )
 
 
-def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
+def _list_pages(file: str, style: ReadStyle) -> Iterator[ImageSource]:
+    """Yield the chosen pages of a file, which are not decoded yet.
+
+    Raises:
+        UndecodableError: the file cannot be decoded.
+        OSError: the file cannot be read.
+    """
+    stem, pages = Path(file).stem, [style.page]
+    if style.page == "all":
+        with choose_filesystem(file).open_file(file) as stream:
+            count = count_pages(stream)
+        pages = list(range(count)) if count > 1 else [None]
+    for page in pages:
+        row = "" if page is None else f"[{page}]"
+        yield ImageSource(f"{stem}{row}", file, row, style=replace(style, page=page))
+
+
+def _read(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource]:
     """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder.
 
     Raises:
@@ -248,17 +296,36 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
     if filesystem.is_folder(file):
         if not clip_frames:
             raise UndecodableError("is a directory; a folder of frames needs `clip`")
-        yield ImageSource(filesystem.name_folder(file), file, kept=_read_clip(file, clip_frames))
+        kept = _read_clip(file, clip_frames, style)
+        yield ImageSource(filesystem.name_folder(file), file, kept=kept, style=style)
     elif _is_tensor_file(file):
         digest, rows = _read_tensor_file(file, *filesystem.find_state(file))
         for row, pixels in rows:
-            size = pixels.shape[-1], pixels.shape[-2]
-            yield ImageSource(f"{stem}{row}", file, row, ImageContent(digest, size, pixels=pixels))
+            content = _read_array(pixels, digest, style)
+            is_picture = content.pixels is None
+            yield ImageSource(f"{stem}{row}", file, row, content, style, is_picture=is_picture)
     else:
-        sha256 = hashlib.sha256()
-        pictures = _read_pictures(file, sha256)
-        content = ImageContent(sha256.hexdigest(), pictures[0].size, pictures)
-        yield ImageSource(stem, file, kept=content)
+        for source in _list_pages(file, style):
+            sha256 = hashlib.sha256()
+            found = _read_pictures(file, sha256, source.style)
+            content = ImageContent(
+                sha256.hexdigest(),
+                found.pictures[0].size,
+                tuple(found.pictures),
+                pages=found.pages,
+                intensities=found.intensities,
+            )
+            yield replace(source, kept=content)
+
+
+def _read_array(array: Pixels, digest: str, style: ReadStyle) -> ImageContent:
+    """Return the content of an array: floats are the network's input, integers are a picture."""
+    if array.dtype.kind == "f":
+        return ImageContent(digest, (array.shape[-1], array.shape[-2]), pixels=array)
+    from hookcli.images.bands import draw, to_layout
+
+    picture, found = draw(to_layout(array), style)
+    return ImageContent(digest, picture.size, (picture,), intensities=found)
 
 
 def _is_tensor_file(file: str) -> bool:
@@ -276,8 +343,8 @@ def _read_tensor_file(
     return hashlib.sha256(data).hexdigest(), list(tensor_rows(Path(file), data))
 
 
-def _read_pictures(file: str, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
-    """Return the first picture in a file, as a tuple, and add the file's bytes to ``sha256``.
+def _read_pictures(file: str, sha256: hashlib._Hash, style: ReadStyle) -> Decoded:
+    """Return the first or the chosen picture in a file, and add the file's bytes to ``sha256``.
 
     The file is read twice, for the hash and for the picture, since the file may be too large to
     keep in memory.
@@ -287,10 +354,10 @@ def _read_pictures(file: str, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
         hashlib.file_digest(stream, lambda: sha256)
         if not stream.seek(0, io.SEEK_END):
             raise UndecodableError("is empty")
-        pictures, _ = decode(stream)
+        found = decode(stream, style=style)
         if _state(stream) != before:
             raise UndecodableError("was changed while it was read")
-    return tuple(pictures)
+    return found
 
 
 def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
@@ -300,19 +367,28 @@ def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
     return facts.st_size, facts.st_mtime_ns
 
 
-def _read_clip(folder: str, most: int) -> ImageContent:
-    """Return up to ``most`` evenly spaced frames from a folder, in the order of the file names."""
+def _read_clip(folder: str, most: int, style: ReadStyle) -> ImageContent:
+    """Return up to ``most`` evenly spaced frames from a folder, in the order of the file names.
+
+    Raises:
+        NoRangeError: the values of a frame have no natural range.
+        UndecodableError: the folder has no frame, or one that cannot be read.
+    """
     files = choose_filesystem(folder).list_frames(folder)
     if not files:
         raise UndecodableError("is a directory without images")
     chosen = spread_evenly(len(files), min(most, len(files)))
     sha256 = hashlib.sha256()
-    pictures: list[Image.Image] = []
+    read: list[Decoded] = []
     for frame in (files[place] for place in chosen):
         try:
-            pictures += _read_pictures(frame, sha256)
+            read.append(_read_pictures(frame, sha256, replace(style, is_alone=False)))
+        except NoRangeError:
+            raise
         except UndecodableError as error:
             name = Path(frame).name
             raise UndecodableError(f"has a frame, {name!r}, that {error}") from error
+    pictures = tuple(picture for each in read for picture in each.pictures)
+    found = join_intensities([each.intensities for each in read if each.intensities is not None])
     digest, size = sha256.hexdigest(), pictures[0].size
-    return ImageContent(digest, size, tuple(pictures), frame_count=len(files))
+    return ImageContent(digest, size, pictures, frame_count=len(files), intensities=found)

@@ -1,4 +1,4 @@
-"""Tensor files (``.npy`` and ``.safetensors``), whose pixels are used unchanged."""
+"""Tensor files (``.npy``, ``.safetensors``): floats are used unchanged, integers are pictures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from tokenize import TokenError
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.images.decode import DECODING_ERRORS, UndecodableError
+from hookcli.images.undecodable import DECODING_ERRORS, UndecodableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Pixels: TypeAlias = NDArray[np.generic]  # floats (C, H, W) or (N, C, H, W)
+    Pixels: TypeAlias = NDArray[np.generic]  # (C, H, W) or (H, W, C)
 
 TENSOR_SUFFIXES = (".npy", ".safetensors")
 
 
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
-    """Yield the name and the pixels (C, H, W) of each image in a tensor file.
+    """Yield the name and the values of each image in a tensor file: (C, H, W) or (H, W, C).
+
+    Integers may also be (H, W).
 
     In a file with several tensors, the name of an image begins with ``:`` and the tensor's name. In
     a tensor of several images, the name ends with the row, such as ``[3]``. If the file holds a
@@ -32,18 +34,15 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
         data: the content of the file.
 
     Raises:
-        UndecodableError: the file cannot be read, or a tensor in the file does not hold floats
-            (C, H, W) or (N, C, H, W).
+        UndecodableError: the file cannot be read, or a tensor in the file does not hold images.
     """
-    import numpy as np
-
     for name, array in _load_arrays(path, data).items():
-        if not np.issubdtype(array.dtype, np.floating):
-            raise UndecodableError(f"holds {array.dtype}, and pixels are floats")
-        if array.ndim not in (3, 4) or 0 in array.shape:
+        if array.dtype.kind not in "biuf":
+            raise UndecodableError(f"holds {array.dtype}, and pixels are numbers")
+        if array.ndim not in ((3, 4) if array.dtype.kind == "f" else (2, 3, 4)) or 0 in array.shape:
             shape = "x".join(str(length) for length in array.shape) or "scalar"
             raise UndecodableError(f"holds a {shape} tensor, not (C, H, W) or (N, C, H, W)")
-        if array.ndim == 3:
+        if array.ndim < 4:
             yield name, array
             continue
         for row, pixels in enumerate(array):

@@ -201,6 +201,7 @@ def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
     """
     _, channels, height, width = taken.shape
     grey = channels == 1
+    bands = 3 if grey or channels is None else channels
     fixed = None if height is None or width is None else FixedSize(height, width)
     if fixed is not None and request.size is not None and not fixed.takes(*[request.size] * 2):
         raise RequestError(
@@ -208,15 +209,18 @@ def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
         )
     if fixed is not None and height != width:
         usual: Any = make_imagenet()
-        colours = ((0.0,), (1.0,)) if grey else (usual.mean, usual.std)
+        colours = (usual.mean, usual.std)
+        if channels not in (None, 3):
+            colours = ([0.0] * channels, [1.0] * channels)
         transform = _make_rectangle(request, fixed, *colours)
         prepare = Preprocessing(CLASSIFICATION, transform, (fixed.height, fixed.width))
     else:
         sized = replace(request, size=request.size or height)
-        if grey:
-            sized = replace(sized, mean=request.mean or (0.0,), std=request.std or (1.0,))
+        if channels not in (None, 3):
+            plain = (0.0,) * channels, (1.0,) * channels
+            sized = replace(sized, mean=request.mean or plain[0], std=request.std or plain[1])
         prepare = CLASSIFICATION.prepare(sized, nn.Identity(), make_imagenet)
-    return replace(prepare, channels=channels, fixed=fixed, grey=grey)
+    return replace(prepare, channels=channels, fixed=fixed, grey=grey, bands=bands)
 
 
 def _make_rectangle(

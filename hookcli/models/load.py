@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Self, get_args
 
 import torch
 from torch import nn
@@ -22,6 +22,7 @@ from hookcli.models.inputs import ModelInputs, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources import LIBRARIES, find_model
+from hookcli.models.task import COLOURS
 from hookcli.models.tasks import Features, find_features, is_floats, read_features, read_predictions
 from hookcli.models.weights import add_weights
 from hookcli.outside.foreign import ask
@@ -59,6 +60,14 @@ class LoadedModel(ModelDescription):
     def convert(self, pixels: Tensor) -> Tensor:
         like = next(self.module.parameters(), torch.empty(0))
         return pixels.to(device=like.device, dtype=like.dtype)
+
+    def for_bands(self, request: ModelRequest, bands: int) -> Self:
+        if self.knows_input or bands == COLOURS or request.mean or request.bands:
+            return self
+        plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)
+        prepare = self.source.prepare(plain, self.module, self.source.preset)
+        info = replace(self.info, preprocessing=prepare.words, input_shape=prepare.nominal_shape)
+        return replace(self, info=info, prepare=prepare)
 
     def seen(self, pixels: Tensor) -> Tensor:
         return self.task.seen(self.module, pixels)

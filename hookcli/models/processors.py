@@ -113,17 +113,22 @@ class ProcessorTransform:
         normalizes = bool(self._ask("do_normalize"))
         self.mean = list(self._ask("image_mean") or [0.0] * 3) if normalizes else [0.0] * 3
         self.std = list(self._ask("image_std") or [1.0] * 3) if normalizes else [1.0] * 3
+        self.takes_bands = True
         self.flips_colours = bool(self._ask("do_flip_channel_order"))
 
-    def __call__(self, picture: Image.Image) -> Tensor:
-        """Return the pixels (C, H, W) of an RGB picture.
+    def __call__(self, picture: Any) -> Tensor:
+        """Return the pixels (C, H, W) of a picture.
 
         Raises:
             UnfitPictureError: the processor does not take the picture, for example because a side
                 of it would be 0 pixels long.
         """
+        changes = self._changes
+        if not isinstance(picture, Image.Image):
+            picture = torch.from_numpy(picture.values).permute(2, 0, 1)
+            changes = changes | {"input_data_format": "channels_first"}
         try:
-            made = self._processor(images=picture, return_tensors="pt", **self._changes)
+            made = self._processor(images=picture, return_tensors="pt", **changes)
         except _REFUSALS as error:
             name = type(self._processor).__name__
             raise UnfitPictureError(

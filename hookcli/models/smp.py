@@ -252,6 +252,7 @@ class _Transform:
         self._resample = resample
         self.mean: Sequence[float] = parameters["mean"]
         self.std: Sequence[float] = parameters["std"]
+        self.takes_bands = True
 
     def __call__(self, picture: Image.Image) -> Tensor:
         """Return the pixels (C, H, W) of a picture."""

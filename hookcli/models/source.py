@@ -13,6 +13,7 @@ from hookcli.models.presets import make_imagenet
 from hookcli.models.task import COLOURS, find_fixed_size
 from hookcli.models.tasks import CLASSIFICATION
 from hookcli.outside.foreign import ask
+from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -248,17 +249,33 @@ class Source:
         Raises:
             RequestError: a requested change does not apply to this model's preprocessing.
         """
-        grey = 1 in (len(request.mean or ()), len(request.std or ()))
-        if grey and self.is_known:
+        known, given = self.count_channels(request), len(request.mean or request.std or ())
+        if known is not None and given not in (0, known):
             raise RequestError(
-                f"{request.name} takes colours: `mean` and `std` are three numbers each",
+                f"{request.name} takes {count(known, 'channel')}: `mean` and `std` are "
+                f"{count(known, 'number')} each",
                 "one number each is for grey models of your own",
             )
+        if known is not None and len(request.bands) not in (0, 1, known):
+            raise RequestError(
+                f"{request.name} takes {count(known, 'channel')}, and `bands` chooses "
+                f"{len(request.bands)}",
+                f"choose {known}",
+            )
+        bands = known or given or (len(request.bands) if len(request.bands) > 1 else COLOURS)
+        made = self.prepare_as_trained(request, module, preset)
+        if bands != len(made.task.normalisation(module, made.transform)[0]):
+            # No mean and standard deviation are known, so the values stay from 0 to 1.
+            plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)
+            made = self.prepare_as_trained(plain, module, preset)
+        taken = (ask(each, "in_channels") for each in module.modules() if known is None)
         return replace(
-            self.prepare_as_trained(request, module, preset),
-            channels=self.count_channels(request),
+            made,
+            channels=known,
             fixed=find_fixed_size(module),
-            grey=grey,
+            grey=bands == 1,
+            bands=COLOURS if bands == 1 else bands,
+            taken=frozenset(each for each in taken if isinstance(each, int)),
         )
 
 

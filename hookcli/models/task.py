@@ -16,7 +16,6 @@ from hookcli.records.text import count, shape_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from PIL import Image
     from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
     from hookcli.records.rows import TaskWord
 
-    Pictures: TypeAlias = Sequence[Image.Image]  # one picture, a clip's frames, or a pair
+    Picture: TypeAlias = Any  # of Pillow, or an ``images.bands.BandPicture``
+    Pictures: TypeAlias = Sequence[Picture]  # one picture, a clip's frames, or a pair
     Predictions: TypeAlias = list[tuple[Prediction, ...]]  # of each image of a batch
     Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
 
@@ -230,6 +230,10 @@ class Preprocessing:
         fixed: the only size that the network accepts; None if it accepts several, or if its size
             is unknown.
         grey: whether the network takes grey pictures with one channel.
+        bands: the number of bands of the pictures that the transform takes; a grey picture has
+            three.
+        taken: the numbers of channels that some module of a network takes whose own number of
+            channels is unknown.
     """
 
     task: Task
@@ -239,6 +243,8 @@ class Preprocessing:
     channels: int | None = COLOURS
     fixed: FixedSize | None = None
     grey: bool = False
+    bands: int = COLOURS
+    taken: frozenset[int] = frozenset()
 
     @property
     def words(self) -> str:
@@ -250,13 +256,18 @@ class Preprocessing:
     def nominal_shape(self) -> tuple[int, ...]:
         """The shape (1, …) of the pixels of one image of usual size."""
         sides = self.task.nominal if self.size is None else (self.size, self.size)
-        shape = [1 if self.grey else self.channels or COLOURS, *(self.crop or sides)]
+        shape = [1 if self.grey else self.channels or self.bands, *(self.crop or sides)]
         if self.task.stacked:
             shape.insert(*self.task.stacked)
         return (1, *shape)
 
-    def refuse(self, picture: Image.Image) -> str:
+    def refuse(self, picture: Picture) -> str:
         """Return why this network cannot take ``picture``; empty if it can."""
+        bands = getattr(picture, "bands", COLOURS)
+        if bands != self.bands:
+            takes = 1 if self.grey else self.bands
+            has = f"has {count(bands, 'band')} of {picture.width} by {picture.height} pixels"
+            return f"{has}, and the network takes {takes}{_suggest_bands(bands, takes)}"
         if self.crop is None and _is_long(picture):
             return f"is {picture.width} by {picture.height} pixels, too thin for this network"
         return ""
@@ -273,7 +284,16 @@ class Preprocessing:
             wanted = count(self.channels, "channel")
         else:
             return ""
-        return f"is {shape_text(shape)}: this network takes {wanted}"
+        choice = "" if self.channels is None else _suggest_bands(shape[0], self.channels)
+        return f"is {shape_text(shape)}: this network takes {wanted}{choice}"
+
+    def find_channels(self, shape: Sequence[int]) -> int | None:
+        """Return how many channels the pixels of a tensor file should have; None if unknown.
+
+        ``shape`` is (C, H, W) or (H, W, C).
+        """
+        is_last = shape[-1] in self.taken and shape[0] not in self.taken
+        return shape[-1] if is_last else self.channels
 
     def to_pixels(self, pictures: Pictures) -> Tensor:
         """Return the pixels of one image.
@@ -282,9 +302,11 @@ class Preprocessing:
         clip (3, T, H, W); for optical flow, a pair (2, 3, H, W).
 
         Args:
-            pictures: upright RGB pictures: one picture, the frames of a clip, or a pair.
+            pictures: upright pictures: one picture, the frames of a clip, or a pair.
         """
         pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
+        if self.bands != COLOURS and not hasattr(self.transform, "takes_bands"):
+            return self.task.to_pixels(*_to_tensors(pictures, self.transform), self.size)
         if self.grey:
             pictures = [picture.convert("L") for picture in pictures]
         return self.task.to_pixels(pictures, self.transform, self.size)
@@ -303,7 +325,21 @@ class Preprocessing:
         return "the middle of a very long picture, cut out before it was resized" if is_cut else ""
 
 
-def _crop_long(picture: Image.Image) -> Image.Image:
+def _suggest_bands(bands: int, takes: int) -> str:
+    chosen = (2, 1, 0) if takes == COLOURS else tuple(range(takes))
+    return f": choose with `bands={chosen}`" if bands > takes else ""
+
+
+def _to_tensors(pictures: Sequence[Any], transform: Any) -> tuple[list[Tensor], Transform]:
+    """Return pictures of bands as tensors (C, H, W) from 0 to 1, and the transform for tensors."""
+    tensors = [torch.from_numpy(each.values).permute(2, 0, 1) / 255 for each in pictures]
+    if isinstance(transform, torchvision.transforms.Compose):
+        steps = [each for each in transform.transforms if type(each).__name__ != "ToTensor"]
+        transform = torchvision.transforms.Compose(steps)
+    return tensors, transform
+
+
+def _crop_long(picture: Picture) -> Picture:
     """Return the middle of a very long picture, and any other picture unchanged.
 
     A transform that crops would keep no more than the middle anyway.
@@ -316,5 +352,5 @@ def _crop_long(picture: Image.Image) -> Image.Image:
     return picture.crop((left, top, left + width, top + height))
 
 
-def _is_long(picture: Image.Image) -> bool:
-    return max(picture.size) > _LONGEST * min(picture.size)
+def _is_long(picture: Picture) -> bool:
+    return bool(max(picture.size) > _LONGEST * min(picture.size))

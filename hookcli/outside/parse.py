@@ -70,6 +70,41 @@ def read_colours(text: str, option: str) -> tuple[float, ...]:
         raise RequestError(f"{option} cannot read {text!r}", _COLOURS) from error
 
 
+def read_bands(text: str, option: str) -> tuple[int, ...]:
+    """Parse ``3,2,1`` into numbers of bands, in this order."""
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
+        raise RequestError(f"{option} cannot read {text!r}", "bands are counted from 0: 3,2,1")
+    return tuple(map(int, text.split(",")))
+
+
+def read_page(text: str, option: str) -> int | str:
+    """Parse ``all``, or the number of a page."""
+    if text == "all" or re.fullmatch(r"\d{1,9}", text):
+        return text if text == "all" else int(text)
+    raise RequestError(f"{option} cannot read {text!r}", "a number, counted from 0, or all")
+
+
+def read_range(text: str, option: str) -> str | tuple[float, float]:
+    """Parse ``full``, ``minmax``, ``percent:1``, or the two ends of a range: ``-1024,3071``."""
+    if text in ("full", "minmax"):
+        return text
+    with contextlib.suppress(ValueError):
+        if text.startswith("percent:") and 0 <= float(text[8:]) < 50:
+            return text
+        low, high = map(float, text.split(","))
+        if -math.inf < low < high < math.inf:
+            return low, high
+    raise RequestError(
+        f"{option} cannot read {text!r}",
+        f"one of: full, LO,HI ({option}=-1024,3071), minmax, percent:P (0 to 50)",
+    )
+
+
+def write_range(value: str | tuple[float, float]) -> str:
+    """Return a range as ``read_range`` reads it."""
+    return value if isinstance(value, str) else ",".join(f"{v:.15g}" for v in value)
+
+
 def read_pixels(text: str, option: str) -> tuple[int, ...]:
     """Parse ``120,80`` into whole numbers; the option decides how many there must be."""
     many, hint = _PIXELS[option]

@@ -7,6 +7,7 @@ hookcli builds the message, code of the model may raise again; hookcli ignores s
 from __future__ import annotations
 
 import inspect
+import re
 import traceback
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -55,6 +56,10 @@ def describe_failure(
         facts.append("training mode cannot normalize one value of one image: `model.mode='eval'`")
     if isinstance(weight, Tensor) and weight.shape[1:2] == (1,) and "but got 3 channels" in reason:
         facts.append("a model of grey pictures: `mean=M` and `std=S`, one number each")
+    got = re.search(r"but got (\d+) channels", reason)
+    if isinstance(weight, Tensor) and got and int(got[1]) > weight.shape[1:2].numel() > 1:
+        bands = (2, 1, 0) if weight.shape[1] == 3 else tuple(range(weight.shape[1]))
+        facts.append(f"choose bands of the pictures: `bands={bands}`")
     if isinstance(error, TypeError) and "required positional argument" in reason:
         facts.append("the model gets one tensor; four lines in docs/guide/models.md pass more")
     if isinstance(error, RecursionError):

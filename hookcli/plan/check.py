@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hookcli.config import DEFAULTS, EMBER, SCORES, AttentionRequest, InspectConfig
 from hookcli.edits.grammar import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
+from hookcli.outside import parse
 from hookcli.outside.flags import list_values
 from hookcli.outside.urls import choose
 from hookcli.records.rules import RULES
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         FindingRequest,
         FolderRequest,
         GridStyle,
+        ImageRequest,
         ModelRequest,
         RunConfig,
         RunRequest,
@@ -48,7 +50,8 @@ def check_request(
     """
     model = request.model
     _check_words(request)
-    _check_colours(model.mean, model.std)
+    _check_colours(model)
+    _check_reading(request.images)
     if model.std is not None and min(model.std) <= 0:
         raise RequestError("`std` must be greater than 0")
     if not 0 <= model.seed < 1 << 63:
@@ -321,14 +324,33 @@ def _check_focus(config: RunConfig) -> None:
         raise RequestError("`focus` needs a width and a height of at least 1")
 
 
-def _check_colours(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
-    for name, values in (("mean", mean), ("std", std)):
-        if values is not None and (
-            len(values) not in (1, 3) or not all(map(math.isfinite, values))
-        ):
+def _check_colours(model: ModelRequest) -> None:
+    counts = {len(each) for each in (model.mean, model.std, model.bands) if each}
+    for name in ("mean", "std"):
+        values = getattr(model, name)
+        if values is not None and not (values and all(map(math.isfinite, values))):
             raise RequestError(
                 f"`{name}` takes three numbers, one per colour: 0.485,0.456,0.406",
-                "or one number, for a grey model of your own",
+                "or one per band, for pictures of other bands",
             )
-    if 1 in (len(mean or ()), len(std or ())) and len(mean or ()) != len(std or ()):
-        raise RequestError("`mean` and `std` of a grey model are one number each: give both")
+    if len(counts) > 1:
+        raise RequestError("`mean`, `std` and `bands` need as many numbers as the model has bands")
+    if counts - {3} and (model.mean is None) != (model.std is None):
+        raise RequestError("`mean` and `std` of other bands than three: give both")
+    if min(model.bands, default=0) < 0:
+        raise RequestError("`bands` are counted from 0")
+
+
+def _check_reading(images: ImageRequest) -> None:
+    if isinstance(images.range, str):
+        parse.read_range(images.range, "`range`")
+    elif not -math.inf < images.range[0] < images.range[1] < math.inf:
+        raise RequestError(f"`range` must rise, not {images.range}", "`range=(-1024, 3071)`")
+    if (
+        images.page is not None
+        and images.page != "all"
+        and not (isinstance(images.page, int) and images.page >= 0)
+    ):
+        raise RequestError(f"`page` cannot be {images.page!r}", "a number from 0, or all")
+    if images.page == "all" and images.clip:
+        raise RequestError("`page='all'` makes an image of each page, and `clip` one of all frames")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hookcli.images.find import find_files
-from hookcli.images.fit import require_image
+from hookcli.images.fit import no_range_error, require_image
+from hookcli.images.intensities import COLOURS, ReadStyle
 from hookcli.images.read import list_images, read_images
+from hookcli.images.undecodable import NoRangeError, UndecodableError
 from hookcli.records.frames import CLIP_FRAMES
+from hookcli.records.images import join_intensities
 from hookcli.store.places.storage import use_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hookcli.config import RunRequest
-    from hookcli.images.read import ImageSource
+    from hookcli.images.read import ImageContent, ImageSource
     from hookcli.outside.urls import Place
     from hookcli.records.images import SkippedImage
 
@@ -29,10 +35,12 @@ class FoundImages:
     Attributes:
         sources: the images in order; if there are only a few, they already hold their content.
         skipped: the named images that cannot be used.
+        bands: how many bands the first picture has; a grey picture counts as three.
     """
 
     sources: list[ImageSource]
     skipped: list[SkippedImage]
+    bands: int = COLOURS
 
 
 def find_images(
@@ -46,7 +54,8 @@ def find_images(
     URLs with the options ``storage``.
 
     Raises:
-        RequestError: a list of names cannot be read.
+        RequestError: a list of names cannot be read, or the values of several pictures have no
+            natural range.
         NoImageError: there is no image.
     """
     use_options(storage)
@@ -58,10 +67,34 @@ def find_images(
         keep_folders=images.clip,
         leave_out=leave_out,
     )
-    if len(files) <= _MOST_READ_FIRST or images.clip:
-        sources, unread = read_images(files, clip_frames=CLIP_FRAMES * images.clip)
-        skipped += unread
-    else:
-        sources = list_images(files)
+    style = ReadStyle(images.range, request.model.bands, images.page)
+    try:
+        if len(files) <= _MOST_READ_FIRST or images.clip:
+            sources, unread = read_images(files, clip_frames=CLIP_FRAMES * images.clip, style=style)
+            skipped += unread
+        else:
+            sources = list_images(files, replace(style, is_alone=False))
+    except NoRangeError as error:  # of a clip's frames
+        raise no_range_error(images.names[0], error.low, error.high) from error
     require_image(sources, skipped)
-    return FoundImages(sources, skipped)
+    read = _read_some(sources)
+    own = [each.intensities for each in read if each.intensities and each.intensities.rule == "own"]
+    together = join_intensities(own)
+    if together is not None and (len(sources) > 1 or images.pair is not None):
+        raise no_range_error(sources[0].name, together.smallest, together.largest)
+    return FoundImages(sources, skipped, read[0].bands if read else COLOURS)
+
+
+def _read_some(sources: Sequence[ImageSource]) -> list[ImageContent]:
+    """Return the content of the images that are in memory; if there are none, of the first image.
+
+    If the values of the first image need a range, the content of some more images is included.
+    Images that cannot be used are left out.
+    """
+    read = [source.kept for source in sources if source.kept is not None]
+    for source in sources[: _MOST_READ_FIRST * (not read)]:
+        with contextlib.suppress(UndecodableError):
+            read.append(replace(source, style=replace(source.style, is_alone=True)).read())
+        if read and read[0].intensities is None:
+            break
+    return read

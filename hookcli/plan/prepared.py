@@ -208,7 +208,8 @@ def prepare_model(
     if request.model.is_file:
         return _prepare_file(request, found)
     loaded = load_model(request.model) if has_weights else build_skeleton(request.model)
-    fitter = make_fitter(request.images, loaded)
+    loaded = loaded.for_bands(request.model, found.bands)
+    fitter = make_fitter(request, loaded)
     sources, unfit = fit_sources(fitter, found.sources)
     sources, unprepared = release_pictures(fitter, sources)
     loaded, first = _try_with(loaded, request, fitter, sources)
@@ -228,7 +229,7 @@ def _prepare_file(request: RunRequest, found: FoundImages) -> PreparedModel:
     """
     check_graph_request(request.model)
     runner, described = open_graph(request.model)
-    fitter = make_fitter(request.images, described)
+    fitter = make_fitter(request, described)
     sources, unfit = fit_sources(fitter, found.sources)
     sources, unprepared = release_pictures(fitter, sources)
     described, first = _try_with(described, request, fitter, sources)

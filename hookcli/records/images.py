@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli.outside.documents import LEFT_OUT, Axes, NoFileName, Sha256, Whole, keywords
+from hookcli.records.text import and_more, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 Measure: TypeAlias = Annotated[
     str,
@@ -108,6 +109,84 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Intensities:
+    """The range of values that a picture of more than 8 bits was drawn on.
+
+    Attributes:
+        low: the value that became black; smaller values were clipped.
+        high: the value that became white; larger values were clipped.
+        smallest: the smallest finite value in the picture.
+        largest: the largest finite value in the picture.
+        clipped: how many values lie outside the range, infinite values included.
+        nan_count: how many values are NaN; they became black.
+        rule: the rule that gave the range, as ``--range`` takes it; ``own`` if the values have no
+            natural range, so that the range is that of the picture itself.
+    """
+
+    low: float
+    high: float
+    smallest: float
+    largest: float
+    clipped: Whole = 0
+    nan_count: Whole = 0
+    rule: str = "full"
+
+    @property
+    def share(self) -> float:
+        """The share of the range that the values of the picture use."""
+        used = min(self.largest, self.high) - max(self.smallest, self.low)
+        return max(0.0, used) / ((self.high - self.low) or 1.0)
+
+
+def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
+    """Return the intensities of several pictures together; None without any."""
+    if not several:
+        return None
+    return Intensities(
+        min(each.low for each in several),
+        max(each.high for each in several),
+        min(each.smallest for each in several),
+        max(each.largest for each in several),
+        sum(each.clipped for each in several),
+        sum(each.nan_count for each in several),
+        several[0].rule,
+    )
+
+
+def describe_intensities(images: Sequence[ImageResult]) -> Iterator[str]:
+    """Yield sentences on how values of more than 8 bits became intensities.
+
+    A sentence that asks for a decision of the user names ``--range``.
+    """
+    known = [image.intensities for image in images if image.intensities is not None]
+    together = join_intensities(known)
+    if together is None:
+        return
+    ranges = sorted({range_text(each.low, each.high) for each in known})
+    shown = " or ".join(ends.replace(",", " to ") for ends in ranges[:3]) + and_more(
+        len(ranges) - 3
+    )
+    if together.rule == "own":
+        yield (
+            f"values from {shown} have no natural range: the smallest is black and the largest "
+            f"white; the same for all pictures: --range={ranges[0]}"
+        )
+    elif together.rule.startswith(("minmax", "percent")):
+        own = f"--range {together.rule} looks at each picture by itself ({shown})"
+        yield f"{own}, so pictures cannot be compared"
+    else:
+        yield f"black to white are the values from {shown} of pictures of more than 8 bits"
+    if together.clipped:
+        pictures = count(sum(each.clipped > 0 for each in known), "picture")
+        yield f"{together.clipped:,} values outside --range were clipped, in {pictures}"
+
+
+def range_text(low: float, high: float) -> str:
+    """Return a range as ``--range`` takes it: ``-1024,3071``."""
+    return ",".join(f"{v:.0f}" if v == int(v) else f"{v:.6g}" for v in (low, high))
+
+
+@dataclass(frozen=True, slots=True)
 class ImageResult:
     """An image that went through the model.
 
@@ -127,6 +206,7 @@ class ImageResult:
         part: left, top, right and bottom of the part of the image that the network's input covers,
             in pixels of the image; known only for runs that save whole tensors, and if the
             preprocessing does no more than to resize and crop.
+        intensities: the range of values of a picture of more than 8 bits; missing for others.
         note: how the network's input was made, if the input is a clip, a pair of images, or a part
             of the image; otherwise empty.
         score: the number from which the backward pass started; null in a run without a backward
@@ -149,6 +229,7 @@ class ImageResult:
     unedited: tuple[Prediction, ...] = ()
     unedited_score: Score | None = None
     part: Box | None = field(default=None, metadata=LEFT_OUT)
+    intensities: Intensities | None = field(default=None, metadata=LEFT_OUT)
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ RULES: dict[str, float] = {
     "overwritten": 0,  # more than this many layers have an output that is overwritten later
     "uncalled": 0,  # more than this many selected layers did not run
     "skipped": 0,  # more than this many images were skipped
+    "narrow": 0.05,  # a picture uses less than this share of its range of values
     "untrained": 0,  # the weights are random; the rule has no threshold
     "small": 1,  # the image's shorter side is less than this share of the network input's
 }

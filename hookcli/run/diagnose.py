@@ -69,6 +69,9 @@ def diagnose(
         producers=_find_nan_origins(model, settings, scorer, totals),
         written=totals.written,
         files={image.key: image.file for image in totals.images},
+        intensities={
+            image.key: image.intensities for image in totals.images if image.intensities is not None
+        },
     )
     return Diagnosis(uncalled, list_findings(evidence, dict(settings.config.findings.rules)))
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hookcli.records.calls import Uncalled
-    from hookcli.records.images import SkippedImage
+    from hookcli.records.images import Intensities, SkippedImage
     from hookcli.records.runs import ModelInfo
     from hookcli.summary.call_tally import CallTally
 
@@ -28,6 +28,7 @@ class Evidence:
             first such value.
         written: by call id, what overwrote the call's output in place: a module (``by relu
             (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
+        intensities: by image key, the range of values of each picture of more than 8 bits.
         files: by image key, the file of the image as the user gave it.
     """
 
@@ -40,3 +41,4 @@ class Evidence:
     producers: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    intensities: Mapping[str, Intensities] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from hookcli.records.images import range_text
 from hookcli.records.runs import Finding
 from hookcli.records.text import and_more, count
 
@@ -91,5 +92,43 @@ def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Itera
         yield Finding("small", "", shares[key], sentence=sentence, images=tuple(small))
 
 
-FINDERS = (_find_overwritten, _find_uncalled, _find_skipped, _find_untrained, _find_small_images)
+def _find_narrow(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield a finding about pictures that use little of the range from black to white."""
+    shares = {key: each.share for key, each in evidence.intensities.items()}
+    narrow = [key for key, share in shares.items() if share < limits["narrow"]]
+    if narrow:
+        key = min(narrow, key=shares.__getitem__)
+        one, every = evidence.intensities[key], [evidence.intensities[each] for each in narrow]
+        low, high = min(each.smallest for each in every), max(each.largest for each in every)
+        more = and_more(len(narrow) - 1, " (and {} more image{s})")
+        suit = f"; --range={range_text(low, high)} would suit it" if low < high else ""
+        sentence = (
+            f"{evidence.files.get(key, key)!r} holds values from {one.smallest:.6g} to "
+            f"{one.largest:.6g}, {shares[key]:.1%} of the range from {one.low:.6g} to "
+            f"{one.high:.6g}{more}{suit}"
+        )
+        yield Finding("narrow", "", shares[key], sentence=sentence, images=tuple(narrow))
+
+
+def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield a finding about pictures that hold NaN, which become black pixels."""
+    counts = {key: each.nan_count for key, each in evidence.intensities.items()}
+    bad = [key for key, number in counts.items() if number > limits["nan"]]
+    if bad:
+        key = max(bad, key=counts.__getitem__)
+        more = and_more(len(bad) - 1, " (and {} more image{s})")
+        what = f"{evidence.files.get(key, key)!r} holds {counts[key]:,} NaN"
+        sentence = f"{what}, which were made black{more}"
+        yield Finding("nan", "", float(counts[key]), sentence=sentence, images=tuple(bad))
+
+
+FINDERS = (
+    _find_nan_pixels,
+    _find_overwritten,
+    _find_uncalled,
+    _find_skipped,
+    _find_untrained,
+    _find_small_images,
+    _find_narrow,
+)
 """The rules about the run."""

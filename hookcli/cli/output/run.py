@@ -13,6 +13,7 @@ from hookcli.cli.output.wording import to_words
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
+from hookcli.records.images import describe_intensities
 from hookcli.records.rows import LayerRow
 from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, UNPREPARED
@@ -175,6 +176,8 @@ def _input_text(config: RunConfig, model: ModelInfo) -> str:
     asked = (request.size, request.resize, request.mean, request.std, request.interpolation)
     if any(value is not None for value in asked):
         return "prepared as the options say, and otherwise as for ImageNet"
+    if "not normalized" in model.preprocessing:
+        return "scaled to 0 to 1, and not normalized; other: --size, --mean, --std"
     return "prepared as for ImageNet; other: --size, --mean, --std"
 
 
@@ -275,6 +278,8 @@ def print_warnings(config: RunConfig, result: RunResult) -> None:
     """Warn about requests that the run could not fulfil completely."""
     _warn_of_missing_channels(config, result)
     _warn_of_overflow(config, result)
+    if config.run.images.range != "full" and not any(each.intensities for each in result.images):
+        console.warn("--range has no effect: no picture has more than 8 bits")
     if result.undrawn:
         more = and_more(len(result.undrawn) - 1)
         console.warn(
@@ -327,6 +332,11 @@ def print_notes(
     """
     for note in dict.fromkeys(image.note for image in result.images if image.note):
         console.say(f"the model saw {note}", quiet=quiet)
+    for text in describe_intensities(result.images):
+        if "--range" in text:
+            console.warn(text)
+        else:
+            console.say(text, quiet=quiet)
     print_uncalled(result.uncalled, chosen, quiet=quiet)
 
 

@@ -64,7 +64,9 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
     if flag is None:
         return ""
     if value is not None:
-        return shlex.join(flag.list_words(_read_value(value, flag))[flag.is_argument :])
+        option = flag.list_words(_read_value(value, flag))[flag.is_argument :]
+        is_negative = len(option) == 2 and option[1].startswith("-")  # --range=-1024,3071
+        return shlex.join(["=".join(option)] if is_negative else option)
     return " ".join(flag.list_words(True)) if flag.word else flag.names[0]
 
 

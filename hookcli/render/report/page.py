@@ -16,6 +16,7 @@ from hookcli.outside import escape
 from hookcli.outside.documents import to_fields
 from hookcli.outside.files import OutsideError
 from hookcli.records.attention import mean_over_heads
+from hookcli.records.images import describe_intensities
 from hookcli.records.report import AS_LEFT
 from hookcli.records.rows import MAY_FIND_NOTHING
 from hookcli.records.runs import MOST_IMAGES, choose_pictured
@@ -149,6 +150,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "contact": make_contact_sheet(document, images, address) if several else None,
         "drawn_images": drawn,
         "may_find_nothing": document.model.task in MAY_FIND_NOTHING,
+        "intensities": list(describe_intensities(document.images)),
         "has_findings": any(finding.rule != _IN_HEAD for finding in document.findings),
         "top_data": ours(_script_data(top_for_script(document, places, images))),
         "ranked_data": ours(pack_ranked(document, places, images) if several else ""),
