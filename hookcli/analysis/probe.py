@@ -19,7 +19,7 @@ from hookcli.analysis.features import EmptyLayerError, check_finite
 from hookcli.analysis.images import list_contents, list_files
 from hookcli.errors import HookcliError, RequestError
 from hookcli.images.read import ImageSource
-from hookcli.images.undecodable import UndecodableError
+from hookcli.images.style import UndecodableError
 from hookcli.outside.documents import AtLeastOne, Share, Whole
 from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument

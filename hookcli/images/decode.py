@@ -19,62 +19,48 @@ import warnings
 import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from hookcli.images.intensities import ReadStyle
-from hookcli.images.rgb import find_samples, to_rgb, values_of
-from hookcli.images.undecodable import (
+from hookcli.images.rgb import samples_of_image, to_rgb, values_of
+from hookcli.images.style import (
     DECODING_ERRORS,
     INSTALL,
+    PLAIN,
     NoRangeError,
+    ReadStyle,
     UndecodableError,
-    check_page,
 )
 from hookcli.records.frames import spread_evenly
 from hookcli.records.images import join_intensities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from _typeshed import WriteableBuffer
     from PIL.ImageFile import ImageFile
 
-    from hookcli.images.bands import ArrayFile, Picture
+    from hookcli.images.intensities import BandPicture
     from hookcli.records.images import Intensities
+
+    Picture: TypeAlias = Image.Image | BandPicture
 
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # to open EPS, Pillow starts Ghostscript
 # Formats of drawings, films, and weather and science data, of which Pillow reads only headers.
 _NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
 _JPEG_TOO = ".mpo"  # to Pillow a format of its own, but Pillow's JPEG reader opens it
-# Suffixes of pictures that only other packages read, or that hookcli names when it skips them.
-_NAMED: tuple[str, ...] = (
-    ".heic",
-    ".heif",
-    ".hif",
-    ".dcm",
-    ".dicom",
-    ".nii",
-    ".nii.gz",
-    ".jxl",
-    ".exr",
-    ".hdr",
-)
-_NAMED += (".nrrd", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".raf", ".rw2")
+_OTHERS = (".heic", ".heif", ".hif", ".dcm", ".dicom", ".nii", ".nii.gz", ".jxl", ".exr", ".hdr")
+_HEIC = re.compile(rb"....ftyp(hei|hev|mif|msf)", re.DOTALL)
+_NEEDS_HEIF = f", which needs pillow-heif: {INSTALL}"
 _UNREAD = {
     b"\xff\x0a": "a JPEG XL",
     b"\0\0\0\x0cJXL ": "a JPEG XL",
     b"\x76\x2f\x31\x01": "an OpenEXR",
     b"#?R": "a Radiance HDR",
-    b"NRRD": "an NRRD",
-    b"FUJIFILMCCD": "a raw camera",
-    b"\0\0\0\x18ftypcrx": "a raw camera",
-}  # by first bytes
-_DICOM, _DICOM_AT = b"DICM", 128
-_GZIP = b"\x1f\x8b"
-_HEAD = 400  # bytes; the header of a NIfTI file is not longer
-_PAGED = ("TIFF", "HEIF")  # formats in which one file holds several pictures
+}  # by the first bytes
+_HEAD = 400  # bytes; enough to recognize a file
+_PAGED = ("TIFF", "HEIF")  # formats in which a file can hold several pictures
 _PLANAR, _EXTRA_SAMPLES, _BITS = 284, 338, 258  # tags of TIFF 6.0
 _UNSPECIFIED = 0  # an extra sample that is not transparency
 _WITH_BANDS = ("L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
@@ -98,7 +84,6 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }  # keys are orientations of EXIF 2.3
-_PLAIN = ReadStyle()
 _BUFFER = 1 << 16  # bytes
 _MOST_READ = 256 << 20  # bytes; a larger compressed TIFF is not read into memory
 
@@ -107,12 +92,11 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's war
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The pictures in a file.
+    """The upright pictures in a file: one, or several frames of an animation.
 
     Attributes:
-        pictures: one upright picture, or several frames of an animation.
         frames: the number of frames in the file; 1 if they were not counted.
-        pages: the number of pages in the file if the user did not choose one, else 1.
+        pages: the number of pages in the file; 1 if the user chose a page.
         intensities: the range of the values of the pictures; None for values of 8 bits.
     """
 
@@ -122,56 +106,14 @@ class Decoded:
     intensities: Intensities | None = None
 
 
-def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = _PLAIN) -> Decoded:
-    """Return the pictures in a file: one picture, or several frames of an animation.
-
-    ``file`` is read from the beginning, and stays open.
+def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
+    """Return the pictures in a file, which is read from the beginning, and stays open.
 
     Args:
         file: the content of the file.
         frames: the largest number of evenly spaced frames to return. If it is 1, the frames are not
             counted.
-        style: the page, the bands and the range of values to read.
-
-    Raises:
-        UndecodableError: the file cannot be decoded.
-    """
-    with _decoding(file):
-        try:
-            return _read_frames(file, frames, style)
-        except UnidentifiedImageError:
-            read = _choose_reader(file)
-            if read is None:
-                raise
-        from hookcli.images.bands import draw  # imports numpy, which takes 0.1 s
-
-        place = style.page if isinstance(style.page, int) else 0
-        found = read(io.BufferedReader(_Unmapped(file), _BUFFER), place)
-        picture, intensities = draw(found.values, style, found.samples)
-        return Decoded([picture], 1, found.pages if style.page is None else 1, intensities)
-
-
-def count_pages(file: io.BufferedIOBase) -> int:
-    """Return the number of pages or frames in a file; only the headers are read.
-
-    Raises:
-        UndecodableError: the file cannot be decoded.
-    """
-    with _decoding(file):
-        try:
-            with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
-                _refuse_special(image)
-                return getattr(image, "n_frames", 1)
-        except UnidentifiedImageError:
-            read = _choose_reader(file)
-            if read is None:
-                raise
-        return read(io.BufferedReader(_Unmapped(file), _BUFFER), 0).pages
-
-
-@contextlib.contextmanager
-def _decoding(file: io.BufferedIOBase) -> Iterator[None]:
-    """Return a ``with`` block in which ``file`` is decoded without a word on stderr.
+        style: what to read, and the range of values.
 
     Raises:
         UndecodableError: the file cannot be decoded.
@@ -180,7 +122,10 @@ def _decoding(file: io.BufferedIOBase) -> Iterator[None]:
         with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            yield
+            try:
+                return _read_frames(file, frames, style)
+            except UnidentifiedImageError:
+                return _read_other(file, style)
     except UnidentifiedImageError as error:
         raise UndecodableError(_name_content(file)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -189,15 +134,25 @@ def _decoding(file: io.BufferedIOBase) -> Iterator[None]:
         raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
 
 
-def _choose_reader(file: io.BufferedIOBase) -> Callable[[io.BufferedIOBase, int], ArrayFile] | None:
-    """Return the function that reads a file that Pillow does not read; None if there is none."""
-    from hookcli.images.bands import read_dicom, read_tiff
+def _read_other(file: io.BufferedIOBase, style: ReadStyle) -> Decoded:
+    """Return the picture in a file that Pillow does not read.
+
+    Raises:
+        UnidentifiedImageError: it is no TIFF and no DICOM file.
+    """
+    from hookcli.images.intensities import draw  # imports numpy, which takes 0.1 s
+    from hookcli.images.other_files import read_dicom, read_tiff
 
     file.seek(0)
-    start = file.read(_DICOM_AT + len(_DICOM))
-    if start[_DICOM_AT:] == _DICOM:
-        return read_dicom
-    return read_tiff if start.startswith(_TIFF) else None
+    start = file.read(132)
+    if start[128:] != b"DICM" and not start.startswith(_TIFF):
+        raise UnidentifiedImageError
+    read = read_dicom if start[128:] == b"DICM" else read_tiff
+    file.seek(0)
+    place = style.page if isinstance(style.page, int) else 0
+    values, samples, pages = read(io.BufferedReader(_Unmapped(file), _BUFFER), place)
+    picture, found = draw(values, style, samples)
+    return Decoded([picture], 1, 1 if isinstance(style.page, int) else pages, found)
 
 
 def _name_content(file: io.BufferedIOBase) -> str:
@@ -209,18 +164,17 @@ def _name_content(file: io.BufferedIOBase) -> str:
     file.seek(0)
     head = file.read(_HEAD)
     start = head[:12]
-    if start[:2] == _GZIP:
+    if start[:2] == b"\x1f\x8b":  # gzip
         with contextlib.suppress(zlib.error):
             head = zlib.decompressobj(31).decompress(head, _HEAD)
-    if _is_heic(start) and find_spec("pillow_heif") is None:
-        return f"is a HEIC picture, which needs pillow-heif: {INSTALL}"
-    if head[344:348] in (b"n+1\0", b"ni1\0", b"n+2\0", b"ni2\0") or head[4:7] in (b"n+2", b"ni2"):
-        return "is a NIfTI volume, not a picture: save its slices as .npy files or PNG"
-    if _is_heic(start):
-        return "is a HEIC picture with damaged data"
-    for magic, name in _UNREAD.items():
-        if start.startswith(magic):
-            return f"is {name} file, which cannot be read: convert it to PNG or TIFF"
+    if _HEIC.match(start):
+        is_damaged = find_spec("pillow_heif") is not None
+        return "is a HEIC picture" + (": its data is damaged" if is_damaged else _NEEDS_HEIF)
+    if head[344:347] in (b"n+1", b"ni1") or head[4:7] in (b"n+2", b"ni2"):
+        return "is a NIfTI volume, not a picture: save its slices as .npy or PNG files"
+    for first, name in _UNREAD.items():
+        if start.startswith(first):
+            return f"is {name} picture, which cannot be read: convert it to PNG or TIFF"
     is_video = start[4:8] == b"ftyp" and not start[8:].startswith(b"avi")  # avif, a damaged picture
     if is_video or start[:4] in _VIDEO or start[8:] == b"AVI ":
         return f"is a video, not an image: save its frames: {_FRAMES}"
@@ -229,25 +183,24 @@ def _name_content(file: io.BufferedIOBase) -> str:
     return "is not a readable image"
 
 
-def _is_heic(start: bytes) -> bool:
-    return start[4:8] == b"ftyp" and start[8:11] in (b"hei", b"hev", b"mif", b"msf")
-
-
 def _to_upright(
-    image: ImageFile, style: ReadStyle, low: Image.Image | None = None
+    image: ImageFile, file: io.BufferedIOBase, style: ReadStyle
 ) -> tuple[Picture, Intensities | None]:
-    """Return the upright picture, and the range of its values; ``low`` is as in ``to_rgb``."""
+    """Return the upright picture, and the range of its values; None for values of 8 bits."""
+    stored: Any = image.tile[0].args if image.tile else ""
     image.load()
+    low = _read_low_bytes(image, file, stored if isinstance(stored, str) else str(stored[0]))
     orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
     if not style.bands:
         picture, found = to_rgb(image, style, low)
         return _turn(picture, orientation), found
-    from hookcli.images.bands import draw, turn
+    from hookcli.images.intensities import draw
+    from hookcli.images.other_files import turn
 
     plain: Image.Image = image
-    if low is None and image.mode not in _WITH_BANDS:
+    if image.mode not in _WITH_BANDS:
         plain = image.convert("RGBA" if image.has_transparency_data else "RGB")
-    samples = find_samples(plain, low)
+    samples = samples_of_image(plain)
     return draw(turn(values_of(plain, low, samples), orientation), style, samples)
 
 
@@ -257,36 +210,38 @@ def _turn(picture: Image.Image, orientation: int) -> Image.Image:
 
 
 def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Decoded:
-    """Return up to ``frames`` upright pictures. Pillow's image object is closed.
+    """Return up to ``frames`` pictures. Pillow's image object is closed, which frees memory.
 
     Raises:
-        UnidentifiedImageError: Pillow cannot read the file, or reads it wrongly.
+        UnidentifiedImageError: Pillow cannot read the file, or would read it wrongly.
     """
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
-        _check_frame(image)
-        _refuse_special(image)
-        is_paged = image.format in _PAGED
-        pages = getattr(image, "n_frames", 1) if is_paged or style.page is not None else 1
-        count = getattr(image, "n_frames", 1) if frames > 1 and style.page is None else 1
+        tags: Any = getattr(image, "tag_v2", {})
+        is_apart = tags.get(_PLANAR) == 2 and max(tags.get(_BITS, (8,))) > 8
+        if is_apart or _UNSPECIFIED in tags.get(_EXTRA_SAMPLES, ()):
+            raise UnidentifiedImageError  # Pillow takes bytes for values, or ignores bands
+        counts = style.page is not None or (frames > 1 or image.format in _PAGED)
+        pages = getattr(image, "n_frames", 1) if counts else 1
         if isinstance(style.page, int):
+            from hookcli.images.other_files import check_page
+
             check_page(style.page, pages)
             image.seek(style.page)
-            _check_frame(image)
-        if count == pages == 1 and hasattr(image, "_decoder"):
+            pages = 1
+        _check_frame(image)
+        count = pages if frames > 1 else 1
+        if pages == 1 and hasattr(image, "_decoder"):
             _drop_decoder(image)
         _mend_transparency(image)
-        drawn = _decode_frames(image, count, frames, style, file)
+        drawn = _decode_frames(image, file, style, spread_evenly(count, min(count, frames)))
     found = join_intensities([each for _, each in drawn if each is not None])
-    if (
-        found is not None and found.rule == "own" and len(drawn) > 1
-    ):  # frames cannot differ in their range
-        raise NoRangeError(found.smallest, found.largest)
-    unread = pages if is_paged and count == 1 and style.page is None else 1
-    return Decoded([picture for picture, _ in drawn], count, unread, found)
+    if found is not None and found.rule == "own" and len(drawn) > 1:
+        raise NoRangeError(found.smallest, found.largest)  # frames may not differ in their range
+    return Decoded([picture for picture, _ in drawn], count, 1 if count > 1 else pages, found)
 
 
 def _check_frame(image: ImageFile) -> None:
-    """Check the size of a page or frame; Pillow itself checks only the first.
+    """Check the size of a frame, which may differ from the size of the first frame.
 
     Raises:
         UndecodableError: the frame is too thin.
@@ -300,41 +255,22 @@ def _check_frame(image: ImageFile) -> None:
         raise Image.DecompressionBombError
 
 
-def _refuse_special(image: ImageFile) -> None:
-    """Check that Pillow reads all bands of a picture, in the order in which the file has them.
-
-    Of a TIFF, Pillow ignores bands that are no colours, and reads bands of 16 bits that are stored
-    one after the other as if they had 8 bits.
-
-    Raises:
-        UnidentifiedImageError: Pillow would read the picture wrongly.
-    """
-    tags: Any = getattr(image, "tag_v2", {})
-    is_apart = tags.get(_PLANAR, 1) == 2 and max(tags.get(_BITS, (8,))) > 8
-    if _UNSPECIFIED in tags.get(_EXTRA_SAMPLES, ()) or is_apart:
-        raise UnidentifiedImageError
-
-
-def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase) -> Image.Image | None:
-    """Return the lower bytes of a picture whose colours have 16 bits; None for other pictures.
+def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> Image.Image | None:
+    """Return the lower bytes of colours of 16 bits; None for other pictures.
 
     Pillow decodes only the higher bytes. Under the name of the other byte order, it decodes the
-    lower ones; it has no such name for grey with transparency, whose four bytes are read singly.
+    lower ones; for grey with transparency, there is no such name, but one for four single bytes.
+    ``stored`` is Pillow's name for the colours in the file.
     """
-    kind: Any = image.tile[0].args if image.tile else ""
-    kind = kind if isinstance(kind, str) else str(kind[0])
-    if image.mode not in ("RGB", "RGBA") or ";16" not in kind:
+    if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
         return None
-    image.load()
-    place = file.tell()
+    is_grey, place = stored.startswith("LA"), file.tell()
+    name = "RGBA" if is_grey else stored[:-1] + ("L" if stored.endswith("B") else "B")
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as other:
-        if number := image.tell():
-            other.seek(number)
-        is_grey = kind.startswith("LA")
-        turned = "RGBA" if is_grey else kind[:-1] + ("L" if kind.endswith("B") else "B")
+        other.seek(image.tell())
         for number, tile in enumerate(other.tile):
-            more: Any = tile.args
-            args = turned if isinstance(more, str) else (turned, *more[1:])
+            args: Any = tile.args
+            args = name if isinstance(args, str) else (name, *args[1:])
             other.tile[number] = tile._replace(args=args)
         other.load()
         parts = other.split()
@@ -377,19 +313,19 @@ def _drop_decoder(image: ImageFile) -> None:
 
 
 def _decode_frames(
-    image: ImageFile, count: int, wanted: int, style: ReadStyle, file: io.BufferedIOBase
+    image: ImageFile, file: io.BufferedIOBase, style: ReadStyle, places: Sequence[int]
 ) -> list[tuple[Picture, Intensities | None]]:
-    """Return up to ``wanted`` evenly spaced frames, each upright and with the range of its values.
+    """Return the frames at ``places``, each upright and with the range of its values.
 
-    ``count`` is the number of frames in the image. The list ends before a frame that cannot be
-    decoded. If the first frame cannot be decoded, the error is raised.
+    The list ends before a frame that cannot be decoded. If the first frame cannot be decoded, the
+    error is raised.
     """
-    drawn = [_to_upright(image, style, _read_low_bytes(image, file))]
-    for place in spread_evenly(count, min(count, wanted))[1:]:
+    drawn = [_to_upright(image, file, style)]
+    for place in places[1:]:
         try:
             image.seek(place)
             _check_frame(image)
-            drawn.append(_to_upright(image, style, _read_low_bytes(image, file)))
+            drawn.append(_to_upright(image, file, style))
         except (*DECODING_ERRORS, UndecodableError):
             break
     return drawn
@@ -436,7 +372,7 @@ def _open_raster(file: io.BufferedReader) -> ImageFile:
     except UnidentifiedImageError:
         Image.init()
         file.seek(0)
-        if _is_heic(file.read(12)):
+        if _HEIC.match(file.read(12)):
             with contextlib.suppress(ImportError):
                 from pillow_heif import register_heif_opener
 
@@ -499,4 +435,4 @@ def image_suffixes() -> tuple[str, ...]:
     Image.init()
     readable = Image.OPEN.keys() - _NO_PICTURES
     suffixes = Image.registered_extensions().items()
-    return (_JPEG_TOO, *_NAMED, *sorted(suffix for suffix, kind in suffixes if kind in readable))
+    return (_JPEG_TOO, *_OTHERS, *sorted(suffix for suffix, kind in suffixes if kind in readable))

@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hookcli.errors import ModelError, NoBoxError, NoImageError, RequestError
-from hookcli.images.intensities import ReadStyle
 from hookcli.images.read import read_images, with_frames
-from hookcli.images.undecodable import NoRangeError, UndecodableError
-from hookcli.records.images import SkippedImage, range_text
+from hookcli.images.style import NoRangeError, ReadStyle, UndecodableError
+from hookcli.records.images import SkippedImage
 from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hookcli.config import OnError, RunRequest
-    from hookcli.images.bands import Picture
+    from hookcli.images.decode import Picture
     from hookcli.images.read import ImageContent, ImageSource
     from hookcli.models.description import ModelDescription
     from hookcli.models.task import Preprocessing
@@ -63,10 +62,10 @@ class Fitter:
         if content.pixels is None:
             reason = self.prepare.refuse(content.pictures[0])
         else:
-            from hookcli.images.bands import arrange  # imports numpy
+            from hookcli.images.intensities import put_bands_first
 
-            wanted = self.prepare.find_channels(content.pixels.shape)
-            pixels = arrange(content.pixels, wanted, source.style.bands)
+            channels = self.prepare.find_channels(content.pixels.shape)
+            pixels = put_bands_first(content.pixels, channels, source.style.bands)
             content = replace(content, pixels=pixels, size=(pixels.shape[-1], pixels.shape[-2]))
             reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(pixels.shape)
         if reason:
@@ -155,25 +154,17 @@ def fit_sources(
             kept = None if source.kept is None else fitter.fit(source)
             fitting.append(replace(source, kept=kept))
         except NoRangeError as error:
-            raise no_range_error(source.name, error.low, error.high) from error
+            raise no_range_error(source.name, error.ends) from error
         except UndecodableError as error:
             skipped.append(SkippedImage(source.name, str(error)))
     require_image(fitting, skipped)
     return fitting, skipped
 
 
-def no_range_error(file: str, low: float, high: float) -> RequestError:
-    """Return the error for several pictures whose values have no natural range.
-
-    Args:
-        file: the name of the first such picture.
-        low: the smallest value of the pictures that were read.
-        high: the largest value of these pictures.
-    """
-    ends = range_text(low, high)
+def no_range_error(file: str, ends: str) -> RequestError:
+    """Return the error for a picture that needs a range; ``ends`` are those of the first ones."""
     return RequestError(
-        f"{file!r} holds values that have no natural range, and pictures that are compared need "
-        "the same one",
+        f"{file!r} holds values that have no natural range, and pictures of one run need the same",
         f"the values of the first such pictures: `range=({ends})`; or each picture by itself: "
         "`range='minmax'`",
     )

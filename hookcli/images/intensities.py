@@ -1,159 +1,193 @@
 """The rule of intensities: how the values of a picture become black, white, and what is between.
 
-Values of 8 bits stay as they are. Values of more bits are scaled from a range, which is the same
-for all pictures of a run, unless the user asks for the range of each picture.
+Values of 8 bits stay as they are. Other values are scaled from a range, which is the same for all
+pictures of a run, unless the user asks for the range of each picture.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hookcli.images.undecodable import NoRangeError
+import numpy as np
+from PIL import Image
+
+from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError
 from hookcli.outside.parse import write_range
 from hookcli.records.images import Intensities
+from hookcli.records.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    Numbers: TypeAlias = NDArray[np.integer | np.floating]
-    Rows: TypeAlias = Callable[[], Iterable[Numbers]]  # the values, some rows at a time
+    Array: TypeAlias = NDArray[Any]
+    Rows: TypeAlias = Callable[[], Iterable[Array]]  # the values (H, W, C), some rows at a time
 
-COLOURS = 3  # the bands of a picture for people; a grey picture is drawn with three equal ones
+_ROWS = 1 << 20  # values that are scaled at once
 _SAMPLED = 1 << 22  # values; the percentiles of a larger picture are those of evenly spaced values
 
 
 @dataclass(frozen=True, slots=True)
-class ReadStyle:
-    """How to read picture files.
-
-    Attributes:
-        range: the range of values, as in ``config.ImageRequest``.
-        bands: the bands to use, counted from 0; empty for all.
-        page: the page to read, or ``all``; None for the first.
-        is_alone: whether a picture without a natural range is drawn from its smallest to its
-            largest value; otherwise, such a picture is refused.
-    """
-
-    range: str | tuple[float, float] = "full"
-    bands: tuple[int, ...] = ()
-    page: int | str | None = None
-    is_alone: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Samples:
-    """The meaning of the values in a picture of more than 8 bits.
+    """The meaning of the values of a picture.
 
     Attributes:
-        natural: the values that mean black and white, for all pictures of this type; None if the
-            type does not tell. For floats, the range holds only if no value lies outside.
-        is_float: whether the values are floats.
+        natural: the values of black and white for every picture of this type; None if it has none.
         is_white_zero: whether the smallest value is white and the largest value black.
-        view: the dtype of the values, if a decoder takes them for another dtype of the same size.
+        view: the dtype of the values, if the decoder takes them for another of the same size.
     """
 
     natural: tuple[float, float] | None
-    is_float: bool = False
     is_white_zero: bool = False
     view: str = ""
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
     """Return the meaning of values of a type: ``kind`` is numpy's letter, such as ``u``."""
-    natural = None
     if kind in "bf":
-        natural = (0.0, 1.0)
-    elif kind == "u" and bits <= 16:
-        natural = (0.0, float((1 << bits) - 1))
-    return Samples(natural, kind == "f", is_white_zero)
+        return Samples((0.0, 1.0), is_white_zero)
+    is_natural = kind == "u" and bits <= 16
+    return Samples((0.0, float((1 << bits) - 1)) if is_natural else None, is_white_zero)
 
 
-def measure(rows: Rows, samples: Samples, style: ReadStyle) -> Intensities:
-    """Return the range of a picture by the rule of ``style``, and what lies outside the range.
+class BandPicture:
+    """A picture of two bands, or of more than three: ``values`` (H, W, C) from 0 to 255."""
+
+    def __init__(self, values: NDArray[np.float32]) -> None:
+        self.values = values
+        self.height, self.width, self.bands = values.shape
+        self.size = self.width, self.height
+
+    def resize(self, size: tuple[int, int], resample: Image.Resampling) -> Array:
+        """Return the values in another size; Pillow resizes each band."""
+        bands = map(Image.fromarray, self.values.transpose(2, 0, 1))
+        return np.stack([np.asarray(band.resize(size, resample)) for band in bands], -1)
+
+
+def check_size(width: int, height: int, bands: int = 1) -> None:
+    """Check that the values of a picture fit into memory.
+
+    Raises:
+        DecompressionBombError: there are too many.
+    """
+    most = Image.MAX_IMAGE_PIXELS or 0
+    if width * height > most or width * height * bands > COLOURS * most:
+        raise Image.DecompressionBombError
+
+
+def draw(
+    values: Array, style: ReadStyle, samples: Samples | None = None
+) -> tuple[Image.Image | BandPicture, Intensities | None]:
+    """Return an array (H, W, C) as a picture, and the range of its values; None for bytes.
+
+    Raises:
+        NoRangeError: the values have no natural range, and the picture is not alone.
+        UndecodableError: a chosen band does not exist.
+    """
+    values = choose_bands(values, style.bands)
+    check_size(values.shape[1], values.shape[0], values.shape[2])
+    samples = samples or samples_of(values.dtype.kind, 8 * values.dtype.itemsize)
+    made, found = scale_rows(lambda: _split(values), values.shape, style, samples)
+    if made.dtype == np.float32:
+        return BandPicture(made), found
+    return Image.fromarray(made if made.shape[2] > 1 else made[:, :, 0]).convert("RGB"), found
+
+
+def scale_rows(
+    rows: Rows, shape: tuple[int, ...], style: ReadStyle, samples: Samples
+) -> tuple[Array, Intensities | None]:
+    """Return values on the scale from 0 (black) to 255 (white), and their range; None for bytes.
+
+    Pictures of one or three bands are rounded to bytes, which people can see; others are floats.
 
     Raises:
         NoRangeError: the values have no natural range, and the picture is not alone.
     """
-    import numpy as np  # takes 0.1 s, and only such pictures need it
+    is_seen = shape[2] in (1, COLOURS)
+    made = np.empty(shape, np.uint8 if is_seen else np.float32)
+    found, top = None, 0
+    for values in rows():
+        scaled: Array = values
+        if values.dtype != np.uint8:
+            found = found or _measure(rows, samples, style)
+            scaled = np.subtract(values, found.low, dtype=np.float64)
+            scaled *= 255 / ((found.high - found.low) or 1.0)
+            black = 255 * samples.is_white_zero
+            np.nan_to_num(scaled, copy=False, nan=black, posinf=255, neginf=0)
+            scaled = (scaled.round() if is_seen else scaled).clip(0, 255)
+        made[top : top + len(values)] = 255 - scaled if samples.is_white_zero else scaled
+        top += len(values)
+    return made, found
 
-    smallest, largest, nans, odd = np.inf, -np.inf, 0, 0
-    for numbers in rows():
-        finite = numbers
-        if samples.is_float:
-            finite = numbers[np.isfinite(numbers)]
-            nans += int(np.isnan(numbers).sum())
-            odd += numbers.size - finite.size
+
+def _measure(rows: Rows, samples: Samples, style: ReadStyle) -> Intensities:
+    """Return the range of a picture by the rule of ``style``, and what lies outside the range."""
+    smallest, largest, nans, infinite = np.inf, -np.inf, 0, 0
+    for values in rows():
+        finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
+        odd = values.size - finite.size
+        here = int(np.isnan(values).sum()) if odd else 0
+        nans, infinite = nans + here, infinite + odd - here
         if finite.size:
-            smallest, largest = (
-                min(smallest, float(finite.min())),
-                max(largest, float(finite.max())),
-            )
-    if smallest > largest:  # there is no finite number
-        smallest = largest = 0.0
-    low, high, rule = smallest, largest, write_range(style.range)
+            smallest, largest = min(smallest, finite.min()), max(largest, finite.max())
+    smallest, largest = (float(v) if smallest <= largest else 0.0 for v in (smallest, largest))
+    rule, ends = write_range(style.range), (smallest, largest)
     if isinstance(style.range, tuple):
-        low, high = style.range
-    elif style.range.startswith("percent:"):
-        share = float(style.range.removeprefix("percent:"))
-        low, high = _find_percentiles(rows, (share, 100 - share), samples)
+        ends = style.range
+    elif style.range.startswith("percent"):
+        parts = np.concatenate([each.ravel() for each in rows()])
+        parts = parts[:: -(-parts.size // _SAMPLED)]
+        share = float(style.range.partition(":")[2])
+        if (parts := parts[np.isfinite(parts)]).size:
+            ends = (float(np.percentile(parts, share)), float(np.percentile(parts, 100 - share)))
     elif style.range == "full":
-        natural = samples.natural
-        if natural is None or (
-            samples.is_float and not natural[0] <= smallest <= largest <= natural[1]
-        ):
-            rule = "own"
-        else:
-            low, high = natural
+        natural, is_float = samples.natural, values.dtype.kind == "f"
+        fits = natural and natural[0] <= smallest <= largest <= natural[1]
+        rule, ends = ("full", natural) if natural and (fits or not is_float) else ("own", ends)
         if rule == "own" and not style.is_alone:
             raise NoRangeError(smallest, largest)
-    clipped = odd - nans
+    low, high = ends
+    clipped = infinite
     if smallest < low or largest > high:
         clipped = sum(int(((each < low) | (each > high)).sum()) for each in rows())
     return Intensities(low, high, smallest, largest, clipped, nans, rule)
 
 
-def _find_percentiles(
-    rows: Rows, shares: tuple[float, float], samples: Samples
-) -> tuple[float, float]:
-    """Return two percentiles of the finite values, (0, 0) if there are none."""
-    import numpy as np
-
-    parts = [each.ravel() for each in rows()]
-    step = -(-sum(len(part) for part in parts) // _SAMPLED)
-    values = np.concatenate(parts)[::step]
-    if samples.is_float:
-        values = values[np.isfinite(values)]
-    if not values.size:
-        return 0.0, 0.0
-    low, high = np.percentile(values, shares)
-    return float(low), float(high)
+def _split(values: Array) -> Iterator[Array]:
+    step = max(1, _ROWS // max(1, values[:1].size))
+    return (values[top : top + step] for top in range(0, len(values), step))
 
 
-def scale(numbers: Numbers, found: Intensities, samples: Samples) -> NDArray[np.float64]:
-    """Return values on the scale from 0 (black) to 255 (white), not rounded."""
-    scaled = _scale(numbers, found, samples)
-    return 255 - scaled if samples.is_white_zero else scaled
+def choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
+    """Return the chosen bands along ``axis``; all if ``bands`` is empty.
+
+    Raises:
+        UndecodableError: there are too few bands.
+    """
+    there = values.shape[axis]
+    if max(bands, default=0) >= there:
+        raise UndecodableError(
+            f"has {count(there, 'band')}, and no band {max(bands)} (counted from 0)"
+        )
+    return values.take(bands, axis) if bands else values
 
 
-def to_bytes(numbers: Numbers, found: Intensities, samples: Samples) -> NDArray[np.uint8]:
-    """Return values as bytes from 0 (black) to 255 (white)."""
-    import numpy as np
+def put_bands_last(values: Array) -> Array:
+    """Return (H, W), (C, H, W) or (H, W, C) as (H, W, C); the bands are the shorter end axis."""
+    if values.ndim == 2:
+        return values[:, :, None]
+    return values if values.shape[-1] < values.shape[0] else np.moveaxis(values, 0, -1)
 
-    scaled = _scale(numbers, found, samples).round().astype(np.uint8)
-    return 255 - scaled if samples.is_white_zero else scaled
 
+def put_bands_first(pixels: Array, channels: int | None, bands: Sequence[int]) -> Array:
+    """Return pixels (C, H, W) or (H, W, C) as (C, H, W), with the chosen bands.
 
-def _scale(numbers: Numbers, found: Intensities, samples: Samples) -> NDArray[np.float64]:
-    """Return values on the scale from 0 to 255, as if the smallest value were black."""
-    import numpy as np
-
-    scaled: NDArray[np.float64] = np.subtract(numbers, found.low, dtype=np.float64)
-    scaled *= 255 / ((found.high - found.low) or 1.0)
-    black = 255 if samples.is_white_zero else 0
-    np.nan_to_num(scaled, copy=False, nan=black, posinf=255, neginf=0)
-    scaled.clip(0, 255, out=scaled)
-    return scaled
+    ``channels`` is the number of bands that the network takes; None if it is not known.
+    """
+    is_last = channels is not None and pixels.shape[0] != channels == pixels.shape[-1]
+    if bands:
+        is_last = pixels.shape[-1] < pixels.shape[0]
+    first = np.ascontiguousarray(np.moveaxis(pixels, -1, 0)) if is_last else pixels
+    return choose_bands(first, bands, 0)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.images.decode import count_pages, decode
+from hookcli.images.decode import decode
 from hookcli.images.filesystems import choose_filesystem
-from hookcli.images.intensities import COLOURS, ReadStyle
+from hookcli.images.style import COLOURS, PLAIN, NoRangeError, ReadStyle, UndecodableError
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
-from hookcli.images.undecodable import NoRangeError, UndecodableError
 from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.records.frames import spread_evenly
 from hookcli.records.images import FileState, SkippedImage, join_intensities
@@ -25,12 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from io import BufferedReader
 
-    from hookcli.images.bands import Picture
-    from hookcli.images.decode import Decoded
+    from hookcli.images.decode import Decoded, Picture
     from hookcli.images.tensor_files import Pixels
     from hookcli.records.images import Intensities
-
-_PLAIN = ReadStyle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class ImageSource:
     file: str
     row: str = ""
     kept: ImageContent | None = None
-    style: ReadStyle = _PLAIN
+    style: ReadStyle = PLAIN
     is_picture: bool = True
 
     @property
@@ -148,7 +144,7 @@ class _KeyMaker:
         return key
 
 
-def list_images(files: Sequence[str], style: ReadStyle = _PLAIN) -> list[ImageSource]:
+def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSource]:
     """Return the images in ``files``, in order; pictures are not decoded.
 
     A tensor file may hold several images, and so may a file whose pages are all read; any other
@@ -170,7 +166,7 @@ def list_images(files: Sequence[str], style: ReadStyle = _PLAIN) -> list[ImageSo
 
 
 def read_images(
-    files: Sequence[str], *, clip_frames: int = 0, style: ReadStyle = _PLAIN
+    files: Sequence[str], *, clip_frames: int = 0, style: ReadStyle = PLAIN
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
     """Decode ``files`` in order; return the images, and the unusable files with the reasons.
 
@@ -243,7 +239,7 @@ def _cannot_read(error: OSError) -> UndecodableError:
 
 
 def with_frames(
-    file: str, content: ImageContent, most: int, style: ReadStyle = _PLAIN
+    file: str, content: ImageContent, most: int, style: ReadStyle = PLAIN
 ) -> ImageContent:
     """If the file is an animation, return the content with up to ``most`` evenly spaced frames.
 
@@ -278,7 +274,7 @@ def _list_pages(file: str, style: ReadStyle) -> Iterator[ImageSource]:
     stem, pages = Path(file).stem, [style.page]
     if style.page == "all":
         with choose_filesystem(file).open_file(file) as stream:
-            count = count_pages(stream)
+            count = decode(stream, style=replace(style, is_alone=True)).pages
         pages = list(range(count)) if count > 1 else [None]
     for page in pages:
         row = "" if page is None else f"[{page}]"
@@ -322,9 +318,9 @@ def _read_array(array: Pixels, digest: str, style: ReadStyle) -> ImageContent:
     """Return the content of an array: floats are the network's input, integers are a picture."""
     if array.dtype.kind == "f":
         return ImageContent(digest, (array.shape[-1], array.shape[-2]), pixels=array)
-    from hookcli.images.bands import draw, to_layout
+    from hookcli.images.intensities import draw, put_bands_last
 
-    picture, found = draw(to_layout(array), style)
+    picture, found = draw(put_bands_last(array), style)
     return ImageContent(digest, picture.size, (picture,), intensities=found)
 
 

@@ -6,7 +6,7 @@ import io
 from tokenize import TokenError
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.images.undecodable import DECODING_ERRORS, UndecodableError
+from hookcli.images.style import DECODING_ERRORS, UndecodableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import torch
 from PIL import Image
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hookcli.config import ModelRequest
     from hookcli.models.task import Preprocessing, Task
     from hookcli.records.images import Box, Prediction
     from hookcli.records.runs import ModelInfo
@@ -64,13 +63,6 @@ class ModelDescription:
         """
         pixels = self.first()
         return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
-
-    def for_bands(self, request: ModelRequest, bands: int) -> Self:
-        """Return the description for pictures of so many bands.
-
-        Nothing changes if it is known how many channels the model takes.
-        """
-        return self
 
     def convert(self, pixels: Tensor) -> Tensor:
         """Return ``pixels`` on the model's device and in its dtype.

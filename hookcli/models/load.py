@@ -62,6 +62,7 @@ class LoadedModel(ModelDescription):
         return pixels.to(device=like.device, dtype=like.dtype)
 
     def for_bands(self, request: ModelRequest, bands: int) -> Self:
+        """Return the model for pictures of so many bands, unless it is known what it takes."""
         if self.knows_input or bands == COLOURS or request.mean or request.bands:
             return self
         plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)

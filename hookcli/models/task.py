@@ -16,6 +16,7 @@ from hookcli.records.text import count, shape_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from PIL import Image
     from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
     from hookcli.records.rows import TaskWord
 
-    Picture: TypeAlias = Any  # of Pillow, or an ``images.bands.BandPicture``
+    Picture: TypeAlias = Any  # of Pillow, or a ``BandPicture`` of images/intensities
     Pictures: TypeAlias = Sequence[Picture]  # one picture, a clip's frames, or a pair
     Predictions: TypeAlias = list[tuple[Prediction, ...]]  # of each image of a batch
     Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
@@ -268,7 +269,7 @@ class Preprocessing:
             takes = 1 if self.grey else self.bands
             has = f"has {count(bands, 'band')} of {picture.width} by {picture.height} pixels"
             return f"{has}, and the network takes {takes}{_suggest_bands(bands, takes)}"
-        if self.crop is None and _is_long(picture):
+        if (self.crop is None or bands != COLOURS) and _is_long(picture):
             return f"is {picture.width} by {picture.height} pixels, too thin for this network"
         return ""
 
@@ -304,9 +305,9 @@ class Preprocessing:
         Args:
             pictures: upright pictures: one picture, the frames of a clip, or a pair.
         """
-        pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
         if self.bands != COLOURS and not hasattr(self.transform, "takes_bands"):
             return self.task.to_pixels(*_to_tensors(pictures, self.transform), self.size)
+        pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
         if self.grey:
             pictures = [picture.convert("L") for picture in pictures]
         return self.task.to_pixels(pictures, self.transform, self.size)
@@ -339,7 +340,7 @@ def _to_tensors(pictures: Sequence[Any], transform: Any) -> tuple[list[Tensor], 
     return tensors, transform
 
 
-def _crop_long(picture: Picture) -> Picture:
+def _crop_long(picture: Image.Image) -> Image.Image:
     """Return the middle of a very long picture, and any other picture unchanged.
 
     A transform that crops would keep no more than the middle anyway.

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from hookcli.images.find import find_files
 from hookcli.images.fit import no_range_error, require_image
-from hookcli.images.intensities import COLOURS, ReadStyle
 from hookcli.images.read import list_images, read_images
-from hookcli.images.undecodable import NoRangeError, UndecodableError
+from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError
 from hookcli.records.frames import CLIP_FRAMES
-from hookcli.records.images import join_intensities
+from hookcli.records.images import join_intensities, range_text
 from hookcli.store.places.storage import use_options
 
 if TYPE_CHECKING:
@@ -75,13 +74,13 @@ def find_images(
         else:
             sources = list_images(files, replace(style, is_alone=False))
     except NoRangeError as error:  # of a clip's frames
-        raise no_range_error(images.names[0], error.low, error.high) from error
+        raise no_range_error(images.names[0], error.ends) from error
     require_image(sources, skipped)
     read = _read_some(sources)
     own = [each.intensities for each in read if each.intensities and each.intensities.rule == "own"]
     together = join_intensities(own)
     if together is not None and (len(sources) > 1 or images.pair is not None):
-        raise no_range_error(sources[0].name, together.smallest, together.largest)
+        raise no_range_error(sources[0].name, range_text(together.smallest, together.largest))
     return FoundImages(sources, skipped, read[0].bands if read else COLOURS)
 
 

@@ -237,9 +237,9 @@ def test_a_transparent_colour_of_sixteen_bits_is_refused_and_not_guessed():
     assert reason("photo.png") == "has a transparent colour of 16 bits, which cannot be read"
 
 
-def test_sixteen_bit_colours_keep_their_upper_bytes():
+def test_sixteen_bit_colours_are_scaled_as_greys_are():
     data = png(2, 16, 2, shorts(65535, 0x80FF, 257, 0, 0x1200, 255))
-    assert read(data) == [(255, 128, 1), (0, 18, 0)]
+    assert read(data) == [(255, 128, 1), (0, 18, 1)]
 
 
 def test_sixteen_bit_colours_with_alpha_are_laid_on_white():
@@ -278,9 +278,9 @@ def test_a_number_beyond_the_palette_is_black():
         (np.array([0, 1, 255], "u1"), {"t262": [0]}, [255, 254, 0]),
         (np.array([0, 257, 65535], "u2"), {"t262": [0]}, [255, 254, 0]),
         (np.array([0, 0.2, 1], "f4"), {"t262": [0], "t339": [3]}, [255, 204, 0]),
-        # floats from 0 to 1, from 0 to 255, and others
+        # floats from 0 to 1, and others, from the smallest to the largest
         (np.array([0, 0.2, 1], "f4"), {"t339": [3]}, [0, 51, 255]),
-        (np.array([0, 51, 200], "f4"), {"t339": [3]}, [0, 51, 200]),
+        (np.array([0, 50, 200], "f4"), {"t339": [3]}, [0, 64, 255]),
         (np.array([-3, 0, 3], "f4"), {"t339": [3]}, [0, 128, 255]),
         (np.array([1000, 2000, 6000], "f4"), {"t339": [3]}, [0, 51, 255]),
         (np.array([7000, 7000, 7000], "f4"), {"t339": [3]}, [0, 0, 0]),
@@ -353,7 +353,7 @@ def test_the_inverted_cmyk_of_a_jpeg_becomes_rgb():
 def test_modes_that_no_common_file_has_become_rgb(mode):
     from hookcli.images.rgb import to_rgb
 
-    upright = to_rgb(
+    upright, _ = to_rgb(
         Image.new("RGB" if mode != "RGBa" else "RGBA", (1, 1), "red")
         .convert("P" if mode == "PA" else mode)
         .convert(mode)
