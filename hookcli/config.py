@@ -303,13 +303,13 @@ class ModelRequest:
         mean: None uses the mean in the preprocessing of the weights.
         std: Give as many numbers as for ``mean``; None uses the standard deviation in the
             preprocessing of the weights.
-        bands: Empty uses all bands of the pictures; ``mean`` and ``std`` have a number for each.
         interpolation: None uses the interpolation in the preprocessing of the weights.
         arguments: Each argument is a pair of its name and the text that the user wrote.
         like: Only for files: their images are prepared, and their outputs are read, as for this
             model.
         provider: Only for ONNX files; None is the CPU.
         progress: whether to show torch's download bar on stderr.
+        bands: Empty uses all bands of the pictures; ``mean`` and ``std`` have a number for each.
     """
 
     name: ModelName
@@ -345,15 +345,6 @@ class ModelRequest:
             "--std R,G,B", "Standard deviation to divide the colours by.", read=parse.read_colours
         ),
     ] = None
-    bands: Annotated[
-        tuple[int, ...],
-        Flag(
-            "--bands LIST",
-            "Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.",
-            read=parse.read_bands,
-            in_diff=True,
-        ),
-    ] = ()
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
     ] = None
@@ -377,6 +368,15 @@ class ModelRequest:
         Flag("--provider NAME", "Execution provider of ONNX Runtime: cpu, cuda.  [default: cpu]"),
     ] = None
     progress: bool = False
+    bands: Annotated[
+        tuple[int, ...],
+        Flag(
+            "--bands LIST",
+            "Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.",
+            read=parse.read_bands,
+            in_diff=True,
+        ),
+    ] = ()
 
     @property
     def is_file(self) -> bool:

@@ -84,6 +84,9 @@ THIRD_PARTY = {
     "safetensors": {"analysis", "images", "models", "reading", "store"},
     "sklearn": {"analysis"},
     "threadpoolctl": {"analysis"},
+    "pillow_heif": {"images"},
+    "pydicom": {"images"},
+    "tifffile": {"images"},
     "numpy": {
         "analysis",
         "cli",

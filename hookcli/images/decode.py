@@ -339,6 +339,8 @@ class _Unmapped(io.RawIOBase):
     is too much for a very large file.
     """
 
+    name = "picture"  # for libraries that ask
+
     def __init__(self, file: io.BufferedIOBase) -> None:
         self._file = file
 

@@ -15,7 +15,7 @@ from hookcli.records.text import and_more, count, shape_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hookcli.config import OnError, RunRequest
+    from hookcli.config import ImageRequest, OnError
     from hookcli.images.decode import Picture
     from hookcli.images.read import ImageContent, ImageSource
     from hookcli.models.description import ModelDescription
@@ -118,22 +118,23 @@ def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
     return f"is {shape_text(shape)}: the first image that went through has {has}"
 
 
-def make_fitter(request: RunRequest, loaded: ModelDescription) -> Fitter:
-    """Return the fitter for the model that ``loaded`` describes.
+def make_fitter(
+    request: ImageRequest, loaded: ModelDescription, bands: tuple[int, ...] = ()
+) -> Fitter:
+    """Return the fitter for the model that ``loaded`` describes, which gets the chosen ``bands``.
 
     Raises:
         RequestError: the request has a clip or a pair, which the model does not accept.
         NoImageError: the second image of a pair cannot be used.
     """
-    images = request.images
-    if images.clip and loaded.task.frames == 1:
+    if request.clip and loaded.task.frames == 1:
         raise RequestError(f"{loaded.info.name} takes no clip", "`clip` is for video models")
-    if images.pair is not None and not loaded.task.takes_pair:
+    if request.pair is not None and not loaded.task.takes_pair:
         raise RequestError(
             f"{loaded.info.name} takes no pair", "`pair` is for raft_large and raft_small"
         )
-    style = ReadStyle(images.range, request.model.bands, images.page, is_alone=False)
-    return Fitter(loaded.prepare, _read_pair(images.pair, style))
+    style = ReadStyle(request.range, bands, request.page, is_alone=False)
+    return Fitter(loaded.prepare, _read_pair(request.pair, style))
 
 
 def fit_sources(

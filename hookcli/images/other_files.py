@@ -44,7 +44,7 @@ def read_tiff(file: Any, place: int) -> tuple[Array, Samples, int]:
         what = _describe_tiff(file)
         raise UndecodableError(f"is a TIFF{what}, which needs tifffile: {INSTALL}") from error
     try:
-        with tifffile.TiffFile(file, name="picture") as tiff:
+        with tifffile.TiffFile(file) as tiff:
             pages = len(tiff.pages)
             check_page(place, pages)
             page = tiff.pages[place]

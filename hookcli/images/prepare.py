@@ -142,7 +142,7 @@ def _describe(fitter: Fitter, content: ImageContent) -> str:
     count = max(len(content.pictures), content.frame_count)
     note = fitter.prepare.describe(content.pictures, count)
     return note or (
-        f"only page 0 of {content.pages} (--page N or all)" if content.pages > 1 else ""
+        f"only page 0 of {content.pages}: `page` chooses others" if content.pages > 1 else ""
     )
 
 

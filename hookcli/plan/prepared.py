@@ -209,7 +209,7 @@ def prepare_model(
         return _prepare_file(request, found)
     loaded = load_model(request.model) if has_weights else build_skeleton(request.model)
     loaded = loaded.for_bands(request.model, found.bands)
-    fitter = make_fitter(request, loaded)
+    fitter = make_fitter(request.images, loaded, request.model.bands)
     sources, unfit = fit_sources(fitter, found.sources)
     sources, unprepared = release_pictures(fitter, sources)
     loaded, first = _try_with(loaded, request, fitter, sources)
@@ -229,7 +229,7 @@ def _prepare_file(request: RunRequest, found: FoundImages) -> PreparedModel:
     """
     check_graph_request(request.model)
     runner, described = open_graph(request.model)
-    fitter = make_fitter(request, described)
+    fitter = make_fitter(request.images, described, request.model.bands)
     sources, unfit = fit_sources(fitter, found.sources)
     sources, unprepared = release_pictures(fitter, sources)
     described, first = _try_with(described, request, fitter, sources)

@@ -156,7 +156,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[str]:
     """Yield sentences on how values of more than 8 bits became intensities.
 
-    A sentence that asks for a decision of the user names ``--range``.
+    A sentence that asks for a decision of the user names ``range``.
     """
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
@@ -168,17 +168,17 @@ def describe_intensities(images: Sequence[ImageResult]) -> Iterator[str]:
     )
     if together.rule == "own":
         yield (
-            f"values from {shown} have no natural range: the smallest is black and the largest "
-            f"white; the same for all pictures: --range={ranges[0]}"
+            f"values from {shown} have no natural range, so the smallest is black and the largest "
+            f"white; for several pictures: `range=({ranges[0]})`"
         )
     elif together.rule.startswith(("minmax", "percent")):
-        own = f"--range {together.rule} looks at each picture by itself ({shown})"
-        yield f"{own}, so pictures cannot be compared"
+        looks = f"`range={together.rule!r}` looks at each picture by itself"
+        yield f"{looks}: pictures cannot be compared ({shown})"
     else:
-        yield f"black to white are the values from {shown} of pictures of more than 8 bits"
+        yield f"values of more than 8 bits: black to white are {shown}"
     if together.clipped:
         pictures = count(sum(each.clipped > 0 for each in known), "picture")
-        yield f"{together.clipped:,} values outside --range were clipped, in {pictures}"
+        yield f"{together.clipped:,} values outside `range` were clipped, in {pictures}"
 
 
 def range_text(low: float, high: float) -> str:

@@ -101,7 +101,7 @@ def _find_narrow(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
         one, every = evidence.intensities[key], [evidence.intensities[each] for each in narrow]
         low, high = min(each.smallest for each in every), max(each.largest for each in every)
         more = and_more(len(narrow) - 1, " (and {} more image{s})")
-        suit = f"; --range={range_text(low, high)} would suit it" if low < high else ""
+        suit = f"; `range=({range_text(low, high)})` would suit it" if low < high else ""
         sentence = (
             f"{evidence.files.get(key, key)!r} holds values from {one.smallest:.6g} to "
             f"{one.largest:.6g}, {shares[key]:.1%} of the range from {one.low:.6g} to "

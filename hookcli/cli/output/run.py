@@ -108,7 +108,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
     if findings:
         yield "look here first:"
     for finding in findings[:_FINDINGS]:
-        yield f"  {finding.rule}: {finding.sentence}{_where(finding, len(result.images))}"
+        yield f"  {finding.rule}: {to_words(finding.sentence)}{_where(finding, len(result.images))}"
     if len(findings) > _FINDINGS:
         yield f"  and {len(findings) - _FINDINGS} more, in report.html"
 
@@ -331,9 +331,9 @@ def print_notes(
     labels of all chosen layers.
     """
     for note in dict.fromkeys(image.note for image in result.images if image.note):
-        console.say(f"the model saw {note}", quiet=quiet)
+        console.say(f"the model saw {to_words(note)}", quiet=quiet)
     for text in describe_intensities(result.images):
-        if "--range" in text:
+        if "`range" in text:
             console.warn(text)
         else:
             console.say(text, quiet=quiet)
