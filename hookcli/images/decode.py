@@ -53,15 +53,20 @@ _JPEG_TOO = ".mpo"  # to Pillow a format of its own, but Pillow's JPEG reader op
 _OTHERS = (".heic", ".heif", ".hif", ".dcm", ".dicom", ".nii", ".nii.gz", ".jxl", ".exr", ".hdr")
 _HEIC = re.compile(rb"....ftyp(hei|hev|mif|msf)", re.DOTALL)
 _NEEDS_HEIF = f", which needs pillow-heif: {INSTALL}"
+_PICTURE = re.compile(
+    rb"\xff\xd8\xff|\x89PNG\r\n|GIF8|RIFF....WEBP|\0\0\0\x0cjP  |....ftypavi"
+    rb"|.{128}DICM|.{344}n[+i]1",
+    re.DOTALL,
+)
+PICTURE_HEAD = 348  # bytes that show whether a file is a picture
 _UNREAD = {
     b"\xff\x0a": "a JPEG XL",
     b"\0\0\0\x0cJXL ": "a JPEG XL",
     b"\x76\x2f\x31\x01": "an OpenEXR",
     b"#?R": "a Radiance HDR",
 }  # by the first bytes
-_HEAD = 400  # bytes; enough to recognize a file
 _PAGED = ("TIFF", "HEIF")  # formats in which a file can hold several pictures
-_PLANAR, _EXTRA_SAMPLES, _BITS = 284, 338, 258  # tags of TIFF 6.0
+_PLANAR, _EXTRA_SAMPLES, _BITS, _SUBFILE = 284, 338, 258, 254  # tags of TIFF 6.0
 _UNSPECIFIED = 0  # an extra sample that is not transparency
 _WITH_BANDS = ("L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -155,6 +160,11 @@ def _read_other(file: io.BufferedIOBase, style: ReadStyle) -> Decoded:
     return Decoded([picture], 1, 1 if isinstance(style.page, int) else pages, found)
 
 
+def is_picture(head: bytes) -> bool:
+    """Return whether a file that begins with ``head`` is a picture, whatever its name."""
+    return bool(_PICTURE.match(head) or _HEIC.match(head)) or head.startswith((*_TIFF, *_UNREAD))
+
+
 def _name_content(file: io.BufferedIOBase) -> str:
     """Return what a file is that Pillow cannot read, with advice on how to convert the file.
 
@@ -162,11 +172,11 @@ def _name_content(file: io.BufferedIOBase) -> str:
     with the name of the file.
     """
     file.seek(0)
-    head = file.read(_HEAD)
+    head = file.read(PICTURE_HEAD)
     start = head[:12]
     if start[:2] == b"\x1f\x8b":  # gzip
         with contextlib.suppress(zlib.error):
-            head = zlib.decompressobj(31).decompress(head, _HEAD)
+            head = zlib.decompressobj(31).decompress(head, PICTURE_HEAD)
     if _HEIC.match(start):
         is_damaged = find_spec("pillow_heif") is not None
         return "is a HEIC picture" + (": its data is damaged" if is_damaged else _NEEDS_HEIF)
@@ -220,6 +230,8 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
         is_apart = tags.get(_PLANAR) == 2 and max(tags.get(_BITS, (8,))) > 8
         if is_apart or _UNSPECIFIED in tags.get(_EXTRA_SAMPLES, ()):
             raise UnidentifiedImageError  # Pillow takes bytes for values, or ignores bands
+        if tags.get(_SUBFILE) == 1 and style.page is None:
+            raise UndecodableError("begins with a preview, as raw photos do: convert it to TIFF")
         counts = style.page is not None or (frames > 1 or image.format in _PAGED)
         pages = getattr(image, "n_frames", 1) if counts else 1
         if isinstance(style.page, int):

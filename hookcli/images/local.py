@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob as globbing
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from hookcli.images.decode import PICTURE_HEAD, is_picture
+from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.files import open_regular
 from hookcli.records.images import SkippedImage
 from hookcli.store import ownership
@@ -71,7 +74,9 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return the files in a folder with one of ``suffixes``, depth first.
+    """Return the files in a folder with one of ``suffixes``, or that begin as pictures do.
+
+    The search is depth first.
 
     Hidden files, files of runs, and files in the folder ``leave_out`` (empty for none) are left
     out. With ``recursive``, files in inner folders are included. A folder that cannot be read is
@@ -138,9 +143,19 @@ def _choose(
         if entry.name.startswith("."):
             continue
         is_file = entry.name.lower().endswith(suffixes)
+        if suffixes != TENSOR_SUFFIXES:
+            is_file = is_file or _begins_as_picture(entry)
         is_inner = _is_folder(entry, is_file=is_file)
         if recursive if is_inner else is_file:
             yield entry.path, is_inner
+
+
+def _begins_as_picture(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError):
+        if entry.is_file():
+            with open_regular(entry.path) as file:
+                return is_picture(file.read(PICTURE_HEAD))
+    return False
 
 
 def _is_folder(entry: os.DirEntry[str], *, is_file: bool) -> bool:
