@@ -28,6 +28,7 @@ from hookcli.images.style import (
     DECODING_ERRORS,
     INSTALL,
     PLAIN,
+    TOO_LARGE,
     NoRangeError,
     ReadStyle,
     UndecodableError,
@@ -134,7 +135,7 @@ def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = PLAIN) -
     except UnidentifiedImageError as error:
         raise UndecodableError(_name_content(file)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise UndecodableError("has too many pixels to decode safely") from error
+        raise UndecodableError(TOO_LARGE) from error
     except DECODING_ERRORS as error:
         raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
 
@@ -253,18 +254,17 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
 
 
 def _check_frame(image: ImageFile) -> None:
-    """Check the size of a frame, which may differ from the size of the first frame.
+    """Check the size of a frame; Pillow checks only the first.
 
     Raises:
-        UndecodableError: the frame is too thin.
-        DecompressionBombError: the frame is too large.
+        UndecodableError: the frame is too thin or too large.
     """
     if max(image.size) > _MOST_ASPECT * min(image.size):
         raise UndecodableError(
             f"is {image.width} by {image.height} pixels, too thin to show a network"
         )
     if image.width * image.height > (Image.MAX_IMAGE_PIXELS or 0):
-        raise Image.DecompressionBombError
+        raise UndecodableError(TOO_LARGE)
 
 
 def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> Image.Image | None:

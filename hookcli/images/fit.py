@@ -175,11 +175,15 @@ def _read_pair(file: str | None, style: ReadStyle) -> tuple[Picture, ...]:
     """Return the second picture of a pair; empty without a pair.
 
     Raises:
+        RequestError: the values of the picture have no natural range.
         NoImageError: the picture cannot be used.
     """
     if file is None:
         return ()
-    sources, skipped = read_images([file], style=style)
+    try:
+        sources, skipped = read_images([file], style=style)
+    except NoRangeError as error:
+        raise no_range_error(file, error.ends) from error
     if skipped or sources[0].holds_pixels:
         reason = skipped[0].reason if skipped else _NO_PAIR
         raise NoImageError(f"the second image cannot be used: {file!r} {reason}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError
+from hookcli.images.style import COLOURS, TOO_LARGE, NoRangeError, ReadStyle, UndecodableError
 from hookcli.outside.parse import write_range
 from hookcli.records.images import Intensities
 from hookcli.records.text import count
@@ -70,11 +70,11 @@ def check_size(width: int, height: int, bands: int = 1) -> None:
     """Check that the values of a picture fit into memory.
 
     Raises:
-        DecompressionBombError: there are too many.
+        UndecodableError: there are too many.
     """
     most = Image.MAX_IMAGE_PIXELS or 0
     if width * height > most or width * height * bands > COLOURS * most:
-        raise Image.DecompressionBombError
+        raise UndecodableError(TOO_LARGE)
 
 
 def draw(
@@ -113,7 +113,8 @@ def scale_rows(
         if values.dtype != np.uint8:
             found = found or _measure(rows, samples, style)
             scaled = np.subtract(values, found.low, dtype=np.float64)
-            scaled *= 255 / ((found.high - found.low) or 1.0)
+            scaled *= 255
+            scaled /= (found.high - found.low) or 1.0
             black = 255 * samples.is_white_zero
             np.nan_to_num(scaled, copy=False, nan=black, posinf=255, neginf=0)
             scaled = (scaled.round() if is_seen else scaled).clip(0, 255)

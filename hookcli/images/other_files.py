@@ -36,7 +36,6 @@ def read_tiff(file: Any, place: int) -> tuple[Array, Samples, int]:
 
     Raises:
         UndecodableError: tifffile is not installed, or the page cannot be read.
-        DecompressionBombError: the page is too large.
     """
     try:
         import tifffile
@@ -94,7 +93,6 @@ def read_dicom(file: Any, place: int) -> tuple[Array, Samples, int]:
 
     Raises:
         UndecodableError: pydicom is not installed, or the frame cannot be read.
-        DecompressionBombError: the frame is too large.
     """
     try:
         import pydicom

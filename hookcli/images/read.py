@@ -176,6 +176,9 @@ def read_images(
         clip_frames: the largest number of evenly spaced frames to read from a folder; 0 refuses
             folders.
         style: how the files are read.
+
+    Raises:
+        NoRangeError: a picture that may not have a range of its own has no natural range.
     """
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
@@ -184,6 +187,8 @@ def read_images(
         try:
             read = _read_or_refuse(file, clip_frames, style)
             sources += [replace(each, key=keys.make_key(each.key)) for each in read]
+        except NoRangeError:
+            raise
         except UndecodableError as error:
             skipped.append(SkippedImage(file, str(error)))
     return sources, skipped

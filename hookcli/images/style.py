@@ -11,6 +11,7 @@ from PIL import ImageCms
 from hookcli.records.images import range_text
 
 COLOURS = 3  # bands of a picture for people; a grey picture gets three equal ones
+TOO_LARGE = "has too many pixels to decode safely"
 INSTALL = "pip install 'hookcli[images]'"
 DECODING_ERRORS = (
     OSError,

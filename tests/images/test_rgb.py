@@ -73,7 +73,7 @@ def deep(image, tags):
         white = None
     if white:
         low, high = 0.0, float(white)
-    scaled = (values.astype(float) - low) * (255 / ((high - low) or 1.0))
+    scaled = (values.astype(float) - low) * 255 / ((high - low) or 1.0)
     grey = np.nan_to_num(scaled, nan=0, posinf=255, neginf=0).round().clip(0, 255).astype("u1")
     if tags.get(262) == 0:
         grey = 255 - grey
