@@ -1,7 +1,7 @@
 """Damage the files of runs at random, and check how each command reacts. Run by ``make fuzz``.
 
 This changes one file at a time in a finished run, a finished run of gradients, an unfinished run,
-an analysis, a file of labels and a golden file; then a command reads the result in this process. It must end in time, with an
+an analysis, a file of labels, a golden file and pictures of every decoder; then a command reads the result in this process. It must end in time, with an
 exit code of hookcli and one line of error. It must not open, link or change a file outside of the
 folder, and must print no control characters. This prints each failure with the words to repeat it.
 """
@@ -81,6 +81,7 @@ GRADIENTS: tuple[str, ...] = (
 GRADIENTS += ("--save", "tensors", "--sketch")
 ANALYZED = ("inspect", "net.py:Net", "many", "--save", "tensors")
 ROOTS = ("done", "flow", "killed", "analyzed", "basis")
+SHOTS = "shots"  # pictures of every decoder
 BASIS = ("places", "analyzed", "--layers", "patch")
 MANY = ("inspect", "net.py:Net", "many", "--layers", "conv", "--workers", "0", "--save", "tensors")
 HOSTILE: tuple[Any, ...] = (
@@ -242,8 +243,10 @@ CHANGES = {each.__name__: each for each in (bits, cut, junk, values, nesting, co
 REPLACEMENTS = {each.__name__: each for each in (removal, in_place)}
 
 
-def kinds_of(name: str) -> list[str]:
+def kinds_of(root: str, name: str) -> list[str]:
     """Return the kinds of changes for a file of this name; repeated kinds are chosen more often."""
+    if root == SHOTS:
+        return ["bits"] * 6 + ["cut"] * 2 + ["junk"]
     kinds = ["bits", "cut", "junk", "removal"] + ["in_place"] * (
         name not in ("golden.json", "labels.csv")
     )
@@ -304,6 +307,16 @@ def commands_for(root: str, name: str) -> list[tuple[str, ...]]:
     if root == "golden.json":
         return [("diff", "done", run, "--format", each) for each in ("table", "json", "csv")]
     made = ("-q", "-o", "work/made")
+    if root == SHOTS:
+        look = ("inspect", "net.py:Net", f"{run}/{name}", *PLAIN, "--grids", "none")
+        wishes: tuple[tuple[str, ...], ...] = (
+            (),
+            ("--bands", "2,1,0"),
+            ("--page", "all"),
+            ("--page", "1"),
+        )
+        wishes += (("--range", "minmax"), ("--range=-5,300",), ("--range", "percent:1"))
+        return [(*look, "-o", "work/made", *wish) for wish in wishes]
     if root == "labels.csv":
         return [
             ("map", "analyzed", "--labels", run, *made),
@@ -447,6 +460,7 @@ def make_runs() -> None:
     Path("outside.txt").write_text("outside")
     Path("many").mkdir()
     dice = np.random.default_rng(0)
+    make_shots(dice)
     for name in ("a.png", "b.png", *(f"many/{number:02}.png" for number in range(33))):
         Image.fromarray(dice.integers(0, 256, (8, 8, 3)).astype(np.uint8)).save(name)
     rows = [f"{number:02}.png,{'ab'[number % 2]}" for number in range(33)]
@@ -463,6 +477,57 @@ def make_runs() -> None:
         with patch:
             ended = execute(words, "")
         assert ended[0] == code, ended  # noqa: S101
+
+
+def make_shots(dice: np.random.Generator) -> None:
+    """Make small pictures for every decoder that is installed."""
+    Path(SHOTS).mkdir()
+    bytes_, words = (dice.integers(0, 1 << bits, (9, 8, 3)) for bits in (8, 16))
+    colours, deep = Image.fromarray(bytes_.astype("u1")), words.astype("u2")
+    for suffix in ("png", "jpg", "gif", "webp", "tif", "bmp", "jp2", "avif"):
+        colours.save(f"{SHOTS}/a.{suffix}")
+    for name, kind in (
+        ("grey.png", "u2"),
+        ("grey.tif", "u2"),
+        ("signed.tif", "i4"),
+        ("f.tif", "f4"),
+    ):
+        Image.fromarray(words[..., 0].astype(kind)).save(f"{SHOTS}/{name}")
+    colours.save(f"{SHOTS}/pages.tif", save_all=True, append_images=[colours.convert("L")] * 2)
+    np.save(f"{SHOTS}/u2.npy", deep)
+    np.save(f"{SHOTS}/f4.npy", deep.transpose(2, 0, 1).astype("f4"))
+    with contextlib.suppress(ImportError):
+        import tifffile
+
+        for name, options in (("rgb16", {}), ("zip", {"compression": "deflate"})):
+            tifffile.imwrite(f"{SHOTS}/{name}.tif", deep, photometric="rgb", **options)
+        apart = deep.transpose(2, 0, 1)
+        tifffile.imwrite(f"{SHOTS}/apart.tif", apart, photometric="rgb", planarconfig="separate")
+        many = np.concatenate([deep] * 4, -1)
+        how = {"photometric": "minisblack", "planarconfig": "contig", "compression": "deflate"}
+        tifffile.imwrite(f"{SHOTS}/bands.tif", many, **how)
+    with contextlib.suppress(ImportError):
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
+        colours.resize((64, 64)).save(f"{SHOTS}/a.heic")
+    with contextlib.suppress(ImportError):
+        from pydicom.dataset import Dataset, FileMetaDataset
+
+        scan = Dataset()
+        scan.file_meta = FileMetaDataset()
+        scan.file_meta.TransferSyntaxUID = "1.2.840.10008.1.2.1"
+        scan.SOPClassUID = scan.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.2"
+        scan.Rows, scan.Columns, scan.SamplesPerPixel, scan.PixelRepresentation = 9, 8, 1, 0
+        scan.BitsAllocated, scan.BitsStored, scan.HighBit = 16, 12, 11
+        scan.PhotometricInterpretation, scan.RescaleSlope, scan.RescaleIntercept = (
+            "MONOCHROME2",
+            1,
+            -1024,
+        )
+        scan.NumberOfFrames = 2
+        scan.PixelData = np.stack([deep[..., 0] & 4095] * 2).tobytes()
+        scan.save_as(f"{SHOTS}/scan.dcm", enforce_file_format=True)
 
 
 def lay_out(root: str) -> None:
@@ -491,7 +556,7 @@ def one_case(seed: int, case: int, targets: list[tuple[str, str]], guard: Guard)
     """Make one change and run one command; return the file, the kind of change, and the outcome."""
     dice = random.Random(f"{seed}/{case}")  # noqa: S311
     root, name = targets[case % len(targets)]
-    kind = dice.choice(kinds_of(name or root))
+    kind = dice.choice(kinds_of(root, name or root))
     words = dice.choice(commands_for(root, name))
     lay_out(root)
     change(Path("work", root, name) if name else Path("work", root), kind, dice)
@@ -502,7 +567,8 @@ def one_case(seed: int, case: int, targets: list[tuple[str, str]], guard: Guard)
             code, output = execute(words, root)
             if words[:1] == ("report",) and code == 0:
                 check_page(Path("work", root, "report.html").read_text())
-        if code not in (0, 2, 3, 5, 6, 7):
+        codes = (0, 2, 3, 5, 6, 7) + (4,) * (root == SHOTS)  # 4: other bands than the network takes
+        if code not in codes:
             failure = f"exit code {code}: {output[-200:]}"
         elif found := re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", output):
             failure = f"printed the control character {found[0]!r}"
@@ -526,6 +592,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--changes", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="change the files of this folder alone, such as shots")
     parser.add_argument("--case", type=int, help="repeat one change")
     asked = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -544,6 +611,9 @@ def main() -> None:
             read = [name for name in names if name not in pictures]
             targets += [(root, name) for name in read * 4 + pictures[:: len(pictures) // 8 or 1]]
             targets += [(root, name) for name in read if name.endswith((".json", ".parquet"))] * 4
+        targets += [(SHOTS, file.name) for file in sorted(Path(SHOTS).iterdir())] * 8
+        if asked.only:
+            targets = [each for each in targets if each[0] == asked.only]
         random.Random(asked.seed).shuffle(targets)  # noqa: S311
         guard = Guard(Path.cwd())
         if asked.case is not None:

@@ -32,6 +32,8 @@ from hookcli.images.style import (
     NoRangeError,
     ReadStyle,
     UndecodableError,
+    check_page,
+    check_size,
 )
 from hookcli.records.frames import spread_evenly
 from hookcli.records.images import join_intensities
@@ -80,7 +82,6 @@ _UNREADABLE = re.compile(
 # Warning filters and file descriptor 2 belong to the process: if two threads replaced them at once,
 # one could restore the other's replacement, and stderr would be lost for good.
 _ALONE = threading.Lock()
-_MOST_ASPECT = 10_000  # resizing a longer picture by its short side could fill the memory
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -101,14 +102,12 @@ class Decoded:
     """The upright pictures in a file: one, or several frames of an animation.
 
     Attributes:
-        frames: the number of frames in the file; 1 if they were not counted.
-        pages: the number of pages in the file; 1 if the user chose a page.
+        count: the number of frames in the file or, for one picture, of pages; 1 if it is not known.
         intensities: the range of the values of the pictures; None for values of 8 bits.
     """
 
     pictures: list[Picture]
-    frames: int = 1
-    pages: int = 1
+    count: int = 1
     intensities: Intensities | None = None
 
 
@@ -158,7 +157,7 @@ def _read_other(file: io.BufferedIOBase, style: ReadStyle) -> Decoded:
     place = style.page if isinstance(style.page, int) else 0
     values, samples, pages = read(io.BufferedReader(_Unmapped(file), _BUFFER), place)
     picture, found = draw(values, style, samples)
-    return Decoded([picture], 1, 1 if isinstance(style.page, int) else pages, found)
+    return Decoded([picture], 1 if isinstance(style.page, int) else pages, found)
 
 
 def is_picture(head: bytes) -> bool:
@@ -236,35 +235,18 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
         counts = style.page is not None or (frames > 1 or image.format in _PAGED)
         pages = getattr(image, "n_frames", 1) if counts else 1
         if isinstance(style.page, int):
-            from hookcli.images.other_files import check_page
-
             check_page(style.page, pages)
             image.seek(style.page)
             pages = 1
-        _check_frame(image)
-        count = pages if frames > 1 else 1
+        check_size(*image.size)
         if pages == 1 and hasattr(image, "_decoder"):
             _drop_decoder(image)
         _mend_transparency(image)
-        drawn = _decode_frames(image, file, style, spread_evenly(count, min(count, frames)))
+        drawn = _decode_frames(image, file, style, spread_evenly(pages, min(pages, frames)))
     found = join_intensities([each for _, each in drawn if each is not None])
     if found is not None and found.rule == "own" and len(drawn) > 1:
         raise NoRangeError(found.smallest, found.largest)  # frames may not differ in their range
-    return Decoded([picture for picture, _ in drawn], count, 1 if count > 1 else pages, found)
-
-
-def _check_frame(image: ImageFile) -> None:
-    """Check the size of a frame; Pillow checks only the first.
-
-    Raises:
-        UndecodableError: the frame is too thin or too large.
-    """
-    if max(image.size) > _MOST_ASPECT * min(image.size):
-        raise UndecodableError(
-            f"is {image.width} by {image.height} pixels, too thin to show a network"
-        )
-    if image.width * image.height > (Image.MAX_IMAGE_PIXELS or 0):
-        raise UndecodableError(TOO_LARGE)
+    return Decoded([picture for picture, _ in drawn], pages, found)
 
 
 def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> Image.Image | None:
@@ -336,9 +318,9 @@ def _decode_frames(
     for place in places[1:]:
         try:
             image.seek(place)
-            _check_frame(image)
+            check_size(*image.size)
             drawn.append(_to_upright(image, file, style))
-        except (*DECODING_ERRORS, UndecodableError):
+        except DECODING_ERRORS:
             break
     return drawn
 

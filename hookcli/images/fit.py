@@ -155,20 +155,11 @@ def fit_sources(
             kept = None if source.kept is None else fitter.fit(source)
             fitting.append(replace(source, kept=kept))
         except NoRangeError as error:
-            raise no_range_error(source.name, error.ends) from error
+            raise error.refuse(source.name) from error
         except UndecodableError as error:
             skipped.append(SkippedImage(source.name, str(error)))
     require_image(fitting, skipped)
     return fitting, skipped
-
-
-def no_range_error(file: str, ends: str) -> RequestError:
-    """Return the error for a picture that needs a range; ``ends`` are those of the first ones."""
-    return RequestError(
-        f"{file!r} holds values that have no natural range, and pictures of one run need the same",
-        f"the values of the first such pictures: `range=({ends})`; or each picture by itself: "
-        "`range='minmax'`",
-    )
 
 
 def _read_pair(file: str | None, style: ReadStyle) -> tuple[Picture, ...]:
@@ -183,7 +174,7 @@ def _read_pair(file: str | None, style: ReadStyle) -> tuple[Picture, ...]:
     try:
         sources, skipped = read_images([file], style=style)
     except NoRangeError as error:
-        raise no_range_error(file, error.ends) from error
+        raise error.refuse(file) from error
     if skipped or sources[0].holds_pixels:
         reason = skipped[0].reason if skipped else _NO_PAIR
         raise NoImageError(f"the second image cannot be used: {file!r} {reason}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from hookcli.images.style import COLOURS, TOO_LARGE, NoRangeError, ReadStyle, UndecodableError
+from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError, check_size
 from hookcli.outside.parse import write_range
 from hookcli.records.images import Intensities
 from hookcli.records.text import count
@@ -64,17 +64,6 @@ class BandPicture:
         """Return the values in another size; Pillow resizes each band."""
         bands = map(Image.fromarray, self.values.transpose(2, 0, 1))
         return np.stack([np.asarray(band.resize(size, resample)) for band in bands], -1)
-
-
-def check_size(width: int, height: int, bands: int = 1) -> None:
-    """Check that the values of a picture fit into memory.
-
-    Raises:
-        UndecodableError: there are too many.
-    """
-    most = Image.MAX_IMAGE_PIXELS or 0
-    if width * height > most or width * height * bands > COLOURS * most:
-        raise UndecodableError(TOO_LARGE)
 
 
 def draw(

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import TiffImagePlugin
 
-from hookcli.images.intensities import check_size, samples_of
-from hookcli.images.style import DECODING_ERRORS, INSTALL, UndecodableError
+from hookcli.images.intensities import samples_of
+from hookcli.images.style import (
+    DECODING_ERRORS,
+    INSTALL,
+    UndecodableError,
+    check_page,
+    check_size,
+)
 from hookcli.records.text import count
 
 if TYPE_CHECKING:
@@ -19,16 +25,6 @@ _DAMAGED = "cannot be decoded: its data is damaged or in an unknown format"
 _SLACK = 1 << 16  # bytes by which compressed data may be larger than its values
 _DEFLATED = b"1.2.840.10008.1.2.1.99"  # DICOM's syntax of files that grow when they are read
 _MONOCHROME = {"MONOCHROME1": True, "MONOCHROME2": False}  # whether the smallest value is white
-
-
-def check_page(place: int, pages: int) -> None:
-    """Check that a file has a page.
-
-    Raises:
-        UndecodableError: the page does not exist.
-    """
-    if place >= pages:
-        raise UndecodableError(f"has {count(pages, 'page')}, and no page {place} (counted from 0)")
 
 
 def read_tiff(file: Any, place: int) -> tuple[Array, Samples, int]:

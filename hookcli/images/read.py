@@ -263,8 +263,8 @@ def with_frames(
     return replace(
         content,
         pictures=tuple(found.pictures),
-        frame_count=found.frames,
-        pages=found.pages,
+        frame_count=found.count,
+        pages=1,
         intensities=found.intensities,
     )
 
@@ -279,7 +279,7 @@ def _list_pages(file: str, style: ReadStyle) -> Iterator[ImageSource]:
     stem, pages = Path(file).stem, [style.page]
     if style.page == "all":
         with choose_filesystem(file).open_file(file) as stream:
-            count = decode(stream, style=replace(style, is_alone=True)).pages
+            count = decode(stream, style=replace(style, is_alone=True)).count
         pages = list(range(count)) if count > 1 else [None]
     for page in pages:
         row = "" if page is None else f"[{page}]"
@@ -313,7 +313,7 @@ def _read(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource
                 sha256.hexdigest(),
                 found.pictures[0].size,
                 tuple(found.pictures),
-                pages=found.pages,
+                pages=found.count,
                 intensities=found.intensities,
             )
             yield replace(source, kept=content)

@@ -6,11 +6,14 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from PIL import ImageCms
+from PIL import Image, ImageCms
 
+from hookcli.errors import RequestError
 from hookcli.records.images import range_text
+from hookcli.records.text import count
 
 COLOURS = 3  # bands of a picture for people; a grey picture gets three equal ones
+_MOST_ASPECT = 10_000  # resizing a longer picture by its short side could fill the memory
 TOO_LARGE = "has too many pixels to decode safely"
 INSTALL = "pip install 'hookcli[images]'"
 DECODING_ERRORS = (
@@ -39,10 +42,18 @@ class NoRangeError(UndecodableError):
 
     def __init__(self, low: float, high: float) -> None:
         """Store the smallest and the largest value."""
-        self.ends = range_text(low, high)
+        self._ends = range_text(low, high)
         super().__init__(
-            f"holds values from {self.ends.replace(',', ' to ')}, which have no natural range, and "
-            "pictures of one run need the same: give `range`"
+            f"holds values from {self._ends.replace(',', ' to ')}, which have no natural range, "
+            "and pictures of one run need the same"
+        )
+
+    def refuse(self, file: str) -> RequestError:
+        """Return the error that ends the run because of the picture in ``file``."""
+        return RequestError(
+            f"{file!r} {self}",
+            f"`range=({self._ends})`, the values of the first such pictures; or each picture by "
+            "itself: `range='minmax'`",
         )
 
 
@@ -65,3 +76,26 @@ class ReadStyle:
 
 
 PLAIN = ReadStyle()
+
+
+def check_size(width: int, height: int, bands: int = 1) -> None:
+    """Check that a picture is neither too thin nor so large that it could fill the memory.
+
+    Raises:
+        UndecodableError: it is.
+    """
+    if not min(width, height) or max(width, height) > _MOST_ASPECT * min(width, height):
+        raise UndecodableError(f"is {width} by {height} pixels, too thin to show a network")
+    most = Image.MAX_IMAGE_PIXELS or 0
+    if width * height > most or width * height * bands > COLOURS * most:
+        raise UndecodableError(TOO_LARGE)
+
+
+def check_page(place: int, pages: int) -> None:
+    """Check that a file has a page.
+
+    Raises:
+        UndecodableError: the page does not exist.
+    """
+    if place >= pages:
+        raise UndecodableError(f"has {count(pages, 'page')}, and no page {place} (counted from 0)")

@@ -342,15 +342,8 @@ def _check_colours(model: ModelRequest) -> None:
 
 
 def _check_reading(images: ImageRequest) -> None:
-    if isinstance(images.range, str):
-        parse.read_range(images.range, "`range`")
-    elif not -math.inf < images.range[0] < images.range[1] < math.inf:
-        raise RequestError(f"`range` must rise, not {images.range}", "`range=(-1024, 3071)`")
-    if (
-        images.page is not None
-        and images.page != "all"
-        and not (isinstance(images.page, int) and images.page >= 0)
-    ):
-        raise RequestError(f"`page` cannot be {images.page!r}", "a number from 0, or all")
+    parse.read_range(parse.write_range(images.range), "`range`")
+    if images.page is not None:
+        parse.read_page(str(images.page), "`page`")
     if images.page == "all" and images.clip:
         raise RequestError("`page='all'` makes an image of each page, and `clip` one of all frames")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hookcli.images.find import find_files
-from hookcli.images.fit import no_range_error, require_image
+from hookcli.images.fit import require_image
 from hookcli.images.read import list_images, read_images
 from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError
 from hookcli.records.frames import CLIP_FRAMES
-from hookcli.records.images import join_intensities, range_text
+from hookcli.records.images import join_intensities
 from hookcli.store.places.storage import use_options
 
 if TYPE_CHECKING:
@@ -74,26 +74,31 @@ def find_images(
         else:
             sources = list_images(files, replace(style, is_alone=False))
     except NoRangeError as error:  # of a clip's frames
-        raise no_range_error(images.names[0], error.ends) from error
+        raise error.refuse(images.names[0]) from error
     require_image(sources, skipped)
     read = _read_some(sources)
-    own = [each.intensities for each in read if each.intensities and each.intensities.rule == "own"]
-    together = join_intensities(own)
+    own = {
+        source.name: content.intensities
+        for source, content in zip(sources, read, strict=False)
+        if content and content.intensities and content.intensities.rule == "own"
+    }
+    together = join_intensities([*own.values()])
     if together is not None and (len(sources) > 1 or images.pair is not None):
-        raise no_range_error(sources[0].name, range_text(together.smallest, together.largest))
-    return FoundImages(sources, skipped, read[0].bands if read else COLOURS)
+        raise NoRangeError(together.smallest, together.largest).refuse(next(iter(own)))
+    return FoundImages(sources, skipped, next((each.bands for each in read if each), COLOURS))
 
 
-def _read_some(sources: Sequence[ImageSource]) -> list[ImageContent]:
-    """Return the content of the images that are in memory; if there are none, of the first image.
+def _read_some(sources: Sequence[ImageSource]) -> list[ImageContent | None]:
+    """Return the content of the first images; None for an image that cannot be used.
 
-    If the values of the first image need a range, the content of some more images is included.
-    Images that cannot be used are left out.
+    Of images that are not in memory, only the first is read, and more if its values need a range.
     """
-    read = [source.kept for source in sources if source.kept is not None]
-    for source in sources[: _MOST_READ_FIRST * (not read)]:
+    read: list[ImageContent | None] = []
+    for source in sources[:_MOST_READ_FIRST]:
+        content = None
         with contextlib.suppress(UndecodableError):
-            read.append(replace(source, style=replace(source.style, is_alone=True)).read())
-        if read and read[0].intensities is None:
+            content = replace(source, style=replace(source.style, is_alone=True)).read()
+        read.append(content)
+        if source.kept is None and content is not None and content.intensities is None:
             break
     return read
