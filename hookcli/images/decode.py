@@ -267,9 +267,11 @@ def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> I
             args = name if isinstance(args, str) else (name, *args[1:])
             other.tile[number] = tile._replace(args=args)
         other.load()
-        parts = other.split()
     file.seek(place)
-    return Image.merge(image.mode, [parts[i] for i in (1, 1, 1, 3)] if is_grey else parts)
+    if not is_grey:
+        return other
+    _, low, _, low_alpha = other.split()
+    return Image.merge("RGBA", (low, low, low, low_alpha))
 
 
 def _mend_transparency(image: ImageFile) -> None:

@@ -17,8 +17,8 @@ RULES: dict[str, float] = {
     "overwritten": 0,  # more than this many layers have an output that is overwritten later
     "uncalled": 0,  # more than this many selected layers did not run
     "skipped": 0,  # more than this many images were skipped
-    "narrow": 0.05,  # a picture uses less than this share of its range of values
     "untrained": 0,  # the weights are random; the rule has no threshold
+    "narrow": 0.05,  # a picture uses less than this share of its range of values
     "small": 1,  # the image's shorter side is less than this share of the network input's
 }
 """Every rule with its default threshold, the most serious rule first."""
