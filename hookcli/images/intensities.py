@@ -72,8 +72,7 @@ def draw(
     """Return an array (H, W, C) as a picture, and the range of its values; None for bytes.
 
     Raises:
-        NoRangeError: the values have no natural range, and the picture is not alone.
-        UndecodableError: a chosen band does not exist.
+        UndecodableError: a band does not exist, or the picture needs a range.
     """
     values = choose_bands(values, style.bands)
     check_size(values.shape[1], values.shape[0], values.shape[2])
@@ -151,11 +150,7 @@ def _split(values: Array) -> Iterator[Array]:
 
 
 def choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
-    """Return the chosen bands along ``axis``; all if ``bands`` is empty.
-
-    Raises:
-        UndecodableError: there are too few bands.
-    """
+    """Return the chosen bands along ``axis``; all without a choice. A missing band is an error."""
     there = values.shape[axis]
     if max(bands, default=0) >= there:
         raise UndecodableError(

@@ -1,4 +1,7 @@
-"""Readers of pictures that Pillow does not read: TIFF of any bands, and DICOM."""
+"""Readers of pictures that Pillow does not read: TIFF of any bands, and DICOM.
+
+A reader raises an UndecodableError if its package is missing, or if the picture cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,7 @@ _MONOCHROME = {"MONOCHROME1": True, "MONOCHROME2": False}  # whether the smalles
 
 
 def read_tiff(file: Any, place: int) -> tuple[Array, Samples, int]:
-    """Return the values (H, W, C) of a page of a TIFF, their meaning, and the number of pages.
-
-    Raises:
-        UndecodableError: tifffile is not installed, or the page cannot be read.
-    """
+    """Return the upright values (H, W, C) of a page of a TIFF, their meaning, and the pages."""
     try:
         import tifffile
     except ImportError as error:
@@ -51,12 +50,10 @@ def read_tiff(file: Any, place: int) -> tuple[Array, Samples, int]:
                 raise UndecodableError(_DAMAGED)
             values = page.asarray(maxworkers=1)
             bits = page.bitspersample
-    except (tifffile.TiffFileError, AssertionError) as error:
-        raise UndecodableError(_DAMAGED) from error
-    except ValueError as error:
-        if "imagecodecs" not in str(error):
-            raise
-        raise UndecodableError("is compressed: pip install imagecodecs") from error
+    except (tifffile.TiffFileError, AssertionError, ValueError) as error:
+        needs = "imagecodecs" in str(error)
+        reason = "is compressed: pip install imagecodecs" if needs else _DAMAGED
+        raise UndecodableError(reason) from error
     values = np.moveaxis(values, 0, -1) if axes == "SYX" else np.atleast_3d(values)
     samples = samples_of(values.dtype.kind, bits, is_white_zero=kind == 0)
     return turn(values, turned.value if turned else 1), samples, pages
@@ -86,9 +83,6 @@ def read_dicom(file: Any, place: int) -> tuple[Array, Samples, int]:
     """Return the values (H, W, C) of a frame of a DICOM file, their meaning, and the frames.
 
     The values are in the units of the modality, such as Hounsfield units.
-
-    Raises:
-        UndecodableError: pydicom is not installed, or the frame cannot be read.
     """
     try:
         import pydicom

@@ -56,15 +56,12 @@ def _scale(
 
     samples = samples_of_image(image)
     colours = len(image.getbands()) - (image.mode in ("LA", "RGBA"))
-    made, found = scale_rows(
-        lambda: (
-            values_of(image.crop(box), low and low.crop(box), samples)[..., :colours]
-            for box in _boxes(image)
-        ),
-        (image.height, image.width, colours),
-        style,
-        samples,
-    )
+
+    def rows() -> Iterator[Array]:
+        for box in _boxes(image):
+            yield values_of(image.crop(box), low and low.crop(box), samples)[..., :colours]
+
+    made, found = scale_rows(rows, (image.height, image.width, colours), style, samples)
     picture = Image.fromarray(made if colours > 1 else made[..., 0])
     transparent = image.info.get("transparency")
     if colours < len(image.getbands()):
@@ -84,21 +81,23 @@ def samples_of_image(image: Image.Image) -> Samples:
 
     tags = getattr(image, "tag_v2", {})
     bits, sign = tags.get(_BITS), tags.get(_SAMPLE_FORMAT, _UNSIGNED)
-    is_white_zero = tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO and image.mode in _DEEP
+    is_white_zero = tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO
     if _is_signed(image):
-        return Samples(None, tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO, "i1")
+        return Samples(None, is_white_zero, "i1" if image.mode == "L" else "i2")
     if image.mode == "I" and bits == (32,) and sign == _UNSIGNED:
         return Samples(None, is_white_zero, "u4")
-    kind = {"F": "f", "I": "i"}.get(image.mode, "u")
-    if image.mode == "I" and getattr(image, "format", "") == "PPM":  # Pillow scales it to 16 bits
-        kind = "u"
-    return samples_of(kind, 12 if bits == (12,) else 16, is_white_zero=is_white_zero)
+    kind = {"F": "f", "I": "i" if getattr(image, "format", "") != "PPM" else "u"}.get(
+        image.mode, "u"
+    )
+    is_deep = image.mode in _DEEP  # Pillow itself inverts other pictures
+    return samples_of(kind, 12 if bits == (12,) else 16, is_white_zero=is_white_zero and is_deep)
 
 
 def _is_signed(image: Image.Image) -> bool:
-    """Return whether the values are signed integers of 8 bits, which Pillow reads as unsigned."""
+    """Return whether Pillow reads signed integers as unsigned ones."""
     tags = getattr(image, "tag_v2", {})
-    return image.mode == "L" and tags.get(_SAMPLE_FORMAT) == _SIGNED
+    is_fits = image.mode == "I;16" and getattr(image, "format", "") == "FITS"
+    return is_fits or (image.mode == "L" and tags.get(_SAMPLE_FORMAT) == _SIGNED)
 
 
 def values_of(image: Image.Image, low: Image.Image | None, samples: Samples) -> Array:

@@ -163,9 +163,8 @@ def describe_intensities(images: Sequence[ImageResult]) -> Iterator[str]:
     if together is None:
         return
     ranges = sorted({range_text(each.low, each.high) for each in known})
-    shown = " or ".join(ends.replace(",", " to ") for ends in ranges[:3]) + and_more(
-        len(ranges) - 3
-    )
+    more = and_more(len(ranges) - 3)
+    shown = " or ".join(ends.replace(",", " to ") for ends in ranges[:3]) + more
     if together.rule == "own":
         yield (
             f"values from {shown} have no natural range, so the smallest is black and the largest "
