@@ -18,7 +18,13 @@ from torch import Tensor
 
 from hookcli.errors import NoBoxError, RequestError
 from hookcli.models.inputs import last_two_axes
-from hookcli.models.task import Preprocessing, Task, UnfitPictureError
+from hookcli.models.task import (
+    COLOURS,
+    Preprocessing,
+    Task,
+    UnfitPictureError,
+    spread_bands,
+)
 from hookcli.models.tasks import (
     Classification,
     Detection,
@@ -124,8 +130,8 @@ class ProcessorTransform:
                 of it would be 0 pixels long.
         """
         changes = self._changes
-        if not isinstance(picture, Image.Image):
-            picture = torch.from_numpy(picture.values).permute(2, 0, 1)
+        if len(self.mean) not in (1, COLOURS):
+            picture = torch.tensor(spread_bands(picture, len(self.mean))).permute(2, 0, 1)
             changes = changes | {"input_data_format": "channels_first"}
         try:
             made = self._processor(images=picture, return_tensors="pt", **changes)

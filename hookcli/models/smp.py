@@ -262,6 +262,8 @@ class _Transform:
             for side in picture.size
         )
         resized = np.asarray(picture.resize((width, height), self._resample))
+        if resized.shape[2] != len(self.mean):  # a picture that marks a box
+            resized = resized[..., :1].repeat(len(self.mean), 2)
         prepared = self._prepare(resized, **self._parameters)
         return torch.from_numpy(np.ascontiguousarray(prepared.transpose(2, 0, 1))).float()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
 
 from hookcli.errors import NoImageError
@@ -16,6 +17,7 @@ from hookcli.records.text import count, shape_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
     from PIL import Image
     from torch import Tensor, nn
 
@@ -306,7 +308,9 @@ class Preprocessing:
             pictures: upright pictures: one picture, the frames of a clip, or a pair.
         """
         if self.bands != COLOURS and not hasattr(self.transform, "takes_bands"):
-            return self.task.to_pixels(*_to_tensors(pictures, self.transform), self.size)
+            return self.task.to_pixels(
+                *_to_tensors(pictures, self.transform, self.bands), self.size
+            )
         pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
         if self.grey:
             pictures = [picture.convert("L") for picture in pictures]
@@ -331,9 +335,20 @@ def _suggest_bands(bands: int, takes: int) -> str:
     return f": choose with `bands={chosen}`" if bands > takes else ""
 
 
-def _to_tensors(pictures: Sequence[Any], transform: Any) -> tuple[list[Tensor], Transform]:
-    """Return pictures of bands as tensors (C, H, W) from 0 to 1, and the transform for tensors."""
-    tensors = [torch.from_numpy(each.values).permute(2, 0, 1) / 255 for each in pictures]
+def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
+    """Return the values (H, W, C) of a picture; those of one for people have equal bands."""
+    values = getattr(picture, "values", None)
+    return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values
+
+
+def _to_tensors(
+    pictures: Sequence[Any], transform: Any, bands: int
+) -> tuple[list[Tensor], Transform]:
+    """Return pictures of bands as tensors (C, H, W) from 0 to 1, and the transform for tensors.
+
+    All bands of a picture of Pillow, such as one that marks a box, are the same.
+    """
+    tensors = [torch.tensor(spread_bands(each, bands)).permute(2, 0, 1) / 255 for each in pictures]
     if isinstance(transform, torchvision.transforms.Compose):
         steps = [each for each in transform.transforms if type(each).__name__ != "ToTensor"]
         transform = torchvision.transforms.Compose(steps)

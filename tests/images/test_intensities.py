@@ -1,4 +1,4 @@
-"""Values of more than 8 bits become intensities by one rule, the same for every picture of a run."""
+"""Values of more than 8 bits become intensities by one rule, the same for all pictures."""
 
 from __future__ import annotations
 
@@ -283,8 +283,7 @@ def test_integers_in_an_array_are_a_picture():
 
 def twelve(tmp_path):
     Path("own.py").write_text("from torch import nn\ndef make(): return nn.Conv2d(12, 1, 1)\n")
-    values = np.arange(12 * 32 * 32, dtype="u2").reshape(32, 32, 12)
-    return values
+    return np.arange(12 * 32 * 32, dtype="u2").reshape(32, 32, 12)
 
 
 @pytest.mark.parametrize("order", ["HWC", "CHW", "floats HWC"])

@@ -508,3 +508,12 @@ def test_the_largest_picture_of_any_mode_and_turn_takes_little_memory(name, more
     code, peak = map(int, ended.stdout.split())
     assert code == 0
     assert peak * (1 if sys.platform == "darwin" else 1024) < MOST
+
+
+def test_a_fits_file_of_sixteen_bits_is_signed():
+    cards = ("SIMPLE  =                    T", "BITPIX  =                   16")
+    cards += ("NAXIS   =                    2", "NAXIS1  =                    3")
+    cards += ("NAXIS2  =                    1", "END")
+    head = "".join(card.ljust(80) for card in cards).ljust(2880).encode()
+    (made,) = decode(io.BytesIO(head + np.array([-5, 0, 5], ">i2").tobytes().ljust(2880))).pictures
+    assert [made.getpixel((x, 0))[0] for x in range(3)] == [0, 128, 255]
