@@ -53,7 +53,7 @@ _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # to open EPS, Pillow starts Ghostscrip
 # Formats of drawings, films, and weather and science data, of which Pillow reads only headers.
 _NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
 _JPEG_TOO = ".mpo"  # to Pillow a format of its own, but Pillow's JPEG reader opens it
-_OTHERS = (".heic", ".heif", ".hif", ".dcm", ".dicom", ".nii", ".nii.gz", ".jxl", ".exr", ".hdr")
+_OTHERS = (".heic", ".heif", ".hif", ".dcm", ".dicom", ".nii", ".nii.gz", ".jxl", ".exr")
 _HEIC = re.compile(rb"....ftyp(hei|hev|mif|msf)", re.DOTALL)
 _NEEDS_HEIF = f", which needs pillow-heif: {INSTALL}"
 _PICTURE = re.compile(

@@ -154,7 +154,7 @@ def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSou
     keys = _KeyMaker()
     for file in files:
         found = [ImageSource(Path(file).stem, file, style=style)]
-        with contextlib.suppress(UndecodableError):
+        with contextlib.suppress(UndecodableError, OSError, ValueError):
             if _is_tensor_file(file):
                 rows = _read_or_refuse(file, 0, replace(style, is_alone=True))
                 found = [replace(each, kept=None, style=style) for each in rows]

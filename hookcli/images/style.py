@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from PIL import Image, ImageCms
 
 from hookcli.errors import RequestError
-from hookcli.records.images import range_text
+from hookcli.records.images import range_text, suggest_range
 from hookcli.records.text import count
 
 COLOURS = 3  # bands of a picture for people; a grey picture gets three equal ones
@@ -42,17 +42,17 @@ class NoRangeError(UndecodableError):
 
     def __init__(self, low: float, high: float) -> None:
         """Store the smallest and the largest value."""
-        self._ends = range_text(low, high)
         super().__init__(
-            f"holds values from {self._ends.replace(',', ' to ')}, which have no natural range, "
-            "and pictures of one run need the same"
+            f"holds values from {range_text(low, high)}, which have no natural range, and pictures "
+            "of one run need the same"
         )
+        self._suggestion = suggest_range(low, high)
 
     def refuse(self, file: str) -> RequestError:
         """Return the error that ends the run because of the picture in ``file``."""
         return RequestError(
             f"{file!r} {self}",
-            f"`range=({self._ends})`, the values of the first such pictures; or each picture by "
+            f"{self._suggestion}, the values of the first such pictures; or each picture by "
             "itself: `range='minmax'`",
         )
 

@@ -163,12 +163,11 @@ def describe_intensities(images: Sequence[ImageResult]) -> Iterator[str]:
     if together is None:
         return
     ranges = sorted({range_text(each.low, each.high) for each in known})
-    more = and_more(len(ranges) - 3)
-    shown = " or ".join(ends.replace(",", " to ") for ends in ranges[:3]) + more
+    shown = " or ".join(ranges[:3]) + and_more(len(ranges) - 3)
     if together.rule == "own":
         yield (
             f"values from {shown} have no natural range, so the smallest is black and the largest "
-            f"white; for several pictures: `range=({ranges[0]})`"
+            f"white; for several pictures: {suggest_range(together.low, together.high)}"
         )
     elif together.rule.startswith(("minmax", "percent")):
         looks = f"`range={together.rule!r}` looks at each picture by itself"
@@ -181,8 +180,14 @@ def describe_intensities(images: Sequence[ImageResult]) -> Iterator[str]:
 
 
 def range_text(low: float, high: float) -> str:
-    """Return a range as ``--range`` takes it: ``-1024,3071``."""
-    return ",".join(f"{v:.0f}" if v == int(v) else f"{v:.6g}" for v in (low, high))
+    """Return a range as people write it: ``-1024 to 3071``."""
+    return " to ".join(f"{v:.0f}" if v == int(v) else f"{v:.6g}" for v in (low, high))
+
+
+def suggest_range(low: float, high: float) -> str:
+    """Return the option for a range that holds all values, as messages name options."""
+    ends = range_text(low, high if high > low else low + 1).replace(" to ", ", ")
+    return f"`range=({ends})`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +211,8 @@ class ImageResult:
             in pixels of the image; known only for runs that save whole tensors, and if the
             preprocessing does no more than to resize and crop.
         intensities: the range of values of a picture of more than 8 bits; missing for others.
-        note: how the network's input was made, if the input is a clip, a pair of images, or a part
-            of the image; otherwise empty.
+        note: how the network's input was made, if the input is a clip, a pair of images, a page of
+            several, or a part of the image; otherwise empty.
         score: the number from which the backward pass started; null in a run without a backward
             pass.
         unedited: the predictions of the model without edits; empty in a run without edits.

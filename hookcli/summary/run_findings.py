@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hookcli.records.images import range_text
+from hookcli.records.images import join_intensities, range_text, suggest_range
 from hookcli.records.runs import Finding
 from hookcli.records.text import and_more, count
 
@@ -94,32 +94,31 @@ def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Itera
 
 def _find_narrow(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield a finding about pictures that use little of the range from black to white."""
-    shares = {key: each.share for key, each in evidence.intensities.items()}
-    narrow = [key for key, share in shares.items() if share < limits["narrow"]]
+    narrow = {k: v for k, v in evidence.intensities.items() if v.share < limits["narrow"]}
     if narrow:
-        key = min(narrow, key=shares.__getitem__)
-        one, every = evidence.intensities[key], [evidence.intensities[each] for each in narrow]
-        low, high = min(each.smallest for each in every), max(each.largest for each in every)
-        more = and_more(len(narrow) - 1, " (and {} more image{s})")
-        suit = f"; `range=({range_text(low, high)})` would suit it" if low < high else ""
+        key = min(narrow, key=lambda key: narrow[key].share)
+        one, every = narrow[key], join_intensities([*narrow.values()])
+        low, high = (every.smallest, every.largest) if every else (0, 0)
         sentence = (
-            f"{evidence.files.get(key, key)!r} holds values from {one.smallest:.6g} to "
-            f"{one.largest:.6g}, {shares[key]:.1%} of the range from {one.low:.6g} to "
-            f"{one.high:.6g}{more}{suit}"
+            f"{evidence.files.get(key, key)!r} holds values from "
+            f"{range_text(one.smallest, one.largest)}, {one.share:.1%} of the range from "
+            f"{range_text(one.low, one.high)}{and_more(len(narrow) - 1, ' (and {} more image{s})')}"
+            + (f"; {suggest_range(low, high)} would suit" if low < high else "")
         )
-        yield Finding("narrow", "", shares[key], sentence=sentence, images=tuple(narrow))
+        yield Finding("narrow", "", one.share, sentence=sentence, images=tuple(narrow))
 
 
 def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield a finding about pictures that hold NaN, which become black pixels."""
-    counts = {key: each.nan_count for key, each in evidence.intensities.items()}
-    bad = [key for key, number in counts.items() if number > limits["nan"]]
-    if bad:
-        key = max(bad, key=counts.__getitem__)
-        more = and_more(len(bad) - 1, " (and {} more image{s})")
-        what = f"{evidence.files.get(key, key)!r} holds {counts[key]:,} NaN"
-        sentence = f"{what}, which were made black{more}"
-        yield Finding("nan", "", float(counts[key]), sentence=sentence, images=tuple(bad))
+    counts = {
+        k: v.nan_count for k, v in evidence.intensities.items() if v.nan_count > limits["nan"]
+    }
+    if counts:
+        key = max(counts, key=counts.__getitem__)
+        more = and_more(len(counts) - 1, " (and {} more image{s})")
+        name = repr(evidence.files.get(key, key))
+        sentence = f"{name} holds {counts[key]:,} NaN, which were made black{more}"
+        yield Finding("nan", "", float(counts[key]), sentence=sentence, images=tuple(counts))
 
 
 FINDERS = (

@@ -143,7 +143,7 @@ def test_several_pictures_without_a_natural_range_are_refused_with_theirs(count)
     with pytest.raises(RequestError) as error:
         find(*(f"{number:02}.tif" for number in range(count)))
     first = min(count, 8) - 1
-    assert f"`range=({-1000 - first},3000)`" in error.value.hint
+    assert f"`range=({-1000 - first}, 3000)`" in error.value.hint
 
 
 def test_several_pictures_with_a_range_of_their_own_are_told_apart(run):
@@ -208,9 +208,7 @@ def test_a_picture_that_uses_little_of_the_range_is_a_finding(run):
     save("a.png", np.array([[800, 1200]] * 2, "u2"))
     code, out, _ = run("inspect", "resnet18", "a.png", *RANDOM, "--fail-on", "narrow")
     assert code == 7
-    assert "0.6% of the range from 0 to 65535; --range 800,1200 would suit it" in " ".join(
-        out.split()
-    )
+    assert "0.6% of the range from 0 to 65535; --range 800,1200 would suit" in " ".join(out.split())
 
 
 def test_nan_in_a_picture_is_a_finding(run):
