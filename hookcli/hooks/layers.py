@@ -62,6 +62,8 @@ FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 _WINDOWS = ("SwapAxes", "WindowPartition")  # their outputs have windows and tokens as axes 1 and 2
 _MAXVIT = "torchvision.models.maxvit"
 _BY_CLASS = (Channels.FIRST, Channels.LAST)
+# What a class suggests whose ``forward`` may do anything else.
+_CLAIMS = {each: each.of_neighbour for each in _BY_CLASS}
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
 
 
@@ -72,9 +74,10 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
     modules = dict(model.named_modules())
     tokens = find_tokens(modules)
     for path, module in modules.items():
-        channels = _channels_of(module)
-        if channels in (Channels.FIRST, Channels.LAST):
-            neighbour = channels.of_neighbour
+        claim, channels = _claim(module), _channels_of(module)
+        if claim in _CLAIMS:
+            if claim is channels or not _is_norm(module):  # a norm may be used either way
+                neighbour = claim.of_neighbour
         elif not module._modules:
             if _follows_neighbour(module):
                 channels = Channels.SAME if neighbour is Channels.UNKNOWN else neighbour
@@ -89,6 +92,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
                 params=sum(p.numel() for p in module.parameters() if not is_lazy(p)),
                 channels=channels,
                 tokens=tokens.get(path, NO_TOKENS),
+                width=_width_of(module) if claim in _CLAIMS and claim is not channels else 0,
             )
         )
     return tuple(layers)
@@ -175,8 +179,27 @@ def _channels_of(module: nn.Module) -> Channels:
     """
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
         return Channels.WINDOWS
-    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and len(module.normalized_shape) == 1:
-        return Channels.LAST
+    claim = _claim(module)
+    is_sure = type(module).forward.__module__.startswith(("torch.", "torchvision.ops."))
+    return claim if is_sure else _CLAIMS.get(claim, claim)
+
+
+def _width_of(module: nn.Module) -> int:
+    """Return the number of channels that a module says it returns; 0 if it does not say so."""
+    names = ("num_features", "num_channels", "out_channels", "out_features")
+    shape = ask(module, "normalized_shape")
+    found = [shape[0] if type(shape) is tuple and shape else None, *(ask(module, n) for n in names)]
+    return next((each for each in found if type(each) is int), 0)
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return any(family_of(base) == "norm" for base in type(module).__mro__)
+
+
+def _claim(module: nn.Module) -> Channels:
+    """Return the position of the channel axis that a module's class and its bases suggest."""
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        return Channels.LAST if len(module.normalized_shape) == 1 else Channels.UNKNOWN
     if isinstance(module, nn.MultiheadAttention) and module.batch_first:
         return Channels.LAST
     bases = type(module).__mro__

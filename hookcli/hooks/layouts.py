@@ -1,7 +1,7 @@
 """Inferring layouts during a forward pass, if neither the module's type nor a shape shows them.
 
-A layout names the axes of a tensor, as in NCHW. ``LayoutWatcher`` keeps only weak references to
-tensors, so the forward pass needs no additional memory.
+A layout names the axes of a tensor, as in NCHW. ``ChannelTrails`` follows the channels through the
+operations of the model. Where it loses them, the layouts of other tensors may still decide.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import weakref
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from hookcli.hooks.channel_trails import ChannelTrails
 from hookcli.hooks.nested import named_tensors
 from hookcli.records.layouts import Channels
 
@@ -55,6 +56,15 @@ def channels_of_operation(name: str) -> Channels:
     return Channels.BY_AXES if name in _KEEP_AXES else Channels.BY_SHAPE
 
 
+# The names of layouts, by the number of axes and the axis of the channels.
+_BY_AXIS = {
+    2: {1: "NC"},
+    3: {1: "NCL", 2: "NLC"},
+    4: {1: "NCHW", 3: "NHWC"},
+    5: {1: "NCDHW", 4: "NDHWC"},
+}
+
+
 @dataclass(slots=True)
 class _Evidence:
     """From what the layout of a running call's output can be inferred.
@@ -74,7 +84,8 @@ class _Evidence:
 class LayoutWatcher:
     """Infers layouts in one forward pass; ``started`` and ``finished`` are listeners of ``watch``.
 
-    If an earlier call returned the same tensor as this call, the tensor keeps its layout. Otherwise
+    ``trails`` decides, if it could follow the channels of an output. For all other outputs: if an
+    earlier call returned the same tensor as this call, the tensor keeps its layout. Otherwise
     the output gets the layout of known tensors with the same shape. hookcli searches first among
     the outputs of calls inside this call, then among the inputs of this call, and for an
     elementwise layer also among the outputs of preceding calls in the same enclosing call. The
@@ -89,6 +100,7 @@ class LayoutWatcher:
 
     Attributes:
         size: the height and width of the network's input.
+        trails: follows the channels in the same forward pass.
         inferred: the names of the layouts that were inferred for each layer, by module path.
         own_names: the names of the layouts that a layer's type or the shape of its output shows, by
             module path. If hookcli cannot find the layout of an operation's output, the name is a
@@ -96,6 +108,7 @@ class LayoutWatcher:
     """
 
     size: tuple[int, int]
+    trails: ChannelTrails = field(default_factory=ChannelTrails)
     inferred: dict[str, set[str]] = field(default_factory=dict)
     own_names: dict[str, set[str]] = field(default_factory=dict)
     _known: dict[int, tuple[weakref.ref[Tensor], str]] = field(default_factory=dict)
@@ -125,14 +138,15 @@ class LayoutWatcher:
                 parts.setdefault(tuple(tensor.shape), set()).add(name)
 
     def infer(self, layer: LayerInfo) -> LayerInfo:
-        """Return ``layer`` with its inferred layout.
+        """Return ``layer`` with its inferred layouts, one for each number of axes.
 
-        The layer is unchanged if no layout was inferred, or if its calls have different layouts.
+        If the layer's calls have different layouts with as many axes, no axis is known to hold the
+        channels.
         """
         inferred = self.inferred.get(layer.module_path, set())
-        own_names = self.own_names.get(layer.module_path, set())
-        names = inferred - {name for name in inferred if _has_other(name, inferred | own_names)}
-        return replace(layer, inferred=next(iter(names))) if len(names) == 1 else layer
+        every = inferred | self.own_names.get(layer.module_path, set())
+        names = {"?" * len(each) if _has_other(each, every) else each for each in inferred}
+        return replace(layer, inferred=tuple(sorted(names)))
 
     def _name(self, layer: LayerInfo, tensor: Tensor, evidence: _Evidence) -> str:
         """Return the name of the layout of ``tensor``, an output of ``layer``; empty if unknown.
@@ -144,7 +158,7 @@ class LayoutWatcher:
         own = "" if layout.channel_axis is None else layout.name
         if not layer.channels.needs_inference or (len(shape) < 3 and not layer.is_operation):
             return own
-        name = self._recall(tensor)
+        name = _name_axes(self.trails.axes_of(tensor), len(shape), own) or self._recall(tensor)
         if not name:
             shapes = [evidence.parts, evidence.inputs]
             if layer.channels.is_elementwise and self._running:
@@ -171,6 +185,19 @@ class LayoutWatcher:
         return name if is_same and len(name) == tensor.dim() else ""  # unsqueeze_ adds an axis
 
 
+def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
+    """Return the name of a layout with ``count`` axes, given those of ``ChannelTrails``.
+
+    The name is a question mark for each axis if none of them holds the channels, and empty if
+    ``axes`` is None. If the channels are split, as into heads, a layer of the layout ``own`` may
+    still have channels.
+    """
+    if axes is None:
+        return ""
+    is_clear = len(axes) == 1 or (axes and own)
+    return _BY_AXIS.get(count, {}).get(axes[0], "?" * count) if is_clear else "?" * count
+
+
 def _has_other(name: str, names: set[str]) -> bool:
     """Return whether ``names`` has a different layout with as many axes as ``name``."""
     return any(len(other) == len(name) and other != name for other in names)
@@ -185,7 +212,7 @@ def _single_name(names: set[str], shape: _Shape, *, transposes: bool) -> str:
     if len(names) != 1:
         return ""
     (name,) = names
-    return "" if transposes and _is_alike(name, shape) else name
+    return "" if transposes and "C" in name and _is_alike(name, shape) else name
 
 
 def _is_alike(name: str, shape: _Shape) -> bool:
@@ -210,8 +237,7 @@ def _derive_layout(inputs: dict[_Shape, set[str]], shape: _Shape, *, keeps_axes:
         if names:
             return names.pop() if len(names) == 1 else ""
     for given, names in inputs.items() if len(shape) == 2 else ():
-        if given[0] == shape[0] and len(names) == 1:
-            (name,) = names
+        if given[0] == shape[0] and len(names) == 1 and "C" in (name := next(iter(names))):
             is_channels = given[name.index("C")] == shape[1] and not _is_alike(name, given)
             if is_channels or math.prod(given[1:]) == shape[1]:
                 return "NC"

@@ -239,6 +239,8 @@ class _Axes:
         found = self._find(layer, values, families)
         if found in (Channels.FIRST, Channels.LAST):
             self._neighbour = found.of_neighbour
+        elif found is Channels.LIKELY_LAST and families[0] == "norm":
+            self._neighbour = found
         elif found is Channels.UNKNOWN and layer.is_leaf:
             self._neighbour = Channels.UNKNOWN  # after a Permute, for example, it may differ
         self._known[values] = found
@@ -249,8 +251,10 @@ class _Axes:
     ) -> Channels:
         by_name = layer.channels
         if not layer.is_operation:
-            if layer.module_type in ("LayerNorm", "RMSNorm", "LayerNormalization"):
+            if layer.module_type == "LayerNormalization":
                 return Channels.LAST
+            if layer.module_type in ("LayerNorm", "RMSNorm"):
+                return Channels.LIKELY_LAST  # other libraries have one of this name for NCHW
             by_name = channels_of_class(layer.module_type, families[0])
         if by_name in (Channels.FIRST, Channels.LAST):
             return by_name

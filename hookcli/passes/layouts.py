@@ -9,8 +9,10 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
+from hookcli.hooks.channel_trails import follow_channels
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.layouts import LayoutWatcher
+from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.watch import watch
 from hookcli.passes.call import call_model
 from hookcli.passes.find_operations import find_operations
@@ -44,8 +46,13 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
         if any(layer.is_operation for layer in layers):  # its input may come from any operation
             found = find_operations(module, inputs.arguments_of(pixels))
             watched += [each.layer for each in found]
-        watcher = LayoutWatcher(inputs.size_of(pixels))
-        with watch(module, watched, watcher.started, watcher.finished):
-            call_model(module, inputs.arguments_of(pixels))
+        arguments = inputs.arguments_of(pixels)
+        watcher = LayoutWatcher(inputs.size_of(pixels), follow_channels(module, arguments))
+        with (
+            without_fast_path(),
+            watch(module, watched, watcher.started, watcher.finished),
+            watcher.trails,
+        ):
+            call_model(module, arguments)
         return tuple(map(watcher.infer, layers))
     return tuple(layers)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hookcli.errors import ForwardError, NestedTensorError
 from hookcli.hooks.filter import select_layers
+from hookcli.hooks.channel_trails import follow_channels
 from hookcli.hooks.layers import explain_uncalled, list_layers
 from hookcli.hooks.layouts import LayoutWatcher
 from hookcli.hooks.nested import named_tensors
@@ -206,11 +207,12 @@ def _watch_forward(
     size: tuple[int, int],
 ) -> _Watcher:
     counter = FlopCounter()
-    watcher = _Watcher(counter, LayoutWatcher(size))
+    watcher = _Watcher(counter, LayoutWatcher(size, follow_channels(model, arguments)))
     with (
         torch.no_grad(),
         without_fast_path(),  # the fast path hides attention from the counter
         counter,
+        watcher.layouts.trails,
         watch(model, layers, watcher.started, watcher.finished),
     ):
         call_model(model, arguments)

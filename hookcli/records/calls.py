@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
-from hookcli.records.layouts import NO_TOKENS, Channels, Layout, Tokens, resolve_layout
+from hookcli.records.layouts import NO_TOKENS, UNKNOWN, Channels, Layout, Tokens, resolve_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Uncalled:
 
 ROOT_LABEL = "(model)"
 OPERATION = "op:"  # the start of a functional operation's name
+# The other possible position of the channels, for a class that may be used either way.
+_OTHERS = {
+    Channels.LIKELY_FIRST: (Channels.LAST,),
+    Channels.LIKELY_LAST: (Channels.FIRST,),
+}
 RECOMPUTED = "it was recomputed during the backward pass"  # one reason why a call has no gradient
 
 
@@ -57,9 +63,10 @@ class LayerInfo:
             shows it.
         tokens: the patch size and the extra tokens of the sequences that the layer gets, as far as
             the model shows them.
-        inferred: the name of the layout that hookcli inferred for the layer's output from other
-            tensors (``hooks.layouts``); empty without an inferred layout. Equality ignores this
-            field.
+        width: the number of channels that the module's parameters show; 0 if they do not show it.
+        inferred: the names of the layouts that hookcli inferred for the layer's output from other
+            tensors (``hooks.layouts``), at most one for each number of axes. A name of question
+            marks means that the output has no axis of channels. Equality ignores this field.
         chosen_calls: for an operation, the indices of the calls to observe, counted from 0; empty
             for all calls.
     """
@@ -71,7 +78,8 @@ class LayerInfo:
     params: int = 0
     channels: Channels = Channels.UNKNOWN
     tokens: Tokens = NO_TOKENS
-    inferred: str = field(default="", compare=False)
+    width: int = 0
+    inferred: tuple[str, ...] = field(default=(), compare=False)
     chosen_calls: tuple[int, ...] = ()
 
     @property
@@ -95,10 +103,24 @@ class LayerInfo:
             shape: the shape of the tensor, with the batch axis.
             pixels: the height and width of the network's input; None if unknown.
         """
-        if not self.inferred or len(self.inferred) != len(shape):
-            return resolve_layout(shape, self.channels, pixels, self.tokens)
-        channels = Channels.LAST if self.inferred.endswith("C") else Channels.FIRST
-        return replace(resolve_layout(shape, channels, pixels, self.tokens), inferred=True)
+        name = next((each for each in self.inferred if len(each) == len(shape)), "")
+        if name.startswith("?") or _is_unbatched(self, len(shape)):
+            return UNKNOWN
+        if name:
+            channels = Channels.LAST if name.endswith("C") else Channels.FIRST
+            return replace(resolve_layout(shape, channels, pixels, self.tokens), inferred=True)
+        for channels in (self.channels, *_OTHERS.get(self.channels, ())):
+            layout = resolve_layout(shape, channels, pixels, self.tokens)
+            axis = layout.channel_axis
+            if not self.width or axis is None or shape[axis] == self.width:
+                return layout
+        return UNKNOWN
+
+
+def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
+    """Return whether a tensor of ``axes`` axes lacks the batch, as (C, H, W) of a ``Conv2d``."""
+    found = re.search(r"([23])d", layer.module_type)
+    return bool(found) and layer.channels is Channels.FIRST and 2 < axes < int(found[1]) + 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ def test_the_tokens_of_the_image_are_between_the_others():
 
 
 def test_an_inferred_layout_is_that_of_tensors_with_as_many_axes_and_says_so():
-    layer = LayerInfo("block", "Block", inferred="NLC")
+    layer = LayerInfo("block", "Block", inferred=("NLC",))
     assert layer.layout_of((1, 197, 768), SQUARE) == Layout("NLC", 2, 14, 14, 1, inferred=True)
     assert layer.layout_of((1, 12, 197, 64), SQUARE) == UNKNOWN  # the heads
 
