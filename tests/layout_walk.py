@@ -33,7 +33,7 @@ def walk_layouts(model: nn.Module, side: int) -> dict[str, tuple[tuple[int, ...]
             for key, tensor in named_tensors(output)
         )
 
-    watching = watch(model, list_watchable(model), watcher.started, finished)
+    watching = watch(model, list_watchable(model), None, finished)
     with torch.no_grad(), watching, watcher.trails:
         model(pixels)
     return {

@@ -31,15 +31,31 @@ if TYPE_CHECKING:
     _Trails = dict[Tensor, Tensor | None]
 
 _MOVES = frozenset(
-    {"_unsafe_view", "channel_shuffle", "clone", "contiguous", "flip", "gather", "index", "index_select"}
+    {
+        "_unsafe_view",
+        "channel_shuffle",
+        "clone",
+        "contiguous",
+        "flip",
+        "gather",
+        "index",
+        "index_select",
+    }
     | {"native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "repeat", "roll"}
 )
 # The first output has the axes of the first input, though torch does not tag them as pointwise.
 _KEEPS = frozenset(
     {"_softmax", "_log_softmax", "_safe_softmax", "_to_copy", "copy_", "copy", "cumsum"}
-    | {"native_dropout", "native_layer_norm", "_fused_rms_norm", "native_group_norm", "tril", "triu"}
+    | {
+        "native_dropout",
+        "native_layer_norm",
+        "_fused_rms_norm",
+        "native_group_norm",
+        "tril",
+        "triu",
+    }
     | {"_prelu_kernel", "hardswish", "log_sigmoid_forward", "masked_fill", "rrelu_with_noise"}
-    | {"where"}
+    | {"dequantize", "quantize_per_tensor", "where"}
 )
 _REDUCES = frozenset(
     {"amax", "amin", "linalg_vector_norm", "logsumexp", "max", "mean", "median", "min", "norm"}
@@ -92,7 +108,9 @@ class ChannelTrails(TorchDispatchMode):
         if _is_mixed(trail) or (not _axes(trail) and 1 in tensor.shape[1:]):
             return None  # an axis of length 1 may hold a single channel
         start = float(trail.flatten()[0])
-        steps = {axis: abs(float(trail.select(axis, 1).flatten()[0]) - start) for axis in _axes(trail)}
+        steps = {
+            axis: abs(float(trail.select(axis, 1).flatten()[0]) - start) for axis in _axes(trail)
+        }
         return tuple(sorted(steps, key=lambda axis: steps[axis] or math.inf))
 
     @classmethod
@@ -130,7 +148,9 @@ class ChannelTrails(TorchDispatchMode):
     def _forget(self, written: Sequence[Tensor], trails: _Trails) -> None:
         """Forget tensors that share memory with ``written``, unless their channels stay the same."""
         for part in written:
-            if part.layout is not torch.strided or _axes_in(self._trails.get(part)) == _axes_in(trails.get(part)):
+            if part.layout is not torch.strided or _axes_in(self._trails.get(part)) == _axes_in(
+                trails.get(part)
+            ):
                 continue
             memory = part.untyped_storage()._cdata
             for other in [*self._learned, *self._trails]:
@@ -150,7 +170,7 @@ class ChannelTrails(TorchDispatchMode):
         tensors = _tensors_in(args)
         if "conv" in name or name in ("roi_align", "roi_pool"):
             return self._convolve(args[0], output)
-        if name == "embedding":
+        if name == "embedding" or name.startswith("linear"):
             return _new(output, -1)
         if plain in _PRODUCTS:
             return self._multiply(*tensors[-2:], output)
@@ -170,7 +190,8 @@ class ChannelTrails(TorchDispatchMode):
             return self._reduce(func, args, kwargs, output)
         if any(word in name for word in _SAMPLES):
             return self._sample(args[0], outputs)
-        if torch.Tag.pointwise in func.tags or plain in _KEEPS or "batch_norm" in name:
+        is_pointwise = torch.Tag.pointwise in func.tags or func.namespace == "quantized"
+        if is_pointwise or plain in _KEEPS or "batch_norm" in name:
             if "softmax" in name and self._weighs(*args[:2]):
                 return {output: None}
             return self._keep(tensors, output) or _of_norm(name, args, output)
@@ -190,8 +211,15 @@ class ChannelTrails(TorchDispatchMode):
         if trail is None or _axes(trail) != (1,):
             return {}
         times = max(output.shape[1] // given.shape[1], 1)
-        channels = trail[:, :: max(given.shape[1] // output.shape[1], 1)].repeat_interleave(times, 1)
-        return {output: _fit(channels.flatten(2)[..., :1].view(*channels.shape[:2], *[1] * (output.dim() - 2)), output.shape)}
+        channels = trail[:, :: max(given.shape[1] // output.shape[1], 1)].repeat_interleave(
+            times, 1
+        )
+        return {
+            output: _fit(
+                channels.flatten(2)[..., :1].view(*channels.shape[:2], *[1] * (output.dim() - 2)),
+                output.shape,
+            )
+        }
 
     def _move(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Tensor]
@@ -259,7 +287,11 @@ class ChannelTrails(TorchDispatchMode):
             return {output: None}
         names = [argument.name for argument in func._schema.arguments]
         dim = {**dict(zip(names, args, strict=False)), **kwargs}.get("dim")
-        axes = [axis % given.dim() for axis in _flat(dim)] if dim not in (None, []) else range(given.dim())
+        axes = (
+            [axis % given.dim() for axis in _flat(dim)]
+            if dim not in (None, [])
+            else range(given.dim())
+        )
         keeps = output.dim() == given.dim()
         if set(axes) & set(_axes(trail)):
             return {} if keeps else {output: trail.new_zeros(()).expand(output.shape)}
@@ -304,7 +336,9 @@ def follow_channels(model: nn.Module, arguments: object) -> ChannelTrails:
     for _, part in named_tensors(arguments):
         count = part.dim()
         axis = 2 if count == 5 and part.shape[1] != 3 and part.shape[2] == 3 else count > 3
-        if part.is_floating_point() and (count in (4, 5) or (count == 3 and len(part) in (1, 3, 4))):
+        if part.is_floating_point() and (
+            count in (4, 5) or (count == 3 and len(part) in (1, 3, 4))
+        ):
             colours[part] = int(axis)
     return ChannelTrails(colours, [*model.parameters(), *model.buffers()])
 

@@ -259,7 +259,7 @@ class _Axes:
         if by_name in (Channels.FIRST, Channels.LAST):
             return by_name
         is_elementwise = families[0] in ("act", "dropout") or layer.module_type == "Identity"
-        if is_elementwise or by_name in (Channels.BY_VALUE, Channels.BY_AXES):
+        if is_elementwise or by_name is Channels.BY_INPUT:
             return Channels.SAME if self._neighbour is Channels.UNKNOWN else self._neighbour
         return self._known.get(values, by_name)
 

@@ -86,7 +86,6 @@ class _Watcher:
 
     def started(self, call: Call, inputs: object) -> None:
         self.writes.started(call, inputs)
-        self.layouts.started(call, inputs)
         self._flops.append(self.counter.total)
 
     def finished(self, call: Call, output: object) -> None:

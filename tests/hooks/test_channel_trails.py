@@ -158,7 +158,9 @@ def test_a_maximum_over_channels_has_none_unless_an_axis_of_length_one_may_hold_
 
 def test_an_operation_that_is_not_known_loses_the_channels_and_a_linear_layer_finds_them():
     assert axes_of(lambda x: x.cumprod(1)) is None
-    assert axes_of(lambda x: functional.linear(x.cumprod(1), nn.Parameter(torch.rand(5, 4)))) is None
+    assert (
+        axes_of(lambda x: functional.linear(x.cumprod(1), nn.Parameter(torch.rand(5, 4)))) is None
+    )
     linear = nn.Linear(4, 5)
     model = nn.Sequential(CONV, nn.Flatten(2), linear)
     pixels = torch.rand(1, 3, 6, 4)
@@ -198,7 +200,8 @@ def test_trails_keep_no_tensor_alive():
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((1, 3, 8, 8), 1), ((3, 8, 8), 0), ((1, 3, 4, 8, 8), 1), ((1, 4, 3, 8, 8), 2)]
+    ("shape", "axis"),
+    [((1, 3, 8, 8), 1), ((3, 8, 8), 0), ((1, 3, 4, 8, 8), 1), ((1, 4, 3, 8, 8), 2)],
 )
 def test_pictures_and_clips_have_their_colours_as_channels(shape, axis):
     pixels = torch.rand(shape)

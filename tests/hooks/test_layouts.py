@@ -22,7 +22,7 @@ def inferred_in(model, pixels):
     """The names of the inferred layouts, by module path."""
     watcher = LayoutWatcher(SIZE, follow_channels(model, pixels))
     layers = list_watchable(model)
-    watching = watch(model, layers, watcher.started, watcher.finished)
+    watching = watch(model, layers, None, watcher.finished)
     with torch.no_grad(), watching, watcher.trails:
         model(pixels)
     named = {layer.module_path: watcher.infer(layer).inferred for layer in layers}
@@ -149,7 +149,7 @@ def layouts_of_operations(function, *parts):
         shapes.setdefault(call.layer.module_path, output.shape)
         watcher.finished(call, output)
 
-    with torch.no_grad(), watch(model, layers, watcher.started, finished), watcher.trails:
+    with torch.no_grad(), watch(model, layers, None, finished), watcher.trails:
         model(pixels)
     return {
         layer.module_type: watcher.infer(layer)
@@ -165,7 +165,11 @@ def conv():
 
 def test_an_operation_of_tensors_of_unknown_layout_has_none_whatever_its_shape():
     own = layouts_of_operations(lambda x: (x.cumprod(1) + 1).softmax(1).flatten(1))
-    assert own == {"cumprod": "unknown"} | {"add": "unknown", "softmax": "unknown", "flatten": "unknown"}
+    assert own == {"cumprod": "unknown"} | {
+        "add": "unknown",
+        "softmax": "unknown",
+        "flatten": "unknown",
+    }
 
 
 def test_heads_of_attention_are_no_picture():
@@ -177,11 +181,11 @@ def test_heads_of_attention_are_no_picture():
     assert own["reshape"] == own["scaled_dot_product_attention"] == "unknown"
 
 
-def test_attention_has_other_axes_than_the_norm_of_its_inputs():
+def test_attention_that_mixes_the_rows_of_each_channel_keeps_the_channels():
     def attend(x):
         return nn.functional.scaled_dot_product_attention(x, x, x)
 
-    assert layouts_of_operations(attend, conv()) == {"scaled_dot_product_attention": "unknown"}
+    assert layouts_of_operations(attend, conv()) == {"scaled_dot_product_attention": "NCHW"}
 
 
 def test_a_table_of_indices_has_no_channels():
@@ -269,7 +273,7 @@ def test_no_tensor_is_kept_alive():
 
     watcher = LayoutWatcher(SIZE)
     model = nn.Sequential(nn.Linear(4, 4), Making(), nn.Linear(4, 4))
-    with torch.no_grad(), watch(model, list_watchable(model), watcher.started, watcher.finished):
+    with torch.no_grad(), watch(model, list_watchable(model), None, watcher.finished):
         model(tokens(7, 4))
         gc.collect()
         assert [reference() for reference in made] == [None]

@@ -83,10 +83,8 @@ def nhwc(height, width):
         ((1, 8, 28, 28, 96), "unknown", (112, 112), Layout("NDHWC", 4, 28, 28)),
         ((1, 28, 28, 28, 28), "unknown", (112, 112), UNKNOWN),
         # operations, whose shape tells nothing: heads of attention, windows, indices
-        ((1, 3, 224, 224), "by value", (224, 224), UNKNOWN),
-        ((1, 197, 768), "by axes", (224, 224), UNKNOWN),
-        ((1, 197, 3, 3, 64), "by shape", (224, 224), UNKNOWN),
-        ((49, 49), "by shape", (224, 224), UNKNOWN),
+        ((1, 3, 224, 224), "by input", (224, 224), UNKNOWN),
+        ((1, 197, 768), "by nothing", (224, 224), UNKNOWN),
         ((1, 3, 197, 64), "by nothing", (224, 224), UNKNOWN),
         # nothing to tell from
         ((), "first", None, UNKNOWN),
