@@ -13,6 +13,7 @@ Most trails are expanded views, which take no memory.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,11 +63,13 @@ _REDUCES = frozenset(
     | {"prod", "std", "sum", "var"}
 )
 _PRODUCTS = frozenset({"addbmm", "addmm", "baddbmm", "bmm", "mm"})
+# Of an operation that is called on a trail; for example, if its index is on another device.
+_FAILURES = (IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
 _SAMPLES = ("pool", "upsample", "grid_sampler", "pad")
 _NOTHING: Mapping[Tensor, int] = {}
 
 
-class ChannelTrails(TorchDispatchMode):
+class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the channels through all operations in a block.
 
     Example:
@@ -87,7 +90,7 @@ class ChannelTrails(TorchDispatchMode):
             inputs: the channel axis of each input tensor.
             learned: the parameters and buffers of the model.
         """
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._trails: MutableMapping[Tensor, Tensor | None] = WeakIdKeyDictionary()
         self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
         self._learned.update({each: None for each in learned if each not in inputs})
@@ -98,20 +101,21 @@ class ChannelTrails(TorchDispatchMode):
         """Return the axes of ``tensor`` along which the channel differs; empty without channels.
 
         There are several if heads or groups split the channels. The first is the axis along which
-        the index of the channel changes least. Return None if hookcli could not follow the channels.
+        the index of the channel changes least. Return None if hookcli could not follow them.
         """
         if tensor not in self._trails:
             return None
         trail = self._trails[tensor]
         if trail is None:
             return ()
-        if _is_mixed(trail) or (not _axes(trail) and 1 in tensor.shape[1:]):
+        axes = _axes(trail)
+        if _is_mixed(trail) or (not axes and 1 in tensor.shape[1:]):
             return None  # an axis of length 1 may hold a single channel
-        start = float(trail.flatten()[0])
-        steps = {
-            axis: abs(float(trail.select(axis, 1).flatten()[0]) - start) for axis in _axes(trail)
-        }
-        return tuple(sorted(steps, key=lambda axis: steps[axis] or math.inf))
+        lines = {axis: trail[_line(trail, axis)].tolist() for axis in axes}
+        # pixels that PixelShuffle made of channels have their index again and again
+        clear = [axis for axis, line in lines.items() if len(set(line)) == len(line)]
+        steps = {axis: abs(lines[axis][1] - lines[axis][0]) or math.inf for axis in clear or axes}
+        return tuple(sorted(steps, key=lambda axis: steps[axis]))
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -132,10 +136,8 @@ class ChannelTrails(TorchDispatchMode):
         outputs = _tensors_in(output)
         tensors = _tensors_in([args, list(kwargs.values())])
         trails: _Trails = {}
-        try:
+        with suppress(*_FAILURES):
             trails = self._follow(func, args, kwargs, outputs)
-        except (IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
-            pass  # for example, an index of another device
         if func._schema.is_mutable:
             self._forget(outputs, trails)
         if all(part in self._learned for part in tensors):
@@ -146,15 +148,16 @@ class ChannelTrails(TorchDispatchMode):
         return output
 
     def _forget(self, written: Sequence[Tensor], trails: _Trails) -> None:
-        """Forget tensors that share memory with ``written``, unless their channels stay the same."""
+        """Forget what shares memory with ``written``, unless the write keeps the channels."""
         for part in written:
-            if part.layout is not torch.strided or _axes_in(self._trails.get(part)) == _axes_in(
-                trails.get(part)
-            ):
+            before, after = self._trails.get(part), trails.get(part)
+            is_same = (before is None) is (after is None)
+            if before is not None and after is not None:
+                is_same = _axes(before) == _axes(after)
+            if is_same and (part in self._trails) is (part in trails):
                 continue
-            memory = part.untyped_storage()._cdata
             for other in [*self._learned, *self._trails]:
-                if other.layout is torch.strided and other.untyped_storage()._cdata == memory:
+                if _memory_of(other) == _memory_of(part) is not None:
                     self._learned.pop(other, None)
                     self._trails.pop(other, None)
 
@@ -173,7 +176,7 @@ class ChannelTrails(TorchDispatchMode):
         if name == "embedding" or name.startswith("linear"):
             return _new(output, -1)
         if plain in _PRODUCTS:
-            return self._multiply(*tensors[-2:], output)
+            return self._multiply(tensors[-2], tensors[-1], output)
         if name.startswith("_scaled_dot_product"):
             value = self._trails.get(args[2])
             return {} if value is None else {output: value[..., :1, :].expand(output.shape)}
@@ -210,16 +213,9 @@ class ChannelTrails(TorchDispatchMode):
         trail = self._trails.get(given)
         if trail is None or _axes(trail) != (1,):
             return {}
-        times = max(output.shape[1] // given.shape[1], 1)
-        channels = trail[:, :: max(given.shape[1] // output.shape[1], 1)].repeat_interleave(
-            times, 1
-        )
-        return {
-            output: _fit(
-                channels.flatten(2)[..., :1].view(*channels.shape[:2], *[1] * (output.dim() - 2)),
-                output.shape,
-            )
-        }
+        channels = trail[_line(trail, 1)][:: -(-given.shape[1] // output.shape[1])]
+        channels = channels.repeat_interleave(output.shape[1] // len(channels))
+        return {output: _along(channels, output, 1)}
 
     def _move(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Tensor]
@@ -282,16 +278,12 @@ class ChannelTrails(TorchDispatchMode):
     ) -> _Trails:
         """Return the trail of a sum, a mean, a maximum or a minimum."""
         given = args[0]
-        trail = self._trails[given]
+        trail = self._trails.get(given)
         if trail is None:
-            return {output: None}
+            return {output: None} if given in self._trails else {}
         names = [argument.name for argument in func._schema.arguments]
         dim = {**dict(zip(names, args, strict=False)), **kwargs}.get("dim")
-        axes = (
-            [axis % given.dim() for axis in _flat(dim)]
-            if dim not in (None, [])
-            else range(given.dim())
-        )
+        axes = range(given.dim()) if dim in (None, []) else [a % given.dim() for a in _flat(dim)]
         keeps = output.dim() == given.dim()
         if set(axes) & set(_axes(trail)):
             return {} if keeps else {output: trail.new_zeros(()).expand(output.shape)}
@@ -311,8 +303,10 @@ class ChannelTrails(TorchDispatchMode):
             [axis in (() if trail is None else _axes(trail)) for axis in (row, column)]
             for trail in (left, right)
         )
-        of_left = {} if left is None else {output: left[..., :1].expand(output.shape)}
-        of_right = {} if right is None else {output: right[..., :1, :].expand(output.shape)}
+        of_left: _Trails = {} if left is None else {output: left[..., :1].expand(output.shape)}
+        of_right: _Trails = {}
+        if right is not None:
+            of_right = {output: right[..., :1, :].expand(output.shape)}
         if one in self._learned or other in self._learned:
             weighs_right = other in self._learned
             data, trail, summed = (one, left, sums) if weighs_right else (other, right, sums_right)
@@ -320,9 +314,7 @@ class ChannelTrails(TorchDispatchMode):
                 return {output: None}
             if trail is None or summed or not _axes(trail):
                 return _new(output, column if weighs_right else row)
-            if not weighs_right:
-                return of_right
-            return {output: _mixed(of_left[output])}
+            return {output: _mixed(_fit(trail, output.shape))} if weighs_right else of_right
         if (sums and sums_right) or (rows and columns and not (sums or sums_right)):
             return {output: None}
         if columns and not sums_right:
@@ -356,9 +348,19 @@ def _new(tensor: Tensor, axis: int) -> _Trails:
         return {}
     device = "cpu" if tensor.is_meta else tensor.device
     index = torch.arange(tensor.shape[axis], dtype=torch.float32, device=device)
+    return {tensor: _along(index, tensor, axis)}
+
+
+def _along(index: Tensor, tensor: Tensor, axis: int) -> Tensor:
+    """Return a trail in the shape of ``tensor``, with the channels ``index`` along ``axis``."""
     shape = [1] * tensor.dim()
     shape[axis] = -1
-    return {tensor: index.view(shape).expand(tensor.shape)}
+    return index.view(shape).expand(tensor.shape)
+
+
+def _line(trail: Tensor, axis: int) -> tuple[slice | int, ...]:
+    """Return the index of the values along ``axis`` that stand first along all other axes."""
+    return tuple(slice(None) if each == axis else 0 for each in range(trail.dim()))
 
 
 def _fit(trail: Tensor, shape: Sequence[int]) -> Tensor:
@@ -388,15 +390,15 @@ def _mixed(trail: Tensor) -> Tensor:
 
 
 def _is_mixed(trail: Tensor) -> bool:
-    return trail.numel() > 0 and float(trail.flatten()[0]) < 0
+    return trail.numel() > 0 and float(trail[(0,) * trail.dim()]) < 0
 
 
 def _axes(trail: Tensor) -> tuple[int, ...]:
     return tuple(a for a in range(trail.dim()) if trail.stride(a) and trail.shape[a] > 1)
 
 
-def _axes_in(trail: Tensor | None) -> tuple[int, ...] | None:
-    return None if trail is None else _axes(trail)
+def _memory_of(tensor: Tensor) -> int | None:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
 
 
 def _is_view(func: Any) -> bool:

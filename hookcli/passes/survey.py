@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import ForwardError, NestedTensorError
-from hookcli.hooks.filter import select_layers
 from hookcli.hooks.channel_trails import follow_channels
+from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import explain_uncalled, list_layers
 from hookcli.hooks.layouts import LayoutWatcher
 from hookcli.hooks.nested import named_tensors

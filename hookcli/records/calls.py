@@ -120,7 +120,8 @@ class LayerInfo:
 def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
     """Return whether a tensor of ``axes`` axes lacks the batch, as (C, H, W) of a ``Conv2d``."""
     found = re.search(r"([23])d", layer.module_type)
-    return bool(found) and layer.channels is Channels.FIRST and 2 < axes < int(found[1]) + 2
+    is_first = layer.channels is Channels.FIRST
+    return found is not None and is_first and 2 < axes < int(found[1]) + 2
 
 
 @dataclass(frozen=True, slots=True)

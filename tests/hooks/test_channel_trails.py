@@ -182,6 +182,15 @@ def test_windows_cut_by_unfold_have_their_channels_along_the_second_axis():
     assert axes_of(lambda x: functional.fold(functional.unfold(x, 2), (6, 4), 2)) == (1,)
 
 
+def test_pixels_made_of_channels_are_no_channels():
+    assert axes_of(lambda x: functional.pixel_shuffle(x, 2)) == (1,)
+    split = axes_of(
+        lambda x: x.view(1, 2, 2, 2, 6, 4).permute(0, 1, 4, 2, 5, 3).reshape(1, 2, 12, 8)
+    )
+    assert split == (1,)
+    assert axes_of(lambda x: functional.pixel_unshuffle(x, 2)) == (1,)
+
+
 def test_unbatched_maps_have_their_channels_where_batches_have_their_axis():
     assert axes_of(lambda x: x.relu(), torch.rand(3, 6, 4)) == (0,)
 
