@@ -172,7 +172,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         output = outputs[0]
         tensors = _tensors_in(args)
         if "conv" in name or name in ("roi_align", "roi_pool"):
-            return self._convolve(args[0], output)
+            return self._convolve(args[0], args[1], output)
         if name == "embedding" or name.startswith("linear"):
             return _new(output, -1)
         if plain in _PRODUCTS:
@@ -192,7 +192,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if plain in _REDUCES and not (name in ("max", "min") and len(tensors) > 1):
             return self._reduce(func, args, kwargs, output)
         if any(word in name for word in _SAMPLES):
-            return self._sample(args[0], outputs)
+            return self._sample(func, args, outputs)
         is_pointwise = torch.Tag.pointwise in func.tags or func.namespace == "quantized"
         if is_pointwise or plain in _KEEPS or "batch_norm" in name:
             if "softmax" in name and self._weighs(*args[:2]):
@@ -200,10 +200,11 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._keep(tensors, output) or _of_norm(name, args, output)
         return {}
 
-    def _convolve(self, given: Tensor, output: Tensor) -> _Trails:
+    def _convolve(self, given: Tensor, weight: object, output: Tensor) -> _Trails:
         trail = self._trails.get(given)
-        if given in self._trails and trail is None:
-            return {output: None}
+        is_small = isinstance(weight, Tensor) and weight[0, 0].numel() == 1
+        if given in self._trails and trail is None and is_small:
+            return {output: None}  # it mixes heads
         if trail is not None and _axes(trail) and 1 not in _axes(trail):
             return {output: _fit(_mixed(trail), output.shape)}
         return _new(output, 1)
@@ -266,11 +267,16 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         agree = all(set(_axes(fewest)) <= set(_axes(trail)) for trail in several)
         return {output: fewest} if agree else {}
 
-    def _sample(self, given: Tensor, outputs: Sequence[Tensor]) -> _Trails:
-        """Return the trails of outputs that have the channels of ``given``, but other places."""
-        trail = self._trails.get(given)
-        if trail is None or any(trail.shape[a] != outputs[0].shape[a] for a in _axes(trail)):
+    def _sample(self, func: Any, args: Sequence[Any], outputs: Sequence[Tensor]) -> _Trails:
+        """Return the trails of outputs that have the input's channels, but other places."""
+        trail = self._trails.get(args[0])
+        if trail is None:
             return {}
+        if any(trail.shape[axis] != outputs[0].shape[axis] for axis in _axes(trail)):
+            if func is not torch.ops.aten.constant_pad_nd.default:
+                return {}
+            border = float(trail.max()) + 1
+            return {outputs[0]: _shrink(func(trail, args[1], border))}
         return {part: _fit(trail, part.shape) for part in outputs if part.dim() == trail.dim()}
 
     def _reduce(
@@ -285,7 +291,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         dim = {**dict(zip(names, args, strict=False)), **kwargs}.get("dim")
         axes = range(given.dim()) if dim in (None, []) else [a % given.dim() for a in _flat(dim)]
         keeps = output.dim() == given.dim()
-        if set(axes) & set(_axes(trail)):
+        if _axes(trail) and set(_axes(trail)) <= set(axes):
             return {} if keeps else {output: trail.new_zeros(()).expand(output.shape)}
         for axis in sorted(axes, reverse=True):
             trail = trail.narrow(axis, 0, 1) if keeps else trail.select(axis, 0)
@@ -315,6 +321,8 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if trail is None or summed or not _axes(trail):
                 return _new(output, column if weighs_right else row)
             return {output: _mixed(_fit(trail, output.shape))} if weighs_right else of_right
+        if one not in self._trails or other not in self._trails:
+            return {}
         if (sums and sums_right) or (rows and columns and not (sums or sums_right)):
             return {output: None}
         if columns and not sums_right:

@@ -182,6 +182,20 @@ def test_windows_cut_by_unfold_have_their_channels_along_the_second_axis():
     assert axes_of(lambda x: functional.fold(functional.unfold(x, 2), (6, 4), 2)) == (1,)
 
 
+def test_sums_over_heads_leave_the_channels_of_one_head():
+    assert axes_of(lambda x: x.unflatten(1, (2, 4)).sum(1)) == (1,)
+
+
+def test_linear_attention_has_no_wrong_channels():
+    def attend(x):
+        q, k = x.flatten(2).transpose(1, 2), x.flatten(2)
+        v = functional.pad(k.transpose(1, 2), (0, 1), value=1)
+        return q @ (k @ v)
+
+    assert axes_of(attend) is None
+    assert axes_of(lambda x: functional.pad(x, (0, 0, 0, 0, 0, 1))) == (1,)
+
+
 def test_pixels_made_of_channels_are_no_channels():
     assert axes_of(lambda x: functional.pixel_shuffle(x, 2)) == (1,)
     split = axes_of(
