@@ -44,6 +44,8 @@ OF_TORCH = (
     "torch._ops.OpOverload",
     "torch.autograd.grad_mode._unsafe_preserve_version_counter",
     "torch.nn.modules.batchnorm._NormBase",
+    "torch.ops.aten.add.Tensor._overloadpacket",
+    "torch.ops.aten.add.Tensor._schema",
     "torch.ops.aten._scaled_dot_product_flash_attention",
     "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
     "torch.utils.flop_counter._FlopCounterMode",

@@ -7,9 +7,7 @@ and all operators that hookcli does not know, are listed as not counted.
 
 from __future__ import annotations
 
-import math
 import re
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,7 +18,7 @@ from hookcli.hooks.parameters import unpack
 from hookcli.models.without_compiler import call_without_compiler, importing_flop_counter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     _Arguments: TypeAlias = dict[str, Any]
     _Rule: TypeAlias = Callable[[_Arguments, Any], int | None]
@@ -32,27 +30,18 @@ _ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 _ATTENTION_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd  # runs as other operators
 _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
-# The libraries of operators whose names show whether an operator multiplies matrices
-_KNOWN = frozenset(
-    {"aten", "quantized", "_quantized", "onednn", "mkldnn", "sparse", "torchvision", "image"}
-    | {"prim", "prims", "rngprims", "quantized_decomposed", "profiler", "streams"}
-    | {"c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
-)
-# Operators of these libraries that multiply matrices, or compute another linear transform
+_KNOWN = {"aten", "quantized", "torchvision", "prim", "prims", "profiler", "quantized_decomposed"}
+# Operators of these libraries that multiply matrices or compute another linear transform
 _PRODUCTS = re.compile(
-    r"mm(_|$)|mv(_|$)|dot(_|$)|matmul|conv(?!ert)|rnn|lstm|gru|linear|attention|multi_head|_fft_"
-    r"|encoder_layer|_trilinear|[cp]dist|euclidean_dist|cholesky|geqrf|ormqr|solve"
-    r"|linalg_(?!vector_norm|cross|_powsum|check)"
-)
-_NO_PRODUCTS = re.compile(
-    r"upsample|pack(_|$)|reorder|flatten|thnn_fused"
-    r"|d_(stride|padding|output_padding|dilation|groups|transpose)$"
+    r"mm(_|$)|mv(_|$)|dot(_|$)|matmul|conv(?!ert)|rnn|lstm|gru|linear|attention"
+    r"|multi_head|_fft_|encoder_layer|_trilinear|[cp]dist"
+    r"|euclidean_dist|cholesky|geqrf|ormqr|solve|linalg_(?!vector_norm|cross|_powsum|check)"
 )
 _LINEAR = re.compile(
     r"(mkldnn_)?linear\w*|mkldnn_rnn_layer|(_cudnn|miopen)_rnn|quantized_(lstm|gru|rnn)\w*"
 )
-_CONVOLUTION = re.compile(r"(deform_)?conv(_transpose)?\dd\w*")
-_LAYERS = ("aten", "quantized", "torchvision")  # whose layers the patterns above describe
+_CONVOLUTION = re.compile(r"(deform_)?conv(_transpose)?\dd(_add|_relu|_dynamic)*")
+_NO_PRODUCTS = re.compile(r"upsample|(pre|un|m_)pack|reorder|flatten|thnn_fused")
 _WEIGHTS = re.compile(r"(packed_)?weight\d?|W_prepack|params|w_[ih]h")
 _OPERANDS = {  # the positions of the two tensors that an operator multiplies
     **dict.fromkeys(("mv", "dot", "vdot", "_int_mm", "_grouped_mm", "matmul"), (0, 1)),
@@ -103,35 +92,25 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
         """Run one operator, and count its floating-point operations."""
         kwargs = kwargs or {}
         is_plain = isinstance(func, torch._ops.OpOverload)
-        formulas = self.counter.flop_registry
-        if (func._overloadpacket if is_plain else func) in formulas:
+        if (func._overloadpacket if is_plain else func) in self.counter.flop_registry:
             is_sparse = any(isinstance(each, Tensor) and each.layout in _SPARSE for each in args)
             rule = _count_nothing if is_sparse else None
         else:
             rule = _find_rule(func) if is_plain else _count_nothing
+        call = partial(func, *args, **kwargs)
         if rule is None:
-            run = partial(super().__torch_dispatch__, func, types, args, kwargs)
-            return call_without_compiler(run) if is_plain else run()
-        run = partial(func, *args, **kwargs)
-        if rule is _count_nothing:
-            with self._unable_to_count(func.name()):
-                return call_without_compiler(run) if is_plain else run()
-        output = call_without_compiler(run)
-        names = (argument.name for argument in func._schema.arguments)
-        flops = rule(dict(zip(names, args, strict=False)) | kwargs, output)
-        if flops is None:
-            self.uncounted.append(func.name())
-        self._own += flops or 0
-        return output
-
-    @contextmanager
-    def _unable_to_count(self, name: str) -> Iterator[None]:
-        self.uncounted.append(name)
-        before, self.is_blind = self.is_blind, True
+            call = partial(super().__torch_dispatch__, func, types, args, kwargs)
+        before, self.is_blind = self.is_blind, rule is _count_nothing
         try:
-            yield
+            output = call_without_compiler(call) if is_plain else call()
         finally:
             self.is_blind = before
+        if rule is not None:
+            names = (each.name for each in func._schema.arguments) if is_plain else ()
+            flops = rule(dict(zip(names, args, strict=False)) | kwargs, output)
+            self.uncounted += [func.name()] if flops is None else []
+            self._own += flops or 0
+        return output
 
 
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
@@ -141,21 +120,19 @@ def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
     ``_count_nothing`` if hookcli has no formula either.
     """
     library, _, name = operator._schema.name.partition("::")
+    if library in _KNOWN and (not _PRODUCTS.search(name) or _NO_PRODUCTS.search(name)):
+        return None
     if operator.has_kernel_for_dispatch_key(_COMPOSITE):
         return None
-    if library not in _KNOWN:
+    if library not in _KNOWN or "backward" in name:
         return _count_nothing
-    if not _PRODUCTS.search(name) or _NO_PRODUCTS.search(name):
-        return None
-    if name == "_trilinear":
-        return _count_trilinear
     if operands := _OPERANDS.get(name.rstrip("_")):
         return partial(_count_product, operands)
-    if library in _LAYERS and _CONVOLUTION.fullmatch(name):
+    if _CONVOLUTION.fullmatch(name):
         return partial(_count_layer, axis=1, of_output="transpose" not in name)
-    if library in _LAYERS and _LINEAR.fullmatch(name):
+    if _LINEAR.fullmatch(name):
         return partial(_count_layer, axis=-1)
-    return _count_nothing
+    return _count_bilinear if name == "_trilinear" else _count_nothing
 
 
 def _count_nothing(_named: _Arguments, _output: object) -> None:
@@ -184,14 +161,7 @@ def _count_layer(
     return 2 * weights * (data.numel() // max(1, data.shape[axis])) if weights else None
 
 
-def _count_trilinear(named: _Arguments, _output: object) -> int:
-    """Count the two products of ``nn.Bilinear``: first input with weight, then with the second."""
-    shapes = []
-    for number in "123":
-        shapes.append(list(named[f"i{number}"].shape))
-        for axis in named[f"expand{number}"]:
-            shapes[-1].insert(axis, 1)
-    first = torch.broadcast_shapes(*shapes[:2])
-    summed = {*named["sumdim"]} & {*named["expand3"]}
-    left = [1 if axis in summed else size for axis, size in enumerate(first)]
-    return 2 * (math.prod(first) + math.prod(torch.broadcast_shapes(left, shapes[2])))
+def _count_bilinear(named: _Arguments, _output: object) -> int:
+    """Count the products of ``nn.Bilinear``: the first input and the weight, then the second."""
+    data, weight = named["i1"], named["i2"]  # (…, M), (O, M, N)
+    return 2 * (data.numel() // data.shape[-1]) * (weight.numel() + weight[:, 0].numel())

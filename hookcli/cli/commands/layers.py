@@ -31,7 +31,7 @@ _LOOK = Look(
         "layout": lambda row: row.layout,
         "params": lambda row: f"{row.params:,}",
         "MB": lambda row: "" if row.output_mb is None else f"{row.output_mb:.2f}",
-        "MFLOPs": lambda row: _flops_text(row),
+        "MFLOPs": lambda row: _flops_text(row)  # noqa: PLW0108  defined below,
         "share": lambda row: "" if row.share is None else f"{row.share:.1%}",
         "calls": lambda row: str(row.calls),
         "traps": lambda row: "; ".join(row.traps),
@@ -140,7 +140,9 @@ def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]
         named = ", ".join(total.uncounted[:_MOST_NAMED])
         flops = f"{flops} (without {named}{and_more(len(total.uncounted) - _MOST_NAMED)})"
     stored = total.stored_params
-    parts = f" ({stored:,} with the parts of computed weights)" if (stored or 0) > total.params else ""
+    parts = (
+        f" ({stored:,} with the parts of computed weights)" if (stored or 0) > total.params else ""
+    )
     whole = (
         f"total: {total.params:,} parameters{parts}{flops} and "
         f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
