@@ -31,7 +31,7 @@ _LOOK = Look(
         "layout": lambda row: row.layout,
         "params": lambda row: f"{row.params:,}",
         "MB": lambda row: "" if row.output_mb is None else f"{row.output_mb:.2f}",
-        "MFLOPs": lambda row: _flops_text(row)  # noqa: PLW0108  defined below,
+        "MFLOPs": lambda row: f"{_flops_text(row)}",
         "share": lambda row: "" if row.share is None else f"{row.share:.1%}",
         "calls": lambda row: str(row.calls),
         "traps": lambda row: "; ".join(row.traps),
