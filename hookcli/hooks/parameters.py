@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,12 @@ def count_parameters(module: nn.Module) -> int:
     modules = list(module.modules())
     parts = {id(part) for each in modules for part in _list_parts(each)}
     own = (p.numel() for p in module.parameters() if id(p) not in parts and not is_lazy(p))
-    packed = [value for each in modules for value in _list_packed(each)]
+    packed = [
+        value
+        for each in modules
+        for value in vars(each).values()
+        if isinstance(value, torch.ScriptObject)
+    ]
     return sum(own) + sum(tensor.numel() for tensor in unpack(packed))
 
 
@@ -43,11 +48,11 @@ def unpack(value: object) -> Iterator[Tensor]:
     elif isinstance(value, (list, tuple)):
         for each in value:
             yield from unpack(each)
-    elif isinstance(value, torch.ScriptObject):
-        if hasattr(value, "unpack"):
-            yield from unpack(value.unpack())
-        elif hasattr(value, "__getstate__"):  # of a recurrent layer; ends with packed matrices
-            yield from unpack(value.__getstate__()[0][-1])
+    elif isinstance(value, torch.ScriptObject) and "CellParams" in repr(value):
+        state: Any = value.__getstate__()  # of a recurrent layer; it ends with packed matrices
+        yield from unpack(state[0][-1])
+    elif isinstance(value, torch.ScriptObject) and "PackedParams" in repr(value):
+        yield from unpack(value.unpack())
 
 
 def _list_parts(module: nn.Module) -> Iterator[Tensor]:
@@ -63,8 +68,3 @@ def _list_parts(module: nn.Module) -> Iterator[Tensor]:
             originals = [*parts.parameters(recurse=False)]
             weight = max(originals, key=torch.numel, default=None)
             yield from (each for each in parts.parameters() if each is not weight)
-
-
-def _list_packed(module: nn.Module) -> list[torch.ScriptObject]:
-    """Return the packed weights that a quantized module holds itself."""
-    return [each for each in vars(module).values() if isinstance(each, torch.ScriptObject)]

@@ -9,7 +9,7 @@ import os
 import re
 import warnings
 from collections import Counter, OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,19 +49,6 @@ _WRAPPERS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    """What a model reports after loading: missing and unexpected names, or an error."""
-
-    missing: Collection[str] = ()
-    unexpected: Collection[str] = ()
-    error: str = ""
-
-    @property
-    def is_clean(self) -> bool:
-        return not (self.missing or self.unexpected or self.error)
-
-
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
     """Return the model with weights from a file.
 
@@ -76,22 +63,20 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
     name, key = split_key(request.weights)
     file, label = Path(name), str(Path(request.weights))
     _require_file(file, source, request)
-    raw, sized = read_weights_file(file, key), request
+    saved, sized = read_weights_file(file, key), request
     outline = build_shapes(source, request) if source.is_known else build_random(source, request)
-    saved = fit_names(label, raw, _state_of(request, outline))
+    saved = fit_names(label, saved, _state_of(request, outline))
     if source.is_known:
         sized, outline = _size_like(source, request, outline, saved.tensors)
-    report = _load(request, outline, saved)
-    if not report.is_clean and raw.tensors.keys() != saved.tensors.keys():
-        as_named = _load(request, outline, raw)  # the model may rename the file's names itself
-        saved, report = (raw, as_named) if as_named.is_clean else (saved, report)
-    head = _judge(label, saved.tensors, _state_of(request, outline), report)
-    module = outline  # the user's own, which has the weights already
+    head = _judge(
+        label, saved.tensors, _state_of(request, outline), *_load(request, outline, saved)
+    )
+    module = outline  # if it is the user's own, it has the weights already
     if source.is_known:
         module = build_unset(source, sized)
         drawn = build_random(source, sized).state_dict() if head else {}
-        extra = {key: drawn[key] for key in head}
-        _load(request, module, replace(saved, tensors={**saved.tensors, **extra}))
+        tensors = saved.tensors | {key: drawn[key] for key in head}
+        _load(request, module, replace(saved, tensors=tensors))
     warning = f"{', '.join(head)} are not in {label}: they are RANDOM (seed {request.seed})"
     notes = (saved.note, source.adapt(request, module))
     return ModelWithWeights(
@@ -116,10 +101,15 @@ def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
         )
 
 
-def _load(request: ModelRequest, module: nn.Module, saved: WeightsFile) -> _Report:
-    """Let the model load what it accepts of a file, and return what it reports.
+def _load(
+    request: ModelRequest, module: nn.Module, saved: WeightsFile
+) -> tuple[Collection[str], Collection[str]]:
+    """Let the model load a file, and return the names that it reports as missing and unexpected.
 
-    The model's hooks may rename the file's names, and its own method may do anything.
+    Hooks of the model may rename the tensors of the file, and its own method may do anything.
+
+    Raises:
+        WeightsError: the model refuses the file.
     """
     expected = _state_of(request, module)
     others = {key: each for key, each in saved.others.items() if key in expected}
@@ -130,33 +120,32 @@ def _load(request: ModelRequest, module: nn.Module, saved: WeightsFile) -> _Repo
         try:
             found = module.load_state_dict(state, **({} if is_own else {"strict": False}))
         except RuntimeError as error:
-            return _Report(error=str(error).rpartition("\n\t")[2])
-    return _Report(ask(found, "missing_keys", ()), ask(found, "unexpected_keys", ()))
+            file, reason = str(Path(request.weights)), str(error).rpartition("\n\t")[2]
+            check_fit(file, saved.tensors, expected)
+            raise WeightsError(f"{file} does not fit the model: {reason}") from error
+    return ask(found, "missing_keys", ()), ask(found, "unexpected_keys", ())
 
 
 def _judge(
-    file: str, tensors: Mapping[str, Tensor], expected: Mapping[str, object], report: _Report
+    file: str,
+    tensors: Mapping[str, Tensor],
+    expected: Mapping[str, object],
+    lacking: Collection[str],
+    unexpected: Collection[str],
 ) -> list[str]:
-    """Check that the model loaded a file, and return the classifier's keys if the file lacks them.
+    """Check what a model reported, and return the classifier's keys if the file lacks them.
 
     A file may lack the classifier, and the batch counters of norms, but no other keys.
-
-    Raises:
-        WeightsError: the model refuses the file, or the file has other kinds of values.
     """
-    if report.error:
-        check_fit(file, tensors, expected)
-        raise WeightsError(f"{file} does not fit the model: {report.error}")
-    missing = [key for key in report.missing if not _is_absent_counter(key, report.missing)]
-    found = expected.keys() - set(report.missing)
-    head = missing if _are_head(missing, expected, found) else []
+    missing = [key for key in expected if key in lacking and not _is_counter(key, lacking)]
+    head = missing if _are_head(missing, expected, expected.keys() - {*lacking}) else []
     kept = {
         key: each
         for key, each in tensors.items()
-        if key in report.unexpected or getattr(expected.get(key), "shape", None) == each.shape
+        if key in unexpected or getattr(expected.get(key), "shape", None) == each.shape
     }
-    lacking = {key for key in missing if key not in head}
-    check_fit(file, kept, {key: expected[key] for key in expected if key in {*kept, *lacking}})
+    wanted = {*kept, *missing} - {*head}
+    check_fit(file, kept, {key: expected[key] for key in expected if key in wanted})
     return head
 
 
@@ -222,11 +211,8 @@ def _with_versions(
     return versioned
 
 
-def _is_absent_counter(key: str, missing: Collection[str]) -> bool:
-    """Return whether a file lacks a batch counter although it has the norm's running mean.
-
-    Older files have no counters, and nothing needs them.
-    """
+def _is_counter(key: str, missing: Collection[str]) -> bool:
+    """Return whether a key is a batch counter, which older files lack and nothing needs."""
     return key.endswith(_COUNTER) and f"{key.removesuffix(_COUNTER)}running_mean" not in missing
 
 
@@ -257,8 +243,8 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
         WeightsError: the model is in the file more than once, under different prefixes.
     """
     names = {_bare(key): key for key in expected}
-    own = {names.get(_bare(key), key): key for key in saved.tensors}
-    if len(names) == len(expected) and len(own) == len(saved.tensors):
+    own = {names.get(_bare(key), ""): key for key in saved.tensors}
+    if len(names) == len(expected) and len(own.keys() - {""}) == len(saved.tensors):
         tensors = {key: saved.tensors[name] for key, name in own.items()}
         bare = {_bare(path): saved.versions[path] for path in sorted(saved.versions, key=len)}
         saved = replace(saved, tensors=tensors, versions=bare)

@@ -84,7 +84,7 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self,
-        func: Callable[..., object],
+        func: Any,
         types: object,
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
@@ -94,7 +94,7 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
         is_plain = isinstance(func, torch._ops.OpOverload)
         if (func._overloadpacket if is_plain else func) in self.counter.flop_registry:
             is_sparse = any(isinstance(each, Tensor) and each.layout in _SPARSE for each in args)
-            rule = _count_nothing if is_sparse else None
+            rule: _Rule | None = _count_nothing if is_sparse else None
         else:
             rule = _find_rule(func) if is_plain else _count_nothing
         call = partial(func, *args, **kwargs)
@@ -142,7 +142,7 @@ def _count_nothing(_named: _Arguments, _output: object) -> None:
 def _count_product(operands: tuple[int, int], named: _Arguments, _output: object) -> int:
     """Count a product of two tensors: of vectors, of matrices, or of batches of matrices."""
     left, right = (list(named.values())[position] for position in operands)
-    return 2 * left.numel() * (right.shape[-1] if right.dim() > 1 else 1)
+    return 2 * int(left.numel() * (right.shape[-1] if right.dim() > 1 else 1))
 
 
 def _count_layer(
@@ -164,4 +164,4 @@ def _count_layer(
 def _count_bilinear(named: _Arguments, _output: object) -> int:
     """Count the products of ``nn.Bilinear``: the first input and the weight, then the second."""
     data, weight = named["i1"], named["i2"]  # (…, M), (O, M, N)
-    return 2 * (data.numel() // data.shape[-1]) * (weight.numel() + weight[:, 0].numel())
+    return 2 * int(data.numel() // data.shape[-1] * (weight.numel() + weight[:, 0].numel()))
