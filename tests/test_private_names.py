@@ -42,6 +42,7 @@ OF_TORCH = (
     "torch._inductor.compile",
     "torch._C._functorch.peek_interpreter_stack",
     "torch._ops.OpOverload",
+    "torch.ScriptObject._type",
     "torch.autograd.grad_mode._unsafe_preserve_version_counter",
     "torch.nn.modules.batchnorm._NormBase",
     "torch.ops.aten.add.Tensor._overloadpacket",

@@ -79,9 +79,9 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
     parts: set[str] = set()
     for path, module in modules.items():
         is_part = path in parts
-        inner = set(module._modules) if is_part else _list_parts(module)
+        inner = set(module._modules.keys()) if is_part else _list_parts(module)
         parts.update(f"{path}.{name}".lstrip(".") for name in inner)
-        is_leaf = not is_part and inner.issuperset(module._modules)
+        is_leaf = not is_part and inner.issuperset(module._modules.keys())
         channels = _channels_of(module)
         if channels in (Channels.FIRST, Channels.LAST):
             neighbour = channels.of_neighbour
@@ -110,9 +110,11 @@ def _list_parts(module: nn.Module) -> set[str]:
     These are torch's parametrizations, adapters of peft with the layer that they adapt, packed
     weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
     """
+    if not module._modules:
+        return set()
     kinds = [base.__module__ for base in type(module).__mro__]
     if is_adapter(module) or any(map(_QUANTIZED_LAYERS.match, kinds)):
-        return set(module._modules)
+        return set(module._modules.keys())
     found = {
         name
         for name, child in module._modules.items()

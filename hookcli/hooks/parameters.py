@@ -24,18 +24,14 @@ def count_parameters(module: nn.Module) -> int:
     modules = list(module.modules())
     parts = {id(part) for each in modules for part in _list_parts(each)}
     own = (p.numel() for p in module.parameters() if id(p) not in parts and not is_lazy(p))
-    packed = [
-        value
-        for each in modules
-        for value in vars(each).values()
-        if isinstance(value, torch.ScriptObject)
-    ]
+    held = (value for each in modules for value in vars(each).values())
+    packed = [value for value in held if isinstance(value, torch.ScriptObject)]
     return sum(own) + sum(tensor.numel() for tensor in unpack(packed))
 
 
 def is_adapter(module: nn.Module) -> bool:
     """Return whether a module is a layer of peft around a layer of the model, such as LoRA."""
-    return any(
+    return "base_layer" in module._modules and any(
         base.__name__ == "BaseTunerLayer" and base.__module__.startswith("peft.")
         for base in type(module).__mro__
     )
@@ -48,11 +44,13 @@ def unpack(value: object) -> Iterator[Tensor]:
     elif isinstance(value, (list, tuple)):
         for each in value:
             yield from unpack(each)
-    elif isinstance(value, torch.ScriptObject) and "CellParams" in repr(value):
-        state: Any = value.__getstate__()  # of a recurrent layer; it ends with packed matrices
-        yield from unpack(state[0][-1])
-    elif isinstance(value, torch.ScriptObject) and "PackedParams" in repr(value):
-        yield from unpack(value.unpack())
+    elif isinstance(value, torch.ScriptObject):
+        held: Any = value
+        kind = str(held._type())
+        if "PackedParams" in kind:
+            yield from unpack(held.unpack())
+        elif "CellParams" in kind:  # of a recurrent layer; its state ends with its packed matrices
+            yield from unpack(held.__getstate__()[0][-1])
 
 
 def _list_parts(module: nn.Module) -> Iterator[Tensor]:
@@ -63,7 +61,7 @@ def _list_parts(module: nn.Module) -> Iterator[Tensor]:
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm):
             yield module.get_parameter(f"{hook.name}_g")
-    if is_parametrized(module):
+    if "parametrizations" in module._modules and is_parametrized(module):
         for parts in module.get_submodule("parametrizations").children():
             originals = [*parts.parameters(recurse=False)]
             weight = max(originals, key=torch.numel, default=None)

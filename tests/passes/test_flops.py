@@ -317,7 +317,7 @@ def multiply(x: torch.Tensor) -> torch.Tensor:
     return x @ x
 
 
-def test_a_layer_with_an_unknown_operator_is_not_counted_and_its_model_is_counted_in_part():
+def test_a_layer_with_an_unknown_operator_and_its_model_are_not_counted():
     found = survey(Opaque().eval(), list_layers(Opaque()), (1, 3, 2, 2))
     assert [(row.call_id, row.flops, row.counted_flops) for row in found.rows] == [
         ("(model)", None, 2 * 4 * 3 * 2),

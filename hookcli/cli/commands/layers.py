@@ -138,7 +138,12 @@ def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]
     flops = f", {text} MFLOPs" if text else ""
     if total.uncounted:
         named = ", ".join(total.uncounted[:_MOST_NAMED])
-        flops = f"{flops} (without {named}{and_more(len(total.uncounted) - _MOST_NAMED)})"
+        named += and_more(len(total.uncounted) - _MOST_NAMED)
+        flops = (
+            f"{flops} (not counted: {named})"
+            if total.counted_flops
+            else f", FLOPs not counted ({named})"
+        )
     stored = total.stored_params
     parts = (
         f" ({stored:,} with the parts of computed weights)" if (stored or 0) > total.params else ""
