@@ -243,17 +243,20 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
         WeightsError: the model is in the file more than once, under different prefixes.
     """
     names = {_bare(key): key for key in expected}
-    own = {names.get(_bare(key), ""): key for key in saved.tensors}
-    if len(names) == len(expected) and len(own.keys() - {""}) == len(saved.tensors):
-        tensors = {key: saved.tensors[name] for key, name in own.items()}
-        bare = {_bare(path): saved.versions[path] for path in sorted(saved.versions, key=len)}
-        saved = replace(saved, tensors=tensors, versions=bare)
-    prefix = _find_prefix(file, saved.tensors, expected)
-    tensors = {
-        _new_name(key.removeprefix(prefix), expected): value
-        for key, value in saved.tensors.items()
-        if key.startswith(prefix)
-    }
+    tensors = {_bare(key): value for key, value in saved.tensors.items()}
+    if len(names) == len(expected) and len(tensors) == len(saved.tensors):
+        versions = {_bare(path): saved.versions[path] for path in sorted(saved.versions, key=len)}
+        values = {_bare(key): value for key, value in saved.others.items()}
+        saved = replace(saved, tensors=tensors, versions=versions, others=values)
+    else:
+        names = {key: key for key in expected}
+    prefix = _find_prefix(file, saved.tensors, names)
+
+    def rename(key: str) -> str:
+        new = _new_name(key.removeprefix(prefix), names)
+        return names.get(new, new)
+
+    tensors = {rename(key): value for key, value in saved.tensors.items() if key.startswith(prefix)}
     versions = {
         f"{path}.".removeprefix(prefix).removesuffix("."): version
         for path, version in saved.versions.items()
@@ -261,7 +264,7 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
     }
     others = [key for key in saved.tensors if not key.startswith(prefix)]
     notes = (saved.note, _left_out(file, others, prefix) if others else "")
-    values = {key.removeprefix(prefix): value for key, value in saved.others.items()}
+    values = {rename(key): value for key, value in saved.others.items()}
     note = "; ".join(filter(None, notes))
     return replace(saved, tensors=tensors, versions=versions, others=values, note=note)
 
