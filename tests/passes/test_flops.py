@@ -263,7 +263,7 @@ A, B, V = torch.randn(3, 4), torch.randn(4, 5), torch.randn(4)
         (lambda: torch.zeros(3, 5).addmm_(A, B), 60),
         (lambda: torch.zeros(2, 3, 5).baddbmm_(A.expand(2, 3, 4), B.expand(2, 4, 5)), 120),
         (lambda: torch.addbmm(torch.zeros(3, 5), A.expand(2, 3, 4), B.expand(2, 4, 5)), 120),
-        (lambda: torch.einsum("nc,cd->nd", A, B), 60),
+        (lambda: torch.einsum("ij,jk->ik", A, B), 60),
         (lambda: torch.tensordot(A, B, 1), 60),
         (lambda: torch.outer(V, V), 0),
         (lambda: A.relu().softmax(1).cumsum(0), 0),
