@@ -317,7 +317,7 @@ class ModelRequest:
         Flag(
             "--weights WEIGHTS",
             "auto (trained if available, else random), pretrained, random, a name such as "
-            "IMAGENET1K_V1, or a file.",
+            "IMAGENET1K_V1, a file, or FILE:KEY for a part of a checkpoint.",
         ),
     ] = "auto"
     seed: Annotated[int, Flag("--seed N", "Seed of random weights and pruning.")] = 0

@@ -6,8 +6,9 @@ import re
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 
+from hookcli.hooks.parameters import count_parameters, is_adapter
 from hookcli.hooks.tokens import find_tokens
 from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
@@ -15,6 +16,10 @@ from hookcli.records.layouts import NO_TOKENS, Channels
 
 _TORCH_NN = "torch.nn.modules."
 _QUANTIZED = "torch.ao.nn.quantized.modules."
+_QUANTIZED_LAYERS = re.compile(
+    r"torch\.ao\.nn\.(intrinsic\.)?(quantized|qat)\.(dynamic\.)?modules(?!\.functional_modules)"
+)
+_OBSERVERS = ("torch.ao.quantization.fake_quantize", "torch.ao.quantization.observer")
 _FAMILY_MODULES = {
     _TORCH_NN + "conv": "conv",
     _QUANTIZED + "conv": "conv",
@@ -73,12 +78,17 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
     neighbour = Channels.UNKNOWN
     modules = dict(model.named_modules())
     tokens = find_tokens(modules)
+    parts: set[str] = set()
     for path, module in modules.items():
+        is_part = path in parts
+        inner = set(module._modules.keys()) if is_part else _list_parts(module)
+        parts.update(f"{path}.{name}".lstrip(".") for name in inner)
+        is_leaf = not is_part and inner.issuperset(module._modules.keys())
         claim, channels = _claim(module), _channels_of(module)
         if claim in _CLAIMS:
             if claim is channels or not _is_norm(module):  # a norm may be used either way
                 neighbour = claim.of_neighbour
-        elif not module._modules:
+        elif is_leaf:
             if _follows_neighbour(module):
                 channels = Channels.SAME if neighbour is Channels.UNKNOWN else neighbour
             else:
@@ -88,14 +98,33 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
                 module_path=path,
                 module_type=type(module).__name__,
                 depth=path.count(".") + 1 if path else 0,
-                is_leaf=not module._modules or isinstance(module, nn.MultiheadAttention),
-                params=sum(p.numel() for p in module.parameters() if not is_lazy(p)),
+                is_leaf=is_leaf or isinstance(module, nn.MultiheadAttention),
+                params=count_parameters(module),
                 channels=channels,
                 tokens=tokens.get(path, NO_TOKENS),
                 width=_width_of(module) if claim in _CLAIMS and claim is not channels else 0,
             )
         )
     return tuple(layers)
+
+
+def _list_parts(module: nn.Module) -> set[str]:
+    """Return the names of a layer's children that compute its weights or observe its output.
+
+    These are torch's parametrizations, adapters of peft with the layer that they adapt, packed
+    weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
+    """
+    if not module._modules:
+        return set()
+    kinds = [base.__module__ for base in type(module).__mro__]
+    if is_adapter(module) or any(map(_QUANTIZED_LAYERS.match, kinds)):
+        return set(module._modules.keys())
+    found = {
+        name
+        for name, child in module._modules.items()
+        if type(child).__module__.startswith(_OBSERVERS)
+    }
+    return found | ({"parametrizations"} if is_parametrized(module) else set())
 
 
 def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
@@ -180,7 +209,8 @@ def _channels_of(module: nn.Module) -> Channels:
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
         return Channels.WINDOWS
     claim = _claim(module)
-    is_sure = type(module).forward.__module__.startswith(("torch.", "torchvision.ops."))
+    forward = getattr(type(module), "forward", None)  # scripted modules have none
+    is_sure = getattr(forward, "__module__", "").startswith(("torch.", "torchvision.ops."))
     return claim if is_sure else _CLAIMS.get(claim, claim)
 
 

@@ -91,6 +91,16 @@ def full_name(file: Path) -> Path:
         return file
 
 
+def split_key(name: str) -> tuple[str, str]:
+    """Split ``FILE:KEY`` into the name of a file and the key of a part of its content.
+
+    The key is empty if a file has the whole name, or if there is no file FILE.
+    """
+    file, _, key = name.rpartition(":")
+    is_part = key and not os.path.exists(name) and os.path.isfile(file)  # noqa: PTH110, PTH113
+    return (file, key) if is_part else (name, "")
+
+
 def write_atomic(file: Path, data: bytes) -> Path:
     """Write a file completely or not at all, and return ``file``; missing folders are created.
 

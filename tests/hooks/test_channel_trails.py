@@ -156,7 +156,7 @@ def test_a_maximum_over_channels_has_none_unless_an_axis_of_length_one_may_hold_
     assert axes_of(lambda x: x[:, 2]) == ()
 
 
-def test_an_operation_that_is_not_known_loses_the_channels_and_a_linear_layer_finds_them():
+def test_an_unknown_operation_loses_the_channels_until_a_linear_layer():
     assert axes_of(lambda x: x.cumprod(1)) is None
     assert (
         axes_of(lambda x: functional.linear(x.cumprod(1), nn.Parameter(torch.rand(5, 4)))) is None
