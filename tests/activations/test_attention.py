@@ -535,6 +535,19 @@ def test_attention_among_learned_tokens_is_said_to_be_about_no_part_of_the_image
     )
 
 
+def test_tokens_that_get_learned_channels_stay_where_they_are():
+    plain = places_after(lambda tokens: tokens)
+    behind = places_after(lambda tokens: torch.cat([tokens, torch.ones(1, 12, 2)], -1))
+    before = places_after(lambda tokens: torch.cat([torch.ones(1, 12, 2), tokens], dim=2))
+    assert torch.equal(behind.queries, plain.queries)
+    assert torch.equal(before.queries, plain.queries)
+
+
+def test_a_single_token_and_a_learned_one_are_two_tokens():
+    places = places_after(lambda tokens: torch.cat([torch.ones(1, 1, 3), tokens[:, :1]], 1))
+    assert places.queries.tolist() == [[NO_PLACE, NO_PLACE]]  # one pixel of 12 is no grid
+
+
 # Windows in the batch axis
 
 
