@@ -205,7 +205,9 @@ def test_weights_of_an_encoder_that_nobody_has_cached_need_a_network(run, librar
 def test_a_size_is_that_of_both_sides(library, photos, name, size):
     prepare = load_model(ModelRequest(name, weights="random", size=size)).prepare
     resized = opaque(photos[0]).resize((size, size), Resampling.BILINEAR)
-    prepared = library.encoders.preprocess_input(np.asarray(resized), input_range=[0, 1], **IMAGENET)
+    prepared = library.encoders.preprocess_input(
+        np.asarray(resized), input_range=[0, 1], **IMAGENET
+    )
     expected = torch.from_numpy(prepared.transpose(2, 0, 1)).float()
     assert torch.equal(prepare.to_pixels([opaque(photos[0])]), expected)
 
