@@ -138,10 +138,9 @@ def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
     """
     maps = _as_pictures(_to_floats(activation), layout)
     if of == "max":
-        return maps.amax(0)  # NaN where a channel is NaN
-    if of == "l2":
-        return torch.linalg.vector_norm(maps, dim=0)
-    return maps.sum(0) if of == "sum" else maps.mean(0)
+        return maps.amax(0)
+    norms: Tensor = maps.norm(dim=0)
+    return norms if of == "l2" else maps.sum(0) if of == "sum" else maps.mean(0)
 
 
 def _to_floats(activation: Tensor) -> Tensor:
