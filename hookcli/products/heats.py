@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from hookcli.config import BackwardStyle
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from hookcli.render.draw.grid_writer import GridWriter
 
 
-_HEAT_BYTES = 155_000  # per picture of a layer over a photo, measured
+_HEAT_BYTES = 3.0  # per pixel of the network's input, measured
 
 
 class Heats(Product):
@@ -43,11 +44,12 @@ class Heats(Product):
         return [folder for folder, is_asked in asked.items() if is_asked]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        files, size = self._backward.saliency + len(self._backward.cams), 0
+        files, size = self._backward.saliency + len(self._backward.cams), 0.0
         if self.scope.config.heat is not None:
             files = sum(area > 1 for area in outlook.areas) * len(self.scope.config.sides)
-            size = files * _HEAT_BYTES
-        return Cost(*(each * self.scope.images * self.scope.formats for each in (files, size)))
+            size = files * _HEAT_BYTES * math.prod(outlook.loaded.prepare.nominal_shape[-2:])
+        pictures = self.scope.images * self.scope.formats
+        return Cost(files * pictures, size * pictures)
 
     def collect(self, forward: Forward, writer: GridWriter) -> None:
         result = forward.result
