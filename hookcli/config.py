@@ -20,6 +20,7 @@ from hookcli.outside.urls import Place, to_place
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
 Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
+HeatOf: TypeAlias = Literal["mean", "max", "sum", "l2"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Mode: TypeAlias = Literal["eval", "train", "as-made"]
 OnError: TypeAlias = Literal["stop", "skip"]
@@ -669,6 +670,7 @@ class RunConfig:
     focus: Box | None = field(default=None, init=False)
     attention: AttentionRequest | None = field(default=None, init=False)
     overview: bool = field(default=False, init=False)
+    heat: HeatOf | None = field(default=None, init=False)
     top_images: int = field(default=0, init=False)
     backward: BackwardStyle | None = field(default=None, init=False)
 
@@ -695,6 +697,7 @@ class InspectConfig(RunConfig):
         focus: Left, top, width and height of a box, in pixels of the original image. Channels that
             fire more inside the box than outside come first. None sets no box.
         attention: None computes no attention.
+        heat: what a map over the image shows of the channels of a layer; None draws no such map.
         top_images: 0 lists no images.
     """
 
@@ -715,6 +718,14 @@ class InspectConfig(RunConfig):
     overview: Annotated[
         bool, Flag("--overview", "Also draw overview.png, for a slide.", panel="Pictures")
     ] = False
+    heat: Annotated[
+        HeatOf | None,
+        Flag(
+            "--heat mean|max|sum|l2",
+            "Draw each layer over the image: the mean (…) of its channels.",
+            panel="Pictures",
+        ),
+    ] = None
     top_images: Annotated[
         int,
         Flag(
