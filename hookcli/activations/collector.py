@@ -178,7 +178,7 @@ class Collector:
         lead = tensor.shape[0] if tensor.dim() else 0
         if count > 1 and lead not in (1, count):
             raise LeadingAxisError
-        layout = call.layer.layout_of(tuple(tensor.shape), self.pixels)
+        layout = call.layout_of(tuple(tensor.shape), self.pixels)
         axis = layout.channel_axis
         if lead in (1, count):
             return tensor, layout, (1, *tensor.shape[1:]), axis

@@ -316,7 +316,7 @@ def _offer(
     if not _is_listed(listed, pair.a, pair.b):
         return
     one, two = pair.a.tensor, pair.b.tensor
-    layout = pair.a.call.layer.layout_of(one.shape, size)
+    layout = pair.a.call.layout_of(one.shape, size)
     if one.shape[:1] != (1,):  # such as the windows of an image: a part is no picture of the image
         layout = replace(layout, height=0, width=0)
     judged = judge.judge(CallPair("", one, two, pair.distance))

@@ -171,7 +171,7 @@ def _apply(
     if call is None:
         changed = apply_edit(edit, values, None, per_image=False)
     else:
-        axis = call.layer.layout_of(tuple(values.shape), size).channel_axis
+        axis = call.layout_of(tuple(values.shape), size).channel_axis
         per_image = images is None or values.shape[:1] == (images,)
         changed = apply_edit(edit, values, axis, per_image=per_image, where=call.id)
     if edit.verb in ("set", "scale") and not list_not_finite(values):

@@ -258,6 +258,9 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _keep(self, tensors: Sequence[Tensor], output: Tensor) -> _Trails:
         """Return the trail of an elementwise operation: the channels that all inputs share."""
         given = [self._trails[part] for part in tensors if part in self._trails]
+        if None in given:  # a table of learned values that is added to attention has none, either
+            data = [part for part in tensors if part in self._trails and part not in self._learned]
+            given = [self._trails[part] for part in data]
         known = [trail.expand(output.shape) for trail in given if trail is not None]
         several = [trail for trail in known if _axes(trail)]
         several = [trail for trail in several if not _is_mixed(trail)] or several

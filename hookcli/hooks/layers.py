@@ -211,12 +211,13 @@ def _channels_of(module: nn.Module) -> Channels:
     claim = _claim(module)
     forward = getattr(type(module), "forward", None)  # scripted modules have none
     is_sure = getattr(forward, "__module__", "").startswith(("torch.", "torchvision.ops."))
+    is_sure = is_sure and not isinstance(module, nn.MultiheadAttention)  # it returns weights, too
     return claim if is_sure else _CLAIMS.get(claim, claim)
 
 
 def _width_of(module: nn.Module) -> int:
     """Return the number of channels that a module says it returns; 0 if it does not say so."""
-    names = ("num_features", "num_channels", "out_channels", "out_features")
+    names = ("num_features", "num_channels", "out_channels", "out_features", "embed_dim")
     shape = ask(module, "normalized_shape")
     found = [shape[0] if type(shape) is tuple and shape else None, *(ask(module, n) for n in names)]
     return next((each for each in found if type(each) is int), 0)

@@ -6,6 +6,7 @@ operations of the model.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from hookcli.records.layouts import Channels
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
+
+    _Names = dict[tuple[str, str], set[str]]
 
     from torch import Tensor
 
@@ -60,7 +63,7 @@ _BY_AXIS = {
 
 @dataclass(slots=True)
 class LayoutWatcher:
-    """Infers layouts in one forward pass; ``finished`` is a listener of ``watch``.
+    """Infers layouts in one forward pass; ``started`` and ``finished`` are listeners of ``watch``.
 
     A tensor that a layer of a decisive type returned keeps its layout. For all others, ``trails``
     decides if it could follow the channels, and otherwise the layer's type and the shape do.
@@ -68,50 +71,62 @@ class LayoutWatcher:
     Attributes:
         size: the height and width of the network's input.
         trails: follows the channels in the same forward pass.
-        inferred: the names of the layouts that were inferred for each layer, by module path.
-        own_names: the names of the layouts that a layer's type or the shape of its output shows, by
-            module path. If hookcli cannot find the layout of an operation's output, the name is a
-            question mark for each axis.
+        inferred: the names of the layouts that were inferred, by module path and tensor of a call.
+        own_names: the names of the layouts that a layer's type or the shape of the tensor shows. If
+            hookcli cannot find the layout for an operation, the name is a question mark for each
+            axis.
     """
 
     size: tuple[int, int]
     trails: ChannelTrails = field(default_factory=ChannelTrails)
-    inferred: dict[str, set[str]] = field(default_factory=dict)
-    own_names: dict[str, set[str]] = field(default_factory=dict)
+    inferred: _Names = field(default_factory=lambda: defaultdict(set))
+    own_names: _Names = field(default_factory=lambda: defaultdict(set))
     _decided: MutableMapping[Tensor, str] = field(default_factory=WeakIdKeyDictionary)
 
+    def started(self, call: Call, inputs: object) -> None:
+        """Infer the layouts of the tensors that a call takes."""
+        if call.layer.channels.needs_inference:
+            for key, tensor in named_tensors(inputs):
+                self._infer(replace(call, side="input", output_key=key), tensor)
+
     def finished(self, call: Call, output: object) -> None:
-        """Infer and store the layouts of the tensors that a call returned."""
-        layer = call.layer
-        for _, tensor in named_tensors(output):
-            if tensor.is_nested:
-                continue
-            count = tensor.dim()
-            layout = layer.layout_of(tuple(tensor.shape), self.size)
-            own = "" if layout.channel_axis is None else layout.name
-            if not layer.channels.needs_inference:
-                self._decided[tensor] = own
-            if not layer.channels.needs_inference or (count < 3 and not layer.is_operation):
-                continue
-            name = self._decided.get(tensor, "")
-            if len(name) != count:  # for example, unsqueeze_ adds an axis
-                name = _name_axes(self.trails.axes_of(tensor), count, own)
-            if name and name != own:
-                self.inferred.setdefault(layer.module_path, set()).add(name)
-            elif own or layer.is_operation:
-                # if nothing is known of this call, the layout of its other calls does not hold
-                self.own_names.setdefault(layer.module_path, set()).add(own or "?" * count)
+        """Infer the layouts of the tensors that a call returned."""
+        for key, tensor in named_tensors(output):
+            self._infer(replace(call, output_key=key), tensor)
 
     def infer(self, layer: LayerInfo) -> LayerInfo:
-        """Return ``layer`` with its inferred layouts, one for each number of axes.
+        """Return ``layer`` with the inferred layouts of its tensors.
 
-        If the layer's calls have different layouts with as many axes, no axis is known to hold the
-        channels.
+        If calls have different layouts with as many axes, no axis is known to hold the channels.
         """
-        inferred = self.inferred.get(layer.module_path, set())
-        every = inferred | self.own_names.get(layer.module_path, set())
-        names = {"?" * len(each) if _has_other(each, every) else each for each in inferred}
+        names = set()
+        for (path, tensor), inferred in self.inferred.items():
+            if path == layer.module_path:
+                every = inferred | self.own_names[path, tensor]
+                clear = ("?" * len(each) if _has_other(each, every) else each for each in inferred)
+                names |= {(tensor, name) for name in clear}
         return replace(layer, inferred=tuple(sorted(names)))
+
+    def _infer(self, call: Call, tensor: Tensor) -> None:
+        layer, count = call.layer, tensor.dim()
+        if tensor.is_nested:
+            return
+        layout = layer.layout_of(tuple(tensor.shape), self.size)
+        own = "" if layout.channel_axis is None else layout.name
+        if not layer.channels.needs_inference:
+            self._decided[tensor] = own
+            return
+        if count < 3 and not layer.is_operation:
+            return
+        name = self._decided.get(tensor, "")
+        if len(name) != count:  # for example, unsqueeze_ adds an axis
+            name = _name_axes(self.trails.axes_of(tensor), count, own)
+        where = layer.module_path, call.tensor
+        if name and name != own:
+            self.inferred[where].add(name)
+        elif own or layer.is_operation:
+            # if nothing is known of this call, the layout of its other calls does not hold
+            self.own_names[where].add(own or "?" * count)
 
 
 def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:

@@ -149,7 +149,7 @@ class Captured:
         dense = to_dense(tensor)
         layout = UNKNOWN
         if call.side != "param":
-            layout = call.layer.layout_of(tuple(dense.shape))
+            layout = call.layout_of(tuple(dense.shape))
         axis = None if layout.channel_axis is None else layout.channel_axis + 1
         reduced = reduce_rows(dense.unsqueeze(0), axis)
         self._seen.append(

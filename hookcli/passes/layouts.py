@@ -50,7 +50,7 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
         watcher = LayoutWatcher(inputs.size_of(pixels), follow_channels(module, arguments))
         with (
             without_fast_path(),
-            watch(module, watched, None, watcher.finished),
+            watch(module, watched, watcher.started, watcher.finished),
             watcher.trails,
         ):
             call_model(module, arguments)

@@ -95,6 +95,7 @@ class _Watcher:
 
     def started(self, call: Call, inputs: object) -> None:
         self.writes.started(call, inputs)
+        self.layouts.started(call, inputs)
         self._starts.append((self.counter.total, len(self.counter.uncounted)))
 
     def finished(self, call: Call, output: object) -> None:
@@ -156,7 +157,7 @@ def survey(
             count = calls[entry.call.layer.module_path, entry.key]
             written = watcher.writes.written.get(_output_id(entry), "")
             layer = watcher.layouts.infer(entry.call.layer)
-            layout = layer.layout_of(tuple(entry.tensor.shape), size)
+            layout = layer.layout_of(tuple(entry.tensor.shape), size, f"output:{entry.key}")
             row = _row(entry, layout, count, several=several, lead=lead, written=written)
             if row.module_path in copies:
                 row = replace(row, traps=("no new values, so op:* leaves it out", *row.traps))

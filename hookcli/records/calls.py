@@ -64,9 +64,10 @@ class LayerInfo:
         tokens: the patch size and the extra tokens of the sequences that the layer gets, as far as
             the model shows them.
         width: the number of channels that the module's parameters show; 0 if they do not show it.
-        inferred: the names of the layouts that hookcli inferred for the layer's output from other
-            tensors (``hooks.layouts``), at most one for each number of axes. A name of question
-            marks means that the output has no axis of channels. Equality ignores this field.
+        inferred: the layouts that hookcli inferred in a forward pass (``hooks.layouts``): pairs of
+            a tensor (``Call.tensor``) and the name of its layout, at most one for each number of
+            axes. A name of question marks means that no axis holds the channels. Equality ignores
+            this field.
         chosen_calls: for an operation, the indices of the calls to observe, counted from 0; empty
             for all calls.
     """
@@ -79,7 +80,7 @@ class LayerInfo:
     channels: Channels = Channels.UNKNOWN
     tokens: Tokens = NO_TOKENS
     width: int = 0
-    inferred: tuple[str, ...] = field(default=(), compare=False)
+    inferred: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     chosen_calls: tuple[int, ...] = ()
 
     @property
@@ -96,14 +97,18 @@ class LayerInfo:
         """Return whether a call of the layer, counted from 0, is observed."""
         return not self.chosen_calls or call_index in self.chosen_calls
 
-    def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
+    def layout_of(
+        self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None, tensor: str = "output:"
+    ) -> Layout:
         """Return the layout of a tensor that the layer takes or returns.
 
         Args:
             shape: the shape of the tensor, with the batch axis.
             pixels: the height and width of the network's input; None if unknown.
+            tensor: which tensor of a call it is, as in ``Call.tensor``.
         """
-        name = next((each for each in self.inferred if len(each) == len(shape)), "")
+        names = (name for each, name in self.inferred if each == tensor)
+        name = next((each for each in names if len(each) == len(shape)), "")
         if name.startswith("?") or _is_unbatched(self, len(shape)):
             return UNKNOWN
         if name:
@@ -143,6 +148,15 @@ class Call:
     order: int = 0
     side: str = "output"
     output_key: str = ""
+
+    @property
+    def tensor(self) -> str:
+        """Which tensor of a call this is, the same for its gradient: ``output:1``, ``input:x``."""
+        return f"{'input' if 'input' in self.side else 'output'}:{self.output_key}"
+
+    def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
+        """Return the layout of this tensor; the arguments mean the same as for a layer."""
+        return self.layer.layout_of(shape, pixels, self.tensor)
 
     @property
     def id(self) -> str:

@@ -12,6 +12,7 @@ from torch import nn
 from hookcli.hooks.channel_trails import follow_channels
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.layouts import LayoutWatcher
+from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.watch import watch
 from hookcli.passes.find_operations import find_operations
 
@@ -26,7 +27,9 @@ def inferred_in(model, pixels):
     with torch.no_grad(), watching, watcher.trails:
         model(pixels)
     named = {layer.module_path: watcher.infer(layer).inferred for layer in layers}
-    return {path: name for path, names in named.items() for name in names}
+    return {
+        path: name for path, names in named.items() for tensor, name in names if tensor == "output:"
+    }
 
 
 class Own(nn.Module):
@@ -295,3 +298,31 @@ def test_a_module_that_raises_and_is_caught_is_followed_no_further():
             return 2 * self.linear(x)
 
     assert inferred_in(Catching(), tokens(7, 4)) == {"": "NLC"}
+
+
+def test_each_tensor_of_a_call_has_a_layout_of_its_own():
+    model = nn.Sequential(nn.Linear(4, 4), nn.MultiheadAttention(4, 2, batch_first=True))
+    tokens_of = model[0]
+    model.forward = lambda x: model[1](*[tokens_of(x)] * 3)
+    watcher = LayoutWatcher(SIZE, follow_channels(model, ()))
+    layers = list_watchable(model)
+    watching = watch(model, layers, watcher.started, watcher.finished)
+    with torch.no_grad(), without_fast_path(), watching, watcher.trails:
+        model(tokens(7, 4))
+    attention = watcher.infer(next(each for each in layers if each.module_path == "1"))
+    weights, mixed = ((7, 7), "output:1"), ((7, 4), "output:0")
+    names = [attention.layout_of((1, *shape), SIZE, key).name for shape, key in (mixed, weights)]
+    assert names == ["NLC", "unknown"]
+
+
+def test_a_layer_that_permutes_takes_another_layout_than_it_returns():
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), Own(lambda x: x.permute(0, 2, 3, 1)))
+    pixels = torch.rand(1, 3, *SIZE)
+    watcher = LayoutWatcher(SIZE, follow_channels(model, pixels))
+    layers = list_watchable(model)
+    watching = watch(model, layers, watcher.started, watcher.finished)
+    with torch.no_grad(), watching, watcher.trails:
+        model(pixels)
+    own = watcher.infer(next(each for each in layers if each.module_path == "1"))
+    names = [own.layout_of((1, 6, 6, 6), SIZE, side).name for side in ("input:", "output:")]
+    assert names == ["NCHW", "NHWC"]

@@ -46,9 +46,9 @@ def test_the_layout_of_a_layer_of_ones_own_is_inferred():
     model = Rows()
     layers = infer_layouts(loaded(model), list_layers(model))
     assert {layer.label: layer.inferred for layer in layers} == {
-        "(model)": ("NLC",),
+        "(model)": (("output:", "NLC"),),
         "linear": (),
-        "own": ("NLC",),
+        "own": (("input:", "NLC"), ("output:", "NLC")),
     }
 
 
