@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from hookcli.errors import NestedTensorError
 from hookcli.hooks.aliases import Aliases
+from hookcli.hooks.modules import find_modules
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.placed import hook_accumulated, hook_gradient
 from hookcli.hooks.watch import watch
@@ -180,7 +181,7 @@ def observe_gradients(
     gradients that were not computed.
     """
     gradients = Gradients(observer)
-    modules = dict(model.named_modules())
+    modules = find_modules(model)
     try:
         for layer in layers:
             if layer.is_operation:

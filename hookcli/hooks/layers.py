@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from hookcli.hooks.modules import find_modules, list_classes
 from hookcli.hooks.tokens import find_tokens
-from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
 from hookcli.records.layouts import NO_TOKENS, Channels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 _TORCH_NN = "torch.nn.modules."
 _QUANTIZED = "torch.ao.nn.quantized.modules."
@@ -69,7 +73,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
     """Return the model itself and all its modules, in the order of ``named_modules()``."""
     layers = []
     neighbour = Channels.UNKNOWN
-    modules = dict(model.named_modules())
+    modules = find_modules(model)
     tokens = find_tokens(modules)
     for path, module in modules.items():
         channels = _channels_of(module)
@@ -83,7 +87,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
         layers.append(
             LayerInfo(
                 module_path=path,
-                module_type=type(module).__name__,
+                module_type=list_classes(module)[0].__name__,
                 depth=path.count(".") + 1 if path else 0,
                 is_leaf=not module._modules or isinstance(module, nn.MultiheadAttention),
                 params=sum(p.numel() for p in module.parameters() if not is_lazy(p)),
@@ -95,22 +99,22 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Return all modules on which hooks fire.
-
-    Hooks do not fire on scripted and compiled modules, or on modules inside them.
-    """
-    shut = [
-        path
-        for path, module in model.named_modules()
-        if isinstance(module, torch.jit.ScriptModule)
-        or module._compiled_call_impl is not None  # by module.compile()
-        or ask(module, "_orig_mod") is not None  # by torch.compile(module)
-    ]
+    """Return all modules on which hooks fire: all that are not inside a part of TorchScript."""
+    modules = find_modules(model)
     return tuple(
-        layer
-        for layer in list_layers(model)
-        if not any(f"{layer.module_path}.".startswith(f"{path}.") for path in shut)
+        layer for layer in list_layers(model) if not _is_in_script(modules, layer.module_path)
     )
+
+
+def _is_in_script(modules: Mapping[str, nn.Module], path: str) -> bool:
+    return any(isinstance(modules.get(each), torch.jit.ScriptModule) for each in _outer(path))
+
+
+def _outer(path: str) -> Iterator[str]:
+    """Yield the paths of the modules around a module, innermost first."""
+    while path:
+        path = path.rpartition(".")[0]
+        yield path
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
@@ -118,15 +122,18 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     path = layer.module_path
     if layer.is_operation:
         return NOT_CALLED
-    try:
-        module = model.get_submodule(path)
-    except AttributeError:
+    modules = find_modules(model)
+    module = modules.get(path)
+    if module is None:
         return "the model removed it while it ran"
-    while path:
-        path = path.rpartition(".")[0]
-        parent = type(model.get_submodule(path)).__name__
+    if _is_in_script(modules, path):
+        return "its hooks are passed by: it is TorchScript"
+    for outer in _outer(path):
+        parent = type(modules.get(outer)).__name__
         if "Attention" in parent and layer.params:
-            return f"its weights are used inside {path or ROOT_LABEL} ({parent}) without calling it"
+            return (
+                f"its weights are used inside {outer or ROOT_LABEL} ({parent}) without calling it"
+            )
     if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
         return "auxiliary head, runs only in training mode"
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
@@ -135,6 +142,12 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
         return "stochastic depth acts only in blocks with a shortcut, and this one has none"
     if isinstance(module, nn.Dropout) and not model.training:
         return "dropout does nothing in evaluation mode"
+    if isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module):
+        return f"{NOT_CALLED}, or called only its forward"
+    if type(module).forward is nn.Module.forward:
+        return "it has no forward: it only holds parameters or modules that the model uses"
+    if type(module).__call__ is not nn.Module.__call__:
+        return f"{NOT_CALLED}, or its own __call__ passes the hooks by"
     return NOT_CALLED
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from hookcli.hooks.modules import find_modules
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.placed import PlacedHooks
 from hookcli.records.calls import OPERATION
@@ -179,7 +180,7 @@ def listen_to_operations(
     """
     mode = _Mode(listener)
     placed = PlacedHooks()
-    modules = dict(model.named_modules())
+    modules = find_modules(model)
     try:
         for layer in watchable:
             module = modules[layer.module_path]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -31,7 +32,11 @@ def set_mode(module: nn.Module, mode: Mode) -> object:
     """
     if mode == "as-made":
         return module
-    return module.train() if mode == "train" else module.eval()
+    if mode == "train":
+        return module.train()
+    with suppress(NotImplementedError):  # torch.export(…).module() keeps the mode of its export
+        return module.eval()
+    return module
 
 
 def note_switched(module: nn.Module) -> str:
@@ -55,7 +60,7 @@ def note_switched(module: nn.Module) -> str:
 
 def _trains(module: nn.Module) -> bool:
     """Return whether a layer is in training mode and computes differently in this mode."""
-    if not module.training:
+    if not ask(module, "training"):  # a module that torch.jit.freeze made has no mode
         return False
     if isinstance(module, _NORMS):
         return module.track_running_stats

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -13,8 +13,9 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
+from hookcli.hooks.modules import run_eagerly
 from hookcli.hooks.nested import map_tensors, named_tensors
-from hookcli.outside.foreign import ENDS, Surroundings, foreign_line
+from hookcli.outside.foreign import ENDS, Surroundings, ask, foreign_line
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
 from hookcli.passes.restorers import memory_of, restoring, tensor_restorers
 
@@ -30,7 +31,11 @@ _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
 # In these modules, hookcli runs the operators that a model calls: an error there is the model's.
 _NEUTRAL_OF_OURS = {
-    f"{_OURS}{module}" for module in ("hooks.operations", "passes.flops", "models.without_compiler")
+    f"{_OURS}{module}"
+    for module in (
+        *("hooks.operations", "hooks.watched_classes"),
+        *("passes.flops", "models.without_compiler"),
+    )
 }
 
 
@@ -39,6 +44,8 @@ def call_model(
     arguments: tuple[object, ...],
     observed: Callable[[], Sequence[str]] = tuple,
     seed: int = 0,
+    *,
+    compiled: bool = False,
 ) -> object:
     """Return what ``model`` returns for ``arguments``.
 
@@ -51,6 +58,7 @@ def call_model(
         observed: returns the ids of the calls observed so far; if the model raises, the hint of
             the error names the last ones.
         seed: the seed of torch's random numbers if the model is in training mode.
+        compiled: whether compiled code runs as such; otherwise it runs in eager mode.
 
     Raises:
         ForwardError: the model raised an exception of any kind, or a hook of hookcli ran out of
@@ -58,6 +66,7 @@ def call_model(
     """
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed())),
+        nullcontext() if compiled else run_eagerly(),
         _repeatable(model, seed),
     ):
         return model(*arguments)
@@ -136,7 +145,7 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
     hookcli restores torch's generators and the model's buffers, such as BatchNorm's running means.
     For a model in evaluation mode, the block changes nothing.
     """
-    if not any(module.training for module in model.modules()):
+    if not any(ask(module, "training") for module in model.modules()):
         yield
         return
     undo: list[Callable[[], object]] = []

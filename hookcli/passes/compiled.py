@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import ForwardError, ModelError
+from hookcli.hooks.modules import find_modules
 from hookcli.hooks.nested import named_tensors
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
@@ -130,7 +131,7 @@ class CompiledRunner(GraphRunner):
 
 def _list_paths(module: nn.Module) -> dict[str, str]:
     """Return the path of each module by its Python ``id``, as torch.compile writes it."""
-    return {str(id(each)): path for path, each in module.named_modules()}
+    return {str(id(each)): path for path, each in find_modules(module).items()}
 
 
 def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -158,7 +159,7 @@ def _run_with(
     compiled = cast("nn.Module", torch.compile(module, backend=backend))
     with quiet(), torch.no_grad():
         try:
-            return call_model(compiled, arguments)
+            return call_model(compiled, arguments, compiled=True)
         except ForwardError as error:
             if not isinstance(error.__cause__, torch._dynamo.exc.TorchDynamoException):
                 raise

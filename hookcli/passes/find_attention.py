@@ -20,6 +20,7 @@ from hookcli.activations.attention_maps import refuse_rollout
 from hookcli.activations.token_trails import TokenTrails
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
+from hookcli.hooks.modules import find_modules
 from hookcli.hooks.operation_filter import is_inside
 from hookcli.hooks.operations import split_path
 from hookcli.passes.find_operations import run_watched
@@ -176,7 +177,7 @@ def _list_hidden(
     """
     attentions = [
         path
-        for path, module in model.named_modules()
+        for path, module in find_modules(model).items()
         if path in finder.products | finder.blind or _has_name_of_attention(path, module)
     ]
     seen = [call.call.layer.module_path for call in finder.calls]

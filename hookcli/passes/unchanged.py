@@ -117,6 +117,8 @@ def _is_of_python(value: object) -> bool:
     """
     if isinstance(value, _WITHOUT_STATE):
         return True
+    if type(value).__module__.startswith("torch._dynamo") and not isinstance(value, nn.Module):
+        return True  # the compiler of a compiled module
     package = type(value).__module__.partition(".")[0]
     return package in sys.stdlib_module_names and not isinstance(value, SimpleNamespace)
 

@@ -12,7 +12,7 @@ from torch import nn
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import named_tensors
-from hookcli.hooks.observe import observe, refuse_unhookable
+from hookcli.hooks.observe import observe
 from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.watch import watch
 from hookcli.records.calls import LayerInfo
@@ -336,49 +336,6 @@ def test_after_the_block_nothing_is_observed():
         pass
     model(pixel(1.0))
     assert ids == []
-
-
-# Models on which hooks never fire
-
-
-def scripted():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.jit.script(nn.ReLU())
-
-
-def compiled_in_place():
-    module = nn.ReLU()
-    module.compile()
-    return module
-
-
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (scripted, "scripted"),
-        (lambda: torch.compile(nn.ReLU()), "compiled"),
-        (compiled_in_place, "compiled"),
-    ],
-    ids=["torch.jit.script", "torch.compile", "module.compile"],
-)
-def test_a_model_on_which_hooks_never_fire_is_refused(make, reason):
-    with pytest.raises(RequestError, match=rf"is (a )?{reason}"):
-        refuse_unhookable(make())
-
-
-def test_the_refusal_names_the_part_that_is_compiled():
-    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Sequential(compiled_in_place()))
-    with pytest.raises(RequestError) as raised:
-        refuse_unhookable(model)
-    assert (
-        raised.value.message
-        == "1.0 is compiled, and hooks registered after torch.compile never fire"
-    )
-
-
-def test_a_plain_model_is_not_refused():
-    refuse_unhookable(toys.Nested())
 
 
 # Who writes over what
