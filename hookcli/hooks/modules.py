@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -80,20 +81,35 @@ class _Eager:
 
     def __init__(self) -> None:
         self._blocks = 0
-        self._stance: AbstractContextManager[None] | None = None
+        self._stack = ExitStack()
 
     @contextmanager
     def entered(self) -> Iterator[None]:
+        if not self._blocks:
+            self._begin()
         self._blocks += 1
-        if self._stance is None and _COMPILER in sys.modules:  # importing it takes a second
-            self._stance = torch.compiler.set_stance("force_eager")
         try:
             yield
         finally:
             self._blocks -= 1
-            if not self._blocks and self._stance is not None:
-                self._stance.__exit__(None, None, None)
-                self._stance = None
+            if not self._blocks:
+                self._stack.close()
+
+    def _begin(self) -> None:
+        if _COMPILER in sys.modules:
+            self._stack.enter_context(torch.compiler.set_stance("force_eager"))
+            return
+        make = torch.compile  # importing the compiler now would take a second
+
+        @functools.wraps(make)
+        def compile_first(*args: Any, **options: Any) -> Any:
+            compiled = make(*args, **options)
+            self._stack.close()
+            self._begin()
+            return compiled
+
+        self._stack.callback(setattr, torch, "compile", make)
+        setattr(torch, "compile", compile_first)  # noqa: B010  for mypy
 
 
 _EAGER = _Eager()

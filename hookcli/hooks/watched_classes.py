@@ -98,12 +98,15 @@ def _change_forward(kind: type, before: Any) -> Callable[..., object]:
     def forward(module: nn.Module, /, *args: object, **kwargs: object) -> object:
         function = before.__get__(module, type(module))
         running = threading.get_ident(), id(module)
-        if type(module) is not kind or running in _RUNNING:
+        has_own = type(module) is not kind or "forward" in vars(module)
+        if has_own or running in _RUNNING:
             return function(*args, **kwargs)
         _RUNNING.add(running)
         try:
             caller = sys._getframe(1)
-            if caller.f_code in _CALLERS and caller.f_locals.get("self") is module:
+            has_run_hooks = caller.f_code in _CALLERS and caller.f_locals.get("self") is module
+            # inside torch.vmap and the like, a tensor has no values to observe
+            if has_run_hooks or torch._C._functorch.peek_interpreter_stack() is not None:
                 return function(*args, **kwargs)
             return _call_with_hooks(module, function, args, kwargs)
         finally:

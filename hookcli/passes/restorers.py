@@ -103,7 +103,7 @@ def _put_back(tensor: Tensor, before: Tensor, needs_gradient: bool) -> None:  # 
 def _copy_back(storage: torch.UntypedStorage, values: torch.UntypedStorage) -> None:
     if storage.nbytes() != values.nbytes():  # the model has resized a tensor in place
         storage.resize_(values.nbytes())
-    storage.copy_(values)  # type: ignore[no-untyped-call]
+    storage.copy_(values)
 
 
 def _place(tensor: Tensor) -> tuple[object, ...]:
