@@ -17,7 +17,6 @@ from torch import nn
 
 from hookcli.errors import FilterSyntaxError, NoLayerMatchedError, RequestError
 from hookcli.hooks.layers import FAMILIES, family_of, list_layers
-from hookcli.hooks.modules import find_modules, list_classes
 from hookcli.hooks.operation_filter import (
     is_operation_form,
     keep_calls,
@@ -25,6 +24,7 @@ from hookcli.hooks.operation_filter import (
     to_pattern,
     to_slice,
 )
+from hookcli.models.modules import find_modules, list_classes
 from hookcli.outside.files import NotRegularError, read_regular
 
 if TYPE_CHECKING:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from types import MethodType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hookcli.hooks.modules import find_modules, list_classes
 from hookcli.hooks.tokens import find_tokens
+from hookcli.models.modules import find_modules, list_classes
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
 from hookcli.records.layouts import NO_TOKENS, Channels
 
@@ -142,7 +143,9 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
         return "stochastic depth acts only in blocks with a shortcut, and this one has none"
     if isinstance(module, nn.Dropout) and not model.training:
         return "dropout does nothing in evaluation mode"
-    if isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module):
+    held = [value for other in modules.values() for value in vars(other).values()]
+    stored = any(isinstance(each, MethodType) and each.__self__ is module for each in held)
+    if isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module) or stored:
         return f"{NOT_CALLED}, or called only its forward"
     if type(module).forward is nn.Module.forward:
         return "it has no forward: it only holds parameters or modules that the model uses"

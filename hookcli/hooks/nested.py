@@ -13,8 +13,6 @@ from hookcli.outside.foreign import Forgiveness, ask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_HOLDS = ("tensors", "tensor")  # the names of the attribute in which a wrapper holds its tensor
-
 
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor in a nested value, in order, with its output key.
@@ -87,23 +85,10 @@ def _parts_of(value: object) -> list[tuple[object, object]]:
             return list(enumerate(value))
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return [(each.name, getattr(value, each.name)) for each in dataclasses.fields(value)]
-        for name in _HOLDS:
+        for name in ("tensors", "tensor"):
             if isinstance(tensor := ask(value, name), Tensor):
                 return [(name, tensor)]
     return []
-
-
-def describe_type(value: object) -> str:
-    """Return the name of a value's class with the Python module that defines it; None is ``None``.
-
-    The classes of Python itself, such as ``str``, have no module in their names.
-    """
-    kind = type(value)
-    return (
-        "None"
-        if value is None
-        else f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-    )
 
 
 def _join(key: str, name: object) -> str:

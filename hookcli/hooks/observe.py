@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookcli.config import DEFAULTS, SIDES
 from hookcli.errors import NestedTensorError, RequestError
-from hookcli.hooks.nested import describe_type, named_tensors
+from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.watch import ignore, watch
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def observe(
             named = replace(call, side=side, output_key=key) if key or side != "output" else call
             see(named, tensor)
         if key is None and called is not None:
-            called[call.layer.module_path] = f"{_VERBS[side]} no tensor: {describe_type(value)}"
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            what = "None" if value is None else kind.removeprefix("builtins.")
+            called[call.layer.module_path] = f"{_VERBS[side]} no tensor: {what}"
 
     def see(call: Call, tensor: Tensor) -> None:
         if tensor.is_nested:

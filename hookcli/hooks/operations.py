@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hookcli.hooks.modules import find_modules
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.placed import PlacedHooks
+from hookcli.models.modules import find_modules
 from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:

@@ -71,7 +71,7 @@ class PlacedHooks:
             always: whether to call the hook even if the forward pass raised.
             first: whether to call the hook before the earlier hooks of the module.
         """
-        own = Hook(hook, always)
+        own = Hook(hook)
         handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle, begin(module)))
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.modules import find_modules, run_eagerly
 from hookcli.hooks.operations import (
     OpenOperation,
     begin_operation,
@@ -22,6 +21,7 @@ from hookcli.hooks.operations import (
     split_path,
 )
 from hookcli.hooks.placed import PlacedHooks
+from hookcli.models.modules import find_modules, run_eagerly
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.calls import Call
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hookcli.errors import ModelError
-from hookcli.hooks.modules import WRAPPED
+from hookcli.models.modules import WRAPPED
 from hookcli.outside.foreign import ForeignCode
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
-from hookcli.hooks.modules import note_compiled, unwrap
 from hookcli.models.build import SkipInitialisation, build_model, build_random
 from hookcli.models.categories import read_categories
 from hookcli.models.code_files import hash_code
@@ -21,6 +20,7 @@ from hookcli.models.description import ModelDescription
 from hookcli.models.device import find_device
 from hookcli.models.inputs import ModelInputs, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
+from hookcli.models.modules import note_compiled, unwrap
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources import LIBRARIES, find_model
 from hookcli.models.tasks import Features, find_features, is_floats, read_features, read_predictions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -32,10 +31,18 @@ def set_mode(module: nn.Module, mode: Mode) -> object:
     """
     if mode == "as-made":
         return module
-    if mode == "train":
-        return module.train()
-    with suppress(NotImplementedError):  # torch.export(…).module() keeps the mode of its export
+    return module.train() if mode == "train" else _evaluate(module)
+
+
+def _evaluate(module: nn.Module) -> object:
+    """Put a model into evaluation mode, except parts made by torch.export, which refuse it."""
+    try:
         return module.eval()
+    except NotImplementedError:
+        if "eval" not in vars(module):
+            module.training = False
+            for child in module.children():
+                _evaluate(child)
     return module
 
 

@@ -44,10 +44,11 @@ def check_structure(name: str, model: nn.Module) -> None:
     for path, module in model.named_modules():
         kind = type(module).__name__
         is_module = issubclass(module.__class__, nn.Module)  # __class__ may be overridden
-        names = path.split(".") if path else []
+        names = filter(None, path.split("."))  # TorchScript has no get_submodule
         if not is_module or functools.reduce(getattr, names, model) is not module:
             raise ModelError(
-                f"{name}: named_modules returns {path!r} ({kind}), and getattr a different value",
+                f"{name}: named_modules returns {path!r} ({kind}), and get_submodule"
+                " a different module or none",
                 "do not override named_modules of nn.Module",
             )
     for parameter in model.parameters():

@@ -13,8 +13,8 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
-from hookcli.hooks.modules import run_eagerly
 from hookcli.hooks.nested import map_tensors, named_tensors
+from hookcli.models.modules import run_eagerly, unwrap
 from hookcli.outside.foreign import ENDS, Surroundings, ask, foreign_line
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
 from hookcli.passes.restorers import memory_of, restoring, tensor_restorers
@@ -31,11 +31,8 @@ _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
 # In these modules, hookcli runs the operators that a model calls: an error there is the model's.
 _NEUTRAL_OF_OURS = {
-    f"{_OURS}{module}"
-    for module in (
-        *("hooks.operations", "hooks.watched_classes"),
-        *("passes.flops", "models.without_compiler"),
-    )
+    *(f"{_OURS}hooks.{module}" for module in ("operations", "watched_classes")),
+    *(f"{_OURS}passes.flops", f"{_OURS}models.without_compiler"),
 }
 
 
@@ -44,13 +41,12 @@ def call_model(
     arguments: tuple[object, ...],
     observed: Callable[[], Sequence[str]] = tuple,
     seed: int = 0,
-    *,
-    compiled: bool = False,
 ) -> object:
     """Return what ``model`` returns for ``arguments``.
 
-    Afterwards, hookcli restores the working directory and the standard streams of the process, and
-    the buffers of a model in training mode.
+    Parts of the model that are compiled run in eager mode; a model that is compiled as a whole does
+    not. Afterwards, hookcli restores the working directory and the standard streams of the process,
+    and the buffers of a model in training mode.
 
     Args:
         model: the model; its hooks run as part of the call.
@@ -58,7 +54,6 @@ def call_model(
         observed: returns the ids of the calls observed so far; if the model raises, the hint of
             the error names the last ones.
         seed: the seed of torch's random numbers if the model is in training mode.
-        compiled: whether compiled code runs as such; otherwise it runs in eager mode.
 
     Raises:
         ForwardError: the model raised an exception of any kind, or a hook of hookcli ran out of
@@ -66,7 +61,7 @@ def call_model(
     """
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed())),
-        nullcontext() if compiled else run_eagerly(),
+        run_eagerly() if unwrap(model) is model else nullcontext(),
         _repeatable(model, seed),
     ):
         return model(*arguments)

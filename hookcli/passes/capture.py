@@ -18,8 +18,8 @@ from hookcli.hooks.dense import to_dense
 from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
-from hookcli.hooks.modules import note_compiled, run_eagerly
 from hookcli.hooks.observe import observe
+from hookcli.models.modules import note_compiled, run_eagerly, unwrap
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
 from hookcli.records.edit_effects import EditEffects
@@ -221,7 +221,7 @@ def capture(
                 "capture(model, layers='op:add', example=images)",
             )
         arguments = example if isinstance(example, tuple) else (example,)
-        operations = find_operations(model, arguments)
+        operations = find_operations(unwrap(model), arguments)
     chosen = select_layers(model, wanted, unwanted, operations)
     side: Side = "grad_output" if gradients else "output"
     resolved = resolve_edits(model, edits, side, operations)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import ForwardError, ModelError
-from hookcli.hooks.modules import find_modules
 from hookcli.hooks.nested import named_tensors
+from hookcli.models.modules import find_modules
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.fx_graph import expose_values, list_nodes
@@ -159,7 +159,7 @@ def _run_with(
     compiled = cast("nn.Module", torch.compile(module, backend=backend))
     with quiet(), torch.no_grad():
         try:
-            return call_model(compiled, arguments, compiled=True)
+            return call_model(compiled, arguments)
         except ForwardError as error:
             if not isinstance(error.__cause__, torch._dynamo.exc.TorchDynamoException):
                 raise

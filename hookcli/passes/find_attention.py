@@ -20,9 +20,9 @@ from hookcli.activations.attention_maps import refuse_rollout
 from hookcli.activations.token_trails import TokenTrails
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
-from hookcli.hooks.modules import find_modules
 from hookcli.hooks.operation_filter import is_inside
 from hookcli.hooks.operations import split_path
+from hookcli.models.modules import find_modules
 from hookcli.passes.find_operations import run_watched
 from hookcli.passes.unchanged import throw_dice, unchanged
 from hookcli.records.attention import AttentionRow

@@ -14,9 +14,9 @@ from hookcli.hooks.change import Change, change, change_input_gradients
 from hookcli.hooks.dense import list_not_finite
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.modules import find_modules
 from hookcli.hooks.operations import split_path
 from hookcli.hooks.watch import watch
+from hookcli.models.modules import find_modules
 from hookcli.passes.call import call_backward, call_model
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.edit_effects import EditEffects

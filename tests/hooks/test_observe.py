@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 
 import pytest
 import torch
 from torch import nn
 
-from hookcli.errors import ForwardError, RequestError
+from hookcli.errors import ForwardError
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.observe import observe
