@@ -16,7 +16,7 @@ from hookcli.records.calls import ROOT_LABEL, LayerInfo
 from hookcli.records.layouts import NO_TOKENS, Channels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 _TORCH_NN = "torch.nn.modules."
 _QUANTIZED = "torch.ao.nn.quantized.modules."
@@ -102,39 +102,34 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
 def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
     """Return all modules on which hooks fire: all that are not inside a part of TorchScript."""
     modules = find_modules(model)
-    return tuple(
-        layer for layer in list_layers(model) if not _is_in_script(modules, layer.module_path)
-    )
+    return tuple(each for each in list_layers(model) if not _is_in_script(modules, each))
 
 
-def _is_in_script(modules: Mapping[str, nn.Module], path: str) -> bool:
-    return any(isinstance(modules.get(each), torch.jit.ScriptModule) for each in _outer(path))
+def _is_in_script(modules: Mapping[str, nn.Module], layer: LayerInfo) -> bool:
+    outer = (modules.get(path) for path in _list_outer(layer))
+    return any(isinstance(each, torch.jit.ScriptModule) for each in outer)
 
 
-def _outer(path: str) -> Iterator[str]:
-    """Yield the paths of the modules around a module, innermost first."""
-    while path:
-        path = path.rpartition(".")[0]
-        yield path
+def _list_outer(layer: LayerInfo) -> list[str]:
+    """Return the paths of the modules around a module, innermost first."""
+    names = layer.module_path.split(".") if layer.module_path else []
+    return [".".join(names[:end]) for end in reversed(range(len(names)))]
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     """Infer from the model's structure why a selected layer did not run."""
-    path = layer.module_path
     if layer.is_operation:
         return NOT_CALLED
     modules = find_modules(model)
-    module = modules.get(path)
+    module = modules.get(layer.module_path)
     if module is None:
         return "the model removed it while it ran"
-    if _is_in_script(modules, path):
+    if _is_in_script(modules, layer):
         return "its hooks are passed by: it is TorchScript"
-    for outer in _outer(path):
-        parent = type(modules.get(outer)).__name__
+    for each in _list_outer(layer):
+        parent = type(modules.get(each)).__name__
         if "Attention" in parent and layer.params:
-            return (
-                f"its weights are used inside {outer or ROOT_LABEL} ({parent}) without calling it"
-            )
+            return f"its weights are used inside {each or ROOT_LABEL} ({parent}) without calling it"
     if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
         return "auxiliary head, runs only in training mode"
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WRAPPER, WRAPPED = "OptimizedModule", "_orig_mod"  # torch.compile's module, and the one underneath
+_WRAPPED = re.compile(rf"(^|\.){WRAPPED}(?=\.|$)")
 _NOTE = "compiled: its layers are run in eager mode; the compiled one: `against=('compile',)`"
 _COMPILER = "torch._dynamo.eval_frame"
 _BLOCKS: list[None] = []  # one item for each block of ``run_eagerly``
@@ -35,7 +36,7 @@ def find_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 def strip_wrapped(path: str) -> str:
     """Return the path of a module as it is without torch.compile."""
-    return re.sub(rf"(^|\.){WRAPPED}(?=\.|$)", "", path).removeprefix(".")
+    return _WRAPPED.sub("", path).removeprefix(".") if WRAPPED in path else path
 
 
 def unwrap(model: nn.Module) -> nn.Module:

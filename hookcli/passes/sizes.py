@@ -9,7 +9,6 @@ import torch
 
 from hookcli.activations.pooling import saved_shape
 from hookcli.errors import RequestError
-from hookcli.models.modules import find_modules
 from hookcli.models.task import COLOURS
 from hookcli.outside.foreign import ask
 from hookcli.passes.runner import Batch
@@ -39,7 +38,7 @@ def guess_sizes(
     strides. ``area`` is the number of values in a channel of the pixels, height times width.
     """
     width, widths, areas = COLOURS, dict[str, int](), dict[str, float]()
-    modules = find_modules(model)
+    modules = dict(model.named_modules())
     for path, module in modules.items():
         own = _width_of(module)
         if own is not None or not any(module.children()):
