@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _BEFORE, _AFTER, _ALWAYS = "_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called"
 _BY_HOOK = (_BEFORE, _AFTER, _ALWAYS, "_forward_pre_hooks_with_kwargs")
 _CALL = nn.Module._call_impl.__code__  # this and the functions in it call ``forward`` after hooks
-_CALLERS = {_CALL, nn.Module._slow_forward.__code__, *_CALL.co_consts}
+_CALLERS = {id(each) for each in (_CALL, nn.Module._slow_forward.__code__, *_CALL.co_consts)}
 _HOOKS: Counter[type] = Counter()  # the number of hooks on the modules of each class
 _CHANGES: dict[type, list[tuple[str, object, object]]] = {}  # a name, its new and its old value
 _RUNNING: set[tuple[int, int]] = set()  # the thread and the module of each call
@@ -81,8 +81,7 @@ def _change_forward(before: Any, kind: type) -> Callable[..., object]:
             return function(*args, **kwargs)
         _RUNNING.add(running)
         try:
-            caller = sys._getframe(1)
-            has_run_hooks = caller.f_code in _CALLERS and caller.f_locals.get("self") is module
+            has_run_hooks = id(sys._getframe(1).f_code) in _CALLERS  # hashing code is slow
             # inside torch.vmap and the like, a tensor has no values to observe
             if has_run_hooks or torch._C._functorch.peek_interpreter_stack() is not None:
                 return function(*args, **kwargs)
