@@ -247,6 +247,10 @@ class Half(nn.Module):
         return self.run(x)
 
 
+def compiled(model):
+    return torch.compile(model, backend="eager")
+
+
 def in_place():
     model = nn.Sequential(nn.ReLU())
     model.compile(backend="eager")
@@ -257,8 +261,8 @@ def in_place():
 @pytest.mark.parametrize(
     ("make", "layers"),
     [
-        (lambda: torch.compile(nn.Sequential(nn.ReLU()), backend="eager"), ["0", "(model)"]),
-        (lambda: nn.Sequential(torch.compile(nn.ReLU(), backend="eager")), ["0", "(model)"]),
+        (lambda: compiled(nn.Sequential(nn.ReLU())), ["0", "(model)"]),
+        (lambda: nn.Sequential(compiled(nn.ReLU())), ["0", "(model)"]),
         (in_place, ["0", "(model)"]),
         (Half, ["layer", "(model)"]),
     ],

@@ -189,9 +189,9 @@ def test_throw_dice_changes_every_generator_and_unchanged_restores_it():
 
 @pytest.mark.parametrize(("before", "during"), [(0, 4), (6, 2), (3, 3)])
 def test_a_tensor_that_was_resized_in_place_is_restored(before, during):
-    model = nn.Module()
+    model: Any = nn.Module()
     model.register_buffer("low", torch.arange(float(before)))
-    model.seen = [torch.ones(before)]  # type: ignore[assignment]
+    model.seen = [torch.ones(before)]
     with unchanged(model):
         for tensor in (model.low, model.seen[0]):
             tensor.resize_(during).fill_(7)
