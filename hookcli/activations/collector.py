@@ -55,7 +55,8 @@ class BatchResult:
 
     Attributes:
         records: one record per image and observed tensor.
-        called: the module paths of the observed layers that ran.
+        called: the module paths of the observed layers that ran, each with a text as in
+            ``hooks.observe``.
         output: the output of the model; None if it raised an exception.
         kept: the tensors to save, each as (call id, image, tensor). The tensors (1, …) are on the
             host.
@@ -66,7 +67,7 @@ class BatchResult:
 
     records: tuple[LayerRecord, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    called: frozenset[str] = frozenset()
+    called: Mapping[str, str] = field(default_factory=dict)
     output: object = None
     keys: tuple[str, ...] = ()
     kept: tuple[tuple[str, str, Tensor], ...] = ()
@@ -115,7 +116,7 @@ class Collector:
     has_other_leading_axis: bool = False
     seen: list[Observation] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
-    called: set[str] = field(default_factory=set)
+    called: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Reduce one tensor, and copy the parts to keep.
@@ -155,7 +156,7 @@ class Collector:
         return BatchResult(
             records,
             pictures,
-            frozenset(self.called),
+            self.called,
             output=output,
             keys=self.keys,
             kept=kept,

@@ -14,6 +14,7 @@ from hookcli.hooks.change import Change
 from hookcli.hooks.dense import list_not_finite
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
+from hookcli.models.modules import find_modules
 from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation])
             "edit the output of the layer that the value comes from",
         )
     for layer in modules if edit.side.endswith("output") else ():
-        module = model.get_submodule(layer.module_path)
+        module = find_modules(model)[layer.module_path]
         count = ask(module, "out_channels", ask(module, "num_features"))
         if isinstance(count, int):
             check_channels(edit, count, layer.label)

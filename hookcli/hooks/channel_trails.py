@@ -316,8 +316,10 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         of_right: _Trails = {}
         if right is not None:
             of_right = {output: right[..., :1, :].expand(output.shape)}
-        if one in self._learned or other in self._learned:
-            weighs_right = other in self._learned
+        weighs_left, weighs_right = (
+            part in self._learned and part not in self._trails for part in (one, other)
+        )
+        if weighs_left or weighs_right:
             data, trail, summed = (one, left, sums) if weighs_right else (other, right, sums_right)
             if data in self._trails and trail is None:
                 return {output: None}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from types import MethodType
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -10,9 +12,13 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from hookcli.hooks.parameters import count_parameters, is_adapter
 from hookcli.hooks.tokens import find_tokens
+from hookcli.models.modules import find_modules, list_classes
 from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
 from hookcli.records.layouts import NO_TOKENS, Channels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _TORCH_NN = "torch.nn.modules."
 _QUANTIZED = "torch.ao.nn.quantized.modules."
@@ -76,7 +82,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
     """Return the model itself and all its modules, in the order of ``named_modules()``."""
     layers = []
     neighbour = Channels.UNKNOWN
-    modules = dict(model.named_modules())
+    modules = find_modules(model)
     tokens = find_tokens(modules)
     parts: set[str] = set()
     for path, module in modules.items():
@@ -96,7 +102,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
         layers.append(
             LayerInfo(
                 module_path=path,
-                module_type=type(module).__name__,
+                module_type=list_classes(module)[0].__name__,
                 depth=path.count(".") + 1 if path else 0,
                 is_leaf=is_leaf or isinstance(module, nn.MultiheadAttention),
                 params=count_parameters(module),
@@ -128,38 +134,36 @@ def _list_parts(module: nn.Module) -> set[str]:
 
 
 def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Return all modules on which hooks fire.
+    """Return all modules on which hooks fire: all that are not inside a part of TorchScript."""
+    modules = find_modules(model)
+    return tuple(each for each in list_layers(model) if not _is_in_script(modules, each))
 
-    Hooks do not fire on scripted and compiled modules, or on modules inside them.
-    """
-    shut = [
-        path
-        for path, module in model.named_modules()
-        if isinstance(module, torch.jit.ScriptModule)
-        or module._compiled_call_impl is not None  # by module.compile()
-        or ask(module, "_orig_mod") is not None  # by torch.compile(module)
-    ]
-    return tuple(
-        layer
-        for layer in list_layers(model)
-        if not any(f"{layer.module_path}.".startswith(f"{path}.") for path in shut)
-    )
+
+def _is_in_script(modules: Mapping[str, nn.Module], layer: LayerInfo) -> bool:
+    outer = (modules.get(path) for path in _list_outer(layer))
+    return any(isinstance(each, torch.jit.ScriptModule) for each in outer)
+
+
+def _list_outer(layer: LayerInfo) -> list[str]:
+    """Return the paths of the modules around a module, innermost first."""
+    names = layer.module_path.split(".") if layer.module_path else []
+    return [".".join(names[:end]) for end in reversed(range(len(names)))]
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     """Infer from the model's structure why a selected layer did not run."""
-    path = layer.module_path
     if layer.is_operation:
         return NOT_CALLED
-    try:
-        module = model.get_submodule(path)
-    except AttributeError:
+    modules = find_modules(model)
+    module = modules.get(layer.module_path)
+    if module is None:
         return "the model removed it while it ran"
-    while path:
-        path = path.rpartition(".")[0]
-        parent = type(model.get_submodule(path)).__name__
+    if _is_in_script(modules, layer):
+        return "its hooks are passed by: it is TorchScript"
+    for each in _list_outer(layer):
+        parent = type(modules.get(each)).__name__
         if "Attention" in parent and layer.params:
-            return f"its weights are used inside {path or ROOT_LABEL} ({parent}) without calling it"
+            return f"its weights are used inside {each or ROOT_LABEL} ({parent}) without calling it"
     if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
         return "auxiliary head, runs only in training mode"
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
@@ -168,6 +172,14 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
         return "stochastic depth acts only in blocks with a shortcut, and this one has none"
     if isinstance(module, nn.Dropout) and not model.training:
         return "dropout does nothing in evaluation mode"
+    held = [value for other in modules.values() for value in vars(other).values()]
+    stored = any(isinstance(each, MethodType) and each.__self__ is module for each in held)
+    if isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module) or stored:
+        return f"{NOT_CALLED}, or called only its forward"
+    if type(module).forward is nn.Module.forward:
+        return "it has no forward: it only holds parameters or modules that the model uses"
+    if type(module).__call__ is not nn.Module.__call__:
+        return f"{NOT_CALLED}, or its own __call__ passes the hooks by"
     return NOT_CALLED
 
 
@@ -210,7 +222,8 @@ def _channels_of(module: nn.Module) -> Channels:
         return Channels.WINDOWS
     claim = _claim(module)
     forward = getattr(type(module), "forward", None)  # scripted modules have none
-    is_sure = getattr(forward, "__module__", "").startswith(("torch.", "torchvision.ops."))
+    home = getattr(forward, "__module__", None) or ""
+    is_sure = home.startswith(("torch.", "torchvision.ops."))
     is_sure = is_sure and not isinstance(module, nn.MultiheadAttention)  # it returns weights, too
     return claim if is_sure else _CLAIMS.get(claim, claim)
 

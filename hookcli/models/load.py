@@ -20,6 +20,7 @@ from hookcli.models.description import ModelDescription
 from hookcli.models.device import find_device
 from hookcli.models.inputs import ModelInputs, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
+from hookcli.models.modules import note_compiled, unwrap
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources import LIBRARIES, find_model
 from hookcli.models.tasks import Features, find_features, is_floats, read_features, read_predictions
@@ -69,7 +70,7 @@ class LoadedModel(ModelDescription):
     @property
     def inputs(self) -> ModelInputs:
         """How pixels are passed to the model."""
-        is_training = any(module.training for module in self.module.modules())
+        is_training = any(ask(module, "training") for module in self.module.modules())
         return ModelInputs(
             arguments_of=self.task.arguments,
             size_of=lambda pixels: last_two_axes(self.seen(pixels)),
@@ -243,11 +244,12 @@ def load_model(request: ModelRequest) -> LoadedModel:
         prepare = source.prepare(request, weighted.module, weighted.preset)
         notes = (
             *weighted.notes,
+            note_compiled(weighted.module),
             _note_dtype(weighted.module, request),
             "" if source.is_known or request.mode != "eval" else note_switched(weighted.module),
             "" if named is None else _note_count(weighted.module, named),
         )
-        module = _place(weighted.module, request, device)
+        module = _place(unwrap(weighted.module), request, device)
         source.task.check_mode(request.name, module)
     info = ModelInfo(
         name=request.name,
@@ -340,7 +342,8 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     """
     source = find_model(request.name, request.seed)
     with source.guard():
-        module = _build_bare(source, request)
+        built = _build_bare(source, request)
+        module = unwrap(built)
         prepare = source.prepare(request, module, source.preset)
         module = _require_module(request.name, set_mode(module, request.mode))
     info = ModelInfo(
@@ -350,6 +353,7 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         trained=False,
         dtype="float32",
         input_shape=prepare.nominal_shape,
+        notes=tuple(filter(None, [note_compiled(built)])),
     )
     categories = source.list_categories(module)
     return LoadedModel(info, prepare, categories, module=module, source=source)

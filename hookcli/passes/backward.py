@@ -187,7 +187,7 @@ def _run_pass(
     ):
         with observed_until(collector):
             output = runner.call(leaf.clone(), collector.list_ids)
-        collector.called |= gradients.called
+        collector.called |= dict.fromkeys(gradients.called, "")
         score = settings.score
         scored = score(output) if target is None else score(output, target=target)
         with observed_until(collector):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ from hookcli.hooks.dense import to_dense
 from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
-from hookcli.hooks.observe import observe, refuse_unhookable
+from hookcli.hooks.observe import observe
+from hookcli.models.modules import note_compiled, run_eagerly, unwrap
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
 from hookcli.records.edit_effects import EditEffects
@@ -57,7 +59,7 @@ class Captured:
     layers: tuple[LayerInfo, ...]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     _model: nn.Module | None = None
-    _called: set[str] = field(default_factory=set)
+    _called: dict[str, str] = field(default_factory=dict)
     _seen: list[Observation] = field(default_factory=list)
     _gradients: Gradients | None = None
     _keeps: bool = False
@@ -192,7 +194,7 @@ def capture(
     model.
 
     Args:
-        model: a model that is neither compiled nor scripted.
+        model: the model. Parts that torch.compile made run in eager mode while the block lasts.
         layers: the layers to observe, as one or more forms of the filter language.
         exclude: the layers to leave out, as one or more forms of the filter language.
         at: the sides of the layers to observe: ``output``, ``input`` or ``both``.
@@ -206,11 +208,9 @@ def capture(
             running the model with the example once before the block begins.
 
     Raises:
-        RequestError: the model is compiled or scripted, ``at`` is none of the three words, no layer
-            matches, operations are chosen without an example, or an edit is impossible or changed
-            nothing.
+        RequestError: ``at`` is none of the three words, no layer matches, operations are chosen
+            without an example, or an edit is impossible or changed nothing.
     """
-    refuse_unhookable(model)
     wanted = (layers,) if isinstance(layers, str) else tuple(layers)
     unwanted = (exclude,) if isinstance(exclude, str) else tuple(exclude)
     operations: tuple[FoundOperation, ...] = ()
@@ -221,14 +221,16 @@ def capture(
                 "capture(model, layers='op:add', example=images)",
             )
         arguments = example if isinstance(example, tuple) else (example,)
-        operations = find_operations(model, arguments)
+        operations = find_operations(unwrap(model), arguments)
     chosen = select_layers(model, wanted, unwanted, operations)
     side: Side = "grad_output" if gradients else "output"
     resolved = resolve_edits(model, edits, side, operations)
     effects = EditEffects()
     changes = resolved.changes(effects)
     captured = Captured(chosen, _model=model, _keeps=keep)
-    with ExitStack() as stack:
+    if note := note_compiled(model):
+        warnings.warn(note.partition(";")[0], stacklevel=3)
+    with run_eagerly(), ExitStack() as stack:
         stack.enter_context(change(model, changes))
         stack.enter_context(
             observe(model, chosen, captured._observe, at=at, called=captured._called)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from hookcli.models.modules import find_modules
 from hookcli.outside.foreign import Forgiveness, ask, foreign_line, text_of
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import shape_text
@@ -51,7 +52,7 @@ def describe_failure(
         facts.append(f"the last observed layers were {', '.join(last)}")
     if is_out_of_memory(error):
         facts.append("try `batch_size=1`, or a smaller `size`")
-    if failed.training and "more than 1 value per channel" in reason:
+    if ask(failed, "training") and "more than 1 value per channel" in reason:
         facts.append("training mode cannot normalize one value of one image: `model.mode='eval'`")
     if isinstance(weight, Tensor) and weight.shape[1:2] == (1,) and "but got 3 channels" in reason:
         facts.append("a model of grey pictures: `mean=M` and `std=S`, one number each")
@@ -87,7 +88,7 @@ def _find_failed(model: nn.Module, error: BaseException) -> tuple[str, nn.Module
     """
     paths: dict[int, str] = {}
     with Forgiveness():
-        paths = {id(module): path for path, module in model.named_modules()}
+        paths = {id(module): path for path, module in find_modules(model).items()}
     failed, called = model, None
     for frame in frames_of(error):
         module = frame.f_locals.get("self")

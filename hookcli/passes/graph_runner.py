@@ -146,12 +146,12 @@ class GraphRunner(Runner):
         self,
         batch: Batch,
         observer: Observer,
-        called: set[str] | None = None,
+        called: dict[str, str] | None = None,
         seen: Callable[[], Sequence[str]] = tuple,
     ) -> ForwardOutcome:
         outputs = self._run(batch, observer, {})
         if called is not None:
-            called.update(layer.module_path for layer in self.layers)
+            called.update((layer.module_path, "") for layer in self.layers)
         return ForwardOutcome(outputs[0] if len(outputs) == 1 else tuple(outputs))
 
     def run_fed(

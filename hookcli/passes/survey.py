@@ -54,10 +54,12 @@ class Survey:
             the calls started; then one row for each layer that ran without returning a tensor or
             did not run.
         total: the totals of the whole model.
+        notes: changes that hookcli made to the model on its own.
     """
 
     rows: tuple[SurveyRow, ...]
     total: ModelTotal
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -188,7 +190,8 @@ def survey_layers(
     if operations:
         chosen = add_operations(chosen, found)
     shape = loaded.info.input_shape
-    return survey(loaded.module, chosen, shape, inputs=loaded.inputs, operations=found), shape
+    made = survey(loaded.module, chosen, shape, inputs=loaded.inputs, operations=found)
+    return replace(made, notes=loaded.info.notes), shape
 
 
 def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:

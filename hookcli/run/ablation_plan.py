@@ -169,7 +169,7 @@ class _Shapes:
     """
 
     shapes: dict[str, list[tuple[Call, tuple[int, ...]]]] = field(default_factory=dict)
-    called: set[str] = field(default_factory=set)
+    called: dict[str, str] = field(default_factory=dict)
     output: object = None
 
     def __call__(self, call: Call, tensor: Tensor) -> None:

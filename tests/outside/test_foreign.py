@@ -460,7 +460,7 @@ def test_an_output_whose_tensors_cannot_be_had_has_none(run):
     ended = run(*words_of("inspect"), "--layers", "all", "--format", "csv")
     assert ended.code == 0, ended.err
     assert [row.split(",")[1] for row in ended.out.splitlines()] == ["call_id", "conv"]
-    assert "not called: (model): it ran, but took and returned no tensor" in ended.err
+    assert "not called: (model): it ran, but returned no tensor: net.Box" in ended.err
 
 
 def test_an_output_in_5000_lists_is_walked(run):

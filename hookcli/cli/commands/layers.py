@@ -88,6 +88,8 @@ def layers(
     with console.no_data():
         found, input_shape = survey_layers(request, layers, exclude, operations=operations)
     save_model_names()
+    for note in found.notes:
+        console.warn(note)
     rows = _sort(found, sort)
     document = LayersDocument(model=model, input_shape=input_shape, total=found.total, layers=rows)
     caption = _caption(found.total, shape_text(input_shape), sort)
