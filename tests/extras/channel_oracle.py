@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import sys
 import warnings
 from collections import Counter
@@ -265,8 +266,11 @@ class Painter(TorchDispatchMode):
         """The paintings of all results: for each possible painting, a list of tensors."""
         tensor = args[0]
         moved = []
+        chosen = _list_chosen_axes(name, args)
         with _disable_current_modes():
             for label in paint_of(tensor).labels:
+                if varies(label) & chosen:
+                    continue
                 full = label.expand(tensor.shape).contiguous()
                 if name in ("view", "_unsafe_view", "_reshape_alias"):
                     if isinstance(args[1], torch.dtype):
@@ -330,7 +334,7 @@ class Painter(TorchDispatchMode):
                 )
                 if label.shape[axis] == 1 and varies(label) and fits:
                     labels.append(label)
-        return Paint(distinct(labels), own=True)
+        return Paint(tuple(labels), own=True)
 
     @staticmethod
     def _cat(args, output):
@@ -342,14 +346,9 @@ class Painter(TorchDispatchMode):
             return merge([labels for _, labels in painted], output.dim())
         full = []
         for each in parts:
-            usable = [label for label in paint_of(each).labels if varies(label) <= {dim}]
-            shape = [1] * output.dim()
-            shape[dim] = each.shape[dim]
-            full.append(usable[0].expand(shape) if usable else torch.full(shape, -1.0))
-        joined = compress(torch.cat(full, dim))
-        if varies(joined):
-            return (joined,)
-        return ()
+            labels = [label for label in paint_of(each).labels if varies(label)]
+            full.append(labels[0].expand(each.shape) if labels else torch.full(each.shape, -1.0))
+        return (compress(torch.cat(full, dim)),)
 
     @staticmethod
     def _stack(args, output):
@@ -376,6 +375,21 @@ class Painter(TorchDispatchMode):
     @staticmethod
     def _view_as_real(args, _output):
         return tuple(label.unsqueeze(-1) for label in paint_of(args[0]).labels)
+
+
+def _list_chosen_axes(name, args):
+    """The axes along which an operation picks values by what it has computed, as NMS does."""
+    if name == "index":
+        indices = dict(enumerate(args[1]))
+    elif name in ("index_select", "gather"):
+        indices = {args[1] % args[0].dim(): args[2]}
+    elif name == "masked_select":
+        indices = dict.fromkeys(range(args[0].dim()), args[1])
+    else:
+        return frozenset()
+    return frozenset(
+        axis for axis, each in indices.items() if each is not None and not paint_of(each).constant
+    )
 
 
 def _weight_dim(args, tensor):
@@ -425,8 +439,14 @@ def _reduce(func, name, args, kwargs, tensor, paint, output):
     dims = dims or set(range(tensor.dim()))
     labels = []
     for label in paint.labels:
-        if varies(label) & dims:
-            continue
+        summed = varies(label) & dims
+        if summed:
+            kept = varies(label) - dims
+            lengths = [math.prod(label.shape[axis] for axis in axes) for axes in (summed, kept)]
+            if not kept or lengths[0] >= lengths[1]:
+                continue
+            for axis in summed:  # a sum over a few groups of channels
+                label = label.narrow(axis, 0, 1)
         if output.dim() < tensor.dim():
             label = label.view([n for axis, n in enumerate(label.shape) if axis not in dims])
         labels.append(label)
@@ -445,6 +465,8 @@ def _multiply(first, second, output):
 
     rows = [align(each) for each in left.labels if each.shape[-1] == 1 and varies(each)]
     columns = [align(each) for each in right.labels if each.shape[-2] == 1 and varies(each)]
+    if any(each.shape[-1] > 1 for each in columns):  # heads alone are no rows
+        rows = [each for each in rows if each.shape[-2] > 1]
     if rows and columns:
         return Paint(distinct(rows + columns), pairs=True)
     if rows or columns:
@@ -546,7 +568,7 @@ def probe_module(module: nn.Module, args: Any, kwargs: Any) -> dict[str, int]:
                 part.copy_(old)
             for key, tensor in plain.items():
                 landed = find_axis(tensor, [each[key] for each in results if key in each])
-                if landed is not None:
+                if landed is not None and tensor.shape[landed] == length:
                     found.setdefault(key, set()).add(landed)
     return {key: axes.pop() for key, axes in found.items() if len(axes) == 1}
 
