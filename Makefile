@@ -47,7 +47,7 @@ test-newest: ## the fast tests with the newest versions, without constraints.txt
 	$(MAKE) test VERSIONS=newest
 
 test-slow: setup ## the slow tests too
-	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not libraries and not exports and not integrations and not docs'
+	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not libraries and not exports and not integrations and not docs and not channels'
 
 test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser -n 2 --dist loadfile tests/render tests/compare tests/world

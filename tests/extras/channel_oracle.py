@@ -99,6 +99,7 @@ class Paint:
             along each axis on which the paint does not vary.
         pairs: whether the values belong to pairs of places or of channels, as attention weights do.
         bias: whether this constant is added to values of pairs, as a relative-position bias is.
+        split: whether an axis of pairs was split into rows and columns, as maps of queries are.
         constant: whether the values depend on parameters alone.
         origin: for a constant tensor, the paint of the tensor from which it was moved.
         own: whether an operation with weights has painted it afresh.
@@ -107,6 +108,7 @@ class Paint:
     labels: tuple[Tensor, ...] = ()
     pairs: bool = False
     bias: bool = False
+    split: bool = False
     constant: bool = False
     origin: Paint | None = None
     own: bool = False
@@ -228,13 +230,20 @@ class Painter(TorchDispatchMode):
         moved = None
         if rule == "move" and known:  # before it runs, since it may change its input in place
             moved = self._move(func, name, args, kwargs)
+        origin_dim = inputs[0].dim() if inputs else 0
         result = func(*args, **kwargs)
         outputs = tensors_in(result)
         if rule == "move":
             origin = paints[0]
             for index, each in enumerate(outputs):
                 labels = tuple(compress(label[index]) for label in moved or ())
-                paint = Paint(labels, origin.pairs, constant, origin if constant else None)
+                paint = Paint(
+                    labels,
+                    pairs=origin.pairs,
+                    split=origin.split or (name == "view" and each.dim() > origin_dim),
+                    constant=constant,
+                    origin=origin if constant else None,
+                )
                 set_paint(each, paint)
             return result
         for each in outputs:
@@ -674,6 +683,8 @@ def judge(shape, dtype, paint: Paint, axis: int | None) -> Truth:
     is_quantized = dtype in (torch.quint8, torch.qint8, torch.qint32)
     if not (dtype.is_floating_point or is_quantized):
         return Truth(shape, why=f"{dtype} has no channels")
+    if paint.pairs and paint.split:
+        return Truth(shape, known=False, why="pairs of queries and places")
     if paint.pairs or (paint.bias and not paint.labels):
         return Truth(shape, why="values of pairs")
     if not paint.labels or not all(map(varies, paint.labels)):
