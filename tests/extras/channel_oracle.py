@@ -11,30 +11,29 @@ runs again: the axis on which a single index changes is the channel axis, whatev
     python -m tests.extras.channel_oracle convnext_tiny timm:davit_tiny
 
 prints the outputs for which hookcli states another axis, or states one where there are no channels.
-Set ``verbose`` with ``-v`` to see every output, and ``--json FILE`` to save the counts.
+``-v`` prints every output, and ``--json FILE`` saves the counts.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import sys
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 import hookcli
 from hookcli.config import (
-    DEFAULTS,
     FolderRequest,
     GridStyle,
     ImageRequest,
@@ -45,16 +44,20 @@ from hookcli.config import (
 from hookcli.models.load import load_model
 from tests.conftest import PHOTOS
 
-aten = torch.ops.aten
-_MOVES = frozenset(
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MOVES = words(
     "view _unsafe_view reshape permute transpose transpose_ t squeeze squeeze_ unsqueeze unsqueeze_"
     " expand slice select narrow split split_with_sizes chunk unbind tensor_split roll flip repeat"
     " repeat_interleave index index_select gather unfold im2col pixel_shuffle pixel_unshuffle"
     " channel_shuffle diagonal movedim swapaxes flatten unflatten tile rot90 reflection_pad1d"
     " reflection_pad2d replication_pad1d replication_pad2d take_along_dim expand_as view_as"
-    " numpy_T mT adjoint split_copy masked_select _reshape_alias".split()
+    " numpy_T mT adjoint split_copy masked_select _reshape_alias"
 )
-_SAME = frozenset(
+_SAME = words(
     "_softmax softmax _log_softmax log_softmax dropout native_dropout native_layer_norm layer_norm"
     " native_group_norm group_norm native_batch_norm batch_norm _native_batch_norm_legit"
     " _native_batch_norm_legit_no_training cudnn_batch_norm instance_norm rms_norm _fused_rms_norm"
@@ -62,32 +65,32 @@ _SAME = frozenset(
     " masked_fill_ quantize_per_tensor quantize_per_channel dequantize int_repr _safe_softmax"
     " feature_dropout alpha_dropout index_put index_put_ scatter scatter_ quantized_batch_norm"
     " rrelu prelu _prelu_kernel mish celu batch_norm2d batch_norm3d relu6 hardswish sigmoid"
-    " leaky_relu elu add_relu mul add mul_scalar add_scalar".split()
+    " leaky_relu elu add_relu mul add mul_scalar add_scalar"
 )
-_POOLS = frozenset(
+_POOLS = words(
     "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool2d_with_indices"
     " max_pool3d_with_indices adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d"
     " _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d mkldnn_max_pool2d"
     " quantized_max_pool2d upsample_nearest1d upsample_nearest2d _upsample_nearest_exact2d"
     " upsample_bilinear2d upsample_bicubic2d upsample_linear1d upsample_trilinear3d"
     " upsample_nearest3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d"
-    " grid_sampler grid_sampler_3d roi_align roi_pool lp_pool2d".split()
+    " grid_sampler grid_sampler_3d roi_align roi_pool lp_pool2d"
 )
-_CONVS = frozenset(
+_CONVS = words(
     "conv1d conv2d conv3d convolution _convolution conv_transpose1d conv_transpose2d"
     " conv_transpose3d mkldnn_convolution deform_conv2d conv2d_relu conv3d_relu conv1d_relu"
-    " conv2d_add conv2d_add_relu".split()
+    " conv2d_add conv2d_add_relu"
 )
-_LINEARS = frozenset("linear linear_relu linear_dynamic embedding linear_leaky_relu".split())
-_REDUCTIONS = frozenset(
+_LINEARS = words("linear linear_relu linear_dynamic embedding linear_leaky_relu")
+_REDUCTIONS = words(
     "mean sum amax amin max min var std var_mean std_mean logsumexp linalg_vector_norm norm topk"
-    " sort any all prod nansum median".split()
+    " sort any all prod nansum median"
 )
 _PRODUCTS = {"matmul": (0, 1), "bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
-_ATTENTIONS = (
+_ATTENTIONS = words(
     "scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu"
     " _scaled_dot_product_attention_math"
-).split()
+)
 
 
 @dataclass(eq=False)
@@ -192,7 +195,7 @@ def paint_of(tensor: Tensor) -> Paint:
 
 
 def set_paint(tensor: Tensor, paint: Paint) -> None:
-    tensor._paint = (tensor.dim(), paint)
+    tensor.__dict__["_paint"] = (tensor.dim(), paint)
 
 
 def tensors_in(value: Any) -> list[Tensor]:
@@ -208,11 +211,25 @@ class Painter(TorchDispatchMode):
 
     Attributes:
         unknown: how often an operation lost the paint of its inputs, by name.
+        bare: tensors that the model had before, such as parameters, to clean at the end.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.unknown: Counter[str] = Counter()
+        self.bare: list[Tensor] = []
+
+    def remember(self, tensor: Tensor) -> Paint:
+        """The paint of a tensor, which gets one if it has none."""
+        paint = paint_of(tensor)
+        if not hasattr(tensor, "_paint"):
+            set_paint(tensor, paint)
+            self.bare.append(tensor)
+        return paint
+
+    def clean(self) -> None:
+        for tensor in self.bare:
+            del tensor.__dict__["_paint"]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -224,7 +241,7 @@ class Painter(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         inputs = tensors_in([*args, *kwargs.values()])
-        paints = [paint_of(each) for each in inputs]
+        paints = [self.remember(each) for each in inputs]
         constant = all(each.constant for each in paints)
         known = any(each.labels or each.pairs for each in paints)
         moved = None
@@ -259,12 +276,10 @@ class Painter(TorchDispatchMode):
         groups = {
             "move": _MOVES, "same": _SAME, "pool": _POOLS, "conv": _CONVS, "linear": _LINEARS,
             "reduce": _REDUCTIONS, "product": _PRODUCTS, "attention": _ATTENTIONS,
-            "special": ("cat", "stack", "constant_pad_nd", "pad", "view_as_complex", "view_as_real"),
+            "special": ("cat", "stack", "constant_pad_nd", "view_as_complex", "view_as_real"),
         }  # fmt: skip
         for rule, names in groups.items():
             if name in names:
-                if name == "pad":
-                    return None  # it decomposes into the pads above
                 return rule
         if torch.Tag.pointwise in func.tags or name.endswith("_"):
             return "same"
@@ -320,11 +335,15 @@ class Painter(TorchDispatchMode):
                 labels = getattr(self, f"_{name}")(args, output)
                 return Paint(labels, pairs=all(each.pairs for each in paints))
             labels = ()
-            if output.is_floating_point():
+            if output.is_floating_point() or output.is_complex():
                 labels = _probe_operation(func, args, kwargs, inputs, paints, output)
             if not labels:
                 self.unknown[name] += 1
-            same = [each for each, tensor in zip(paints, inputs) if tensor.shape == output.shape]
+            same = [
+                each
+                for each, tensor in zip(paints, inputs, strict=True)
+                if tensor.shape == output.shape
+            ]
             return Paint(labels, pairs=bool(same) and same[0].pairs and ndim > 0)
 
     @staticmethod
@@ -339,7 +358,8 @@ class Painter(TorchDispatchMode):
         if name != "embedding" and tensor.dim() == output.dim():
             for label in paint_of(tensor).labels:
                 fits = all(
-                    length in (1, size) for length, size in zip(label.shape, output.shape)
+                    length in (1, size)
+                    for length, size in zip(label.shape, output.shape, strict=True)
                 )
                 if label.shape[axis] == 1 and varies(label) and fits:
                     labels.append(label)
@@ -410,7 +430,9 @@ def _weight_dim(args, tensor):
 
 
 def _elementwise(inputs, paints, output):
-    whole = [each for each, tensor in zip(paints, inputs) if tensor.shape == output.shape]
+    whole = [
+        each for each, tensor in zip(paints, inputs, strict=True) if tensor.shape == output.shape
+    ]
     pairs = [each for each in whole if each.pairs]
     if pairs:
         for each in paints:
@@ -419,7 +441,7 @@ def _elementwise(inputs, paints, output):
         return Paint(pairs[0].labels, pairs=True)
     if output.dim() < max(tensor.dim() for tensor in inputs):
         return Paint()
-    operands = [each.labels for each, tensor in zip(paints, inputs) if not each.pairs]
+    operands = [each.labels for each, tensor in zip(paints, inputs, strict=True) if not each.pairs]
     origin = whole[0] if whole and whole[0].constant else None
     return Paint(merge([each for each in operands if each], output.dim()), origin=origin)
 
@@ -428,11 +450,11 @@ def _resize(labels, tensor, output):
     """The paintings after an operation on places, which may change their number."""
     if tensor.dim() != output.dim():
         return ()
-    kept = []
-    for label in labels:
-        if all(tensor.shape[axis] == output.shape[axis] for axis in varies(label)):
-            kept.append(label)
-    return tuple(kept)
+    return tuple(
+        label
+        for label in labels
+        if all(tensor.shape[axis] == output.shape[axis] for axis in varies(label))
+    )
 
 
 def _reduce(func, name, args, kwargs, tensor, paint, output):
@@ -498,9 +520,10 @@ def _is_weight(_first, left, second, right):
 
 def _probe_operation(func, args, kwargs, inputs, paints, output):
     """The painting of an unknown operation: move the values of one channel of an input."""
-    for tensor, paint in zip(inputs, paints):
+    for tensor, paint in zip(inputs, paints, strict=True):
         for label in paint.labels:
-            if len(varies(label)) != 1 or not tensor.is_floating_point():
+            is_number = tensor.is_floating_point() or tensor.is_complex()
+            if len(varies(label)) != 1 or not is_number:
                 continue
             (axis,) = varies(label)
             results = []
@@ -607,7 +630,7 @@ def walk(value: Any, key: str = "") -> list[tuple[str, Tensor]]:
     if isinstance(value, dict):
         return [each for name, part in value.items() for each in walk(part, join(name))]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        pairs = zip(value._fields, value)
+        pairs = zip(value._fields, value, strict=True)
         return [each for name, part in pairs for each in walk(part, join(name))]
     if isinstance(value, (list, tuple)):
         return [each for index, part in enumerate(value) for each in walk(part, join(index))]
@@ -622,7 +645,7 @@ class Follower:
     painter: Painter = field(default_factory=Painter)
     calls: Counter[str] = field(default_factory=Counter)
     waiting: list[tuple[str, Any]] = field(default_factory=list)
-    seen: list[tuple[str, tuple[int, ...], torch.dtype, Paint, int | None]] = field(
+    seen: list[tuple[str, tuple[tuple[int, ...], torch.dtype, Paint, int | None]]] = field(
         default_factory=list
     )
     axis_of: dict[int, tuple[Paint, int]] = field(default_factory=dict)
@@ -635,7 +658,9 @@ class Follower:
         self.calls[path] += 1
         with _disable_current_modes():
             copies = (_clone(args), _clone(kwargs)) if has_own_weights(module) else None
-        self.waiting.append((f"{path or '(model)'}#{index}" if index else path or "(model)", copies))
+        self.waiting.append(
+            (f"{path or '(model)'}#{index}" if index else path or "(model)", copies)
+        )
 
     def after(self, path, module, args, kwargs, output):
         if self.busy:
@@ -651,7 +676,7 @@ class Follower:
                     found = {}
                 self.busy = False
         for key, tensor in walk(output):
-            paint = paint_of(tensor)
+            paint = self.painter.remember(tensor)
             axis = found.get(key)
             if axis is not None:
                 if not any(axis in varies(label) for label in paint.labels):
@@ -662,10 +687,10 @@ class Follower:
             elif id(paint) in self.axis_of:  # the output of a part, passed on as it is
                 axis = self.axis_of[id(paint)][1]
             call = f"{name}[{key}]" if key else name
-            self.seen.append((call, tuple(tensor.shape), tensor.dtype, paint, axis))
+            self.seen.append((call, (tuple(tensor.shape), tensor.dtype, paint, axis)))
 
     def truths(self) -> dict[str, Truth]:
-        return {call: judge(*rest) for call, *rest in self.seen}
+        return {call: judge(*rest) for call, rest in self.seen}
 
 
 def has_own_weights(module: nn.Module) -> bool:
@@ -726,6 +751,7 @@ def follow_with(model: nn.Module, *arguments: Any) -> Follower:
                 model(*copies)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+        follower.painter.clean()
         for handle in handles:
             handle.remove()
     return follower
@@ -785,7 +811,7 @@ class Verdict:
         return {"wrong": len(self.wrong)} | {name: getattr(self, name) for name in names}
 
 
-def state_layouts(request: ModelRequest, photo: Path, **style: Any) -> dict[str, Any]:
+def state_layouts(request: ModelRequest, photo: Path) -> dict[str, Any]:
     """Return hookcli's row of every output of every module, as ``inspect --layers all`` has it."""
     run = RunRequest(request, ImageRequest((str(photo),)), layers=("all",))
     config = InspectConfig(run, FolderRequest(None), GridStyle("none"))
@@ -796,12 +822,10 @@ def compare(request: ModelRequest, photo: Path = PHOTOS / "cat.png") -> Verdict:
     """Compare what hookcli states of a model with the truth."""
     rows = state_layouts(request, photo)
     loaded = load_model(request)
-    from PIL import Image
-
     with Image.open(photo) as image:
         pixels = loaded.convert(loaded.prepare.to_pixels([image.convert("RGB")])[None])
     follower = follow_with(loaded.module, *loaded.inputs.arguments_of(pixels))
-    return weigh(request.name if hasattr(request, "name") else str(request), rows, follower.truths())
+    return weigh(request.name, rows, follower.truths())
 
 
 def weigh(name: str, rows: dict[str, Any], truths: dict[str, Truth]) -> Verdict:
@@ -819,7 +843,9 @@ def weigh(name: str, rows: dict[str, Any], truths: dict[str, Truth]) -> Verdict:
             continue
         if not truth.known:
             counts["undecided"] += 1
-            details.append(f"undecided {call_id} ({row.module_type}) {shape} {row.layout} {truth.why}")
+            details.append(
+                f"undecided {call_id} ({row.module_type}) {shape} {row.layout} {truth.why}"
+            )
         elif axis is None:
             counts["unstated" if truth.axes else "without"] += 1
             details.append(f"unstated {call_id} ({row.module_type}) {shape} {sorted(truth.axes)}")
@@ -838,20 +864,20 @@ def main() -> int:
     parser.add_argument("--size", type=int, help="the side of the image")
     parser.add_argument("--json", type=Path, help="add the counts and the wrong outputs to a file")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every output")
-    words = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     failed = 0
-    for name in words.models:
-        verdict = compare(ModelRequest(name, weights="random", device="cpu", size=words.size))
+    for name in options.models:
+        verdict = compare(ModelRequest(name, weights="random", device="cpu", size=options.size))
         print(f"{name}: " + ", ".join(f"{n} {word}" for word, n in verdict.counts.items()))
-        lines = (*map(str, verdict.wrong), *(verdict.details if words.verbose else ()))
+        lines = (*map(str, verdict.wrong), *(verdict.details if options.verbose else ()))
         for line in lines:
             print(f"  {line}")
         failed |= bool(verdict.wrong)
-        if words.json:
-            saved = json.loads(words.json.read_text()) if words.json.exists() else {}
+        if options.json:
+            saved = json.loads(options.json.read_text()) if options.json.exists() else {}
             saved[name] = verdict.counts | {"outputs": list(map(str, verdict.wrong))}
-            words.json.write_text(json.dumps(saved, indent=1) + "\n")
+            options.json.write_text(json.dumps(saved, indent=1) + "\n")
     return failed
 
 
