@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageChops
 from torch import nn
 
 import hookcli
+from hookcli.config import ModelRequest
+from hookcli.models.load import load_model
 from tests.conftest import PHOTOS
 
 pytestmark = pytest.mark.gpu
@@ -40,7 +46,10 @@ class Overwritten(nn.Module):
 @pytest.fixture(autouse=True)
 def exact():
     """Compute convolutions in float32, not in TF32; products of matrices are so by default."""
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+    with ExitStack() as stack:
+        with warnings.catch_warnings():  # some versions of torch say that this has a new name
+            warnings.simplefilter("ignore")
+            stack.enter_context(torch.backends.cudnn.flags(enabled=True, allow_tf32=False))
         yield
 
 
@@ -61,7 +70,8 @@ def inspect(run):
 
     def command(verb, device, *words):
         common = ("squeezenet1_1", PHOTOS / "cat.png", "--size", "64", "--weights", "random")
-        ended = run(verb, *common, "--device", device, "--format", "json", *words, "--overwrite")
+        words = ("--device", device, "--format", "json", "--overwrite", "--grids", "none", *words)
+        ended = run(verb, *common, *words)
         assert ended.code == 0, ended.err
         return {row["call_id"]: row for row in json.loads(ended.out)["layers"]}
 
@@ -83,11 +93,6 @@ def test_figures_of_all_layers_are_those_of_the_cpu(inspect):
 
 
 def test_saved_tensors_are_those_that_a_plain_hook_clones(inspect):
-    from PIL import Image
-
-    from hookcli.config import ModelRequest
-    from hookcli.models.load import load_model
-
     words = ("--layers", "conv", "--save", "tensors", "-o", "gpu")
     calls = inspect("inspect", DEVICE, *words)
     loaded = load_model(ModelRequest("squeezenet1_1", "random", device=DEVICE, size=64))
@@ -95,7 +100,9 @@ def test_saved_tensors_are_those_that_a_plain_hook_clones(inspect):
         photo = loaded.convert(loaded.prepare.to_pixels([image.convert("RGB")])[None])
     seen = {}
     for path, module in loaded.module.named_modules():
-        module.register_forward_hook(lambda _m, _i, out, path=path: seen.update({path: out.clone()}))
+        module.register_forward_hook(
+            lambda _m, _i, out, path=path: seen.update({path: out.clone()})
+        )
     with torch.no_grad():
         loaded.module(photo)
     saved = hookcli.load_run("gpu")
@@ -104,6 +111,19 @@ def test_saved_tensors_are_those_that_a_plain_hook_clones(inspect):
         torch.testing.assert_close(
             torch.as_tensor(saved[call]), expected, rtol=CLOSE, atol=CLOSE * float(expected.std())
         )
+
+
+def test_grids_are_those_of_the_cpu(inspect):
+    pytest.importorskip("matplotlib")  # it has the font of the labels
+    for device, out in ((DEVICE, "gpu"), ("cpu", "host")):
+        inspect("inspect", device, "--layers", "conv[1:3]", "--grids", "layers", "-o", out)
+    pictures = sorted(Path("host/grids").rglob("*.png"))
+    assert len(pictures) == 3
+    for picture in pictures:
+        other = Path("gpu", *picture.parts[1:])
+        with Image.open(picture) as there, Image.open(other) as here:
+            difference = ImageChops.difference(here.convert("RGB"), there.convert("RGB"))
+        assert max(high for _, high in difference.getextrema()) <= 6, picture  # about a level
 
 
 def test_captured_values_are_those_before_they_are_overwritten(model, pixels):
@@ -123,7 +143,9 @@ def test_captured_gradients_are_those_of_autograd(model, pixels, training):
     model = model.to(DEVICE).train(training)
     pixels = pixels.to(DEVICE).requires_grad_()
     model(pixels).square().sum().backward()
-    expected = {f"param:{name}": p.grad.double().norm().item() for name, p in model.named_parameters()}
+    expected = {
+        f"param:{name}": p.grad.double().norm().item() for name, p in model.named_parameters()
+    }
     model.zero_grad()
     with hookcli.capture(model, "leaf", gradients=True) as captured:
         model(pixels).square().sum().backward()
