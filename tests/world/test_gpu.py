@@ -123,7 +123,7 @@ def test_grids_are_those_of_the_cpu(inspect):
         other = Path("gpu", *picture.parts[1:])
         with Image.open(picture) as there, Image.open(other) as here:
             difference = ImageChops.difference(here.convert("RGB"), there.convert("RGB"))
-        assert max(high for _, high in difference.getextrema()) <= 6, picture  # about a level
+        assert int(np.asarray(difference).max()) <= 6, picture  # about a level
 
 
 def test_captured_values_are_those_before_they_are_overwritten(model, pixels):
@@ -154,6 +154,7 @@ def test_captured_gradients_are_those_of_autograd(model, pixels, training):
 
 
 def test_gradients_of_a_command_are_those_of_the_cpu(inspect):
+    pytest.importorskip("matplotlib")  # it draws the chart of the gradients
     words = ("--layers", "conv", "--target", "3")
     here = inspect("gradients", DEVICE, *words, "-o", "gpu")
     there = inspect("gradients", "cpu", *words, "-o", "cpu")
@@ -190,6 +191,8 @@ def test_half_precision_stays_near_float32(inspect, dtype, room):
 
 
 def test_attention_of_a_transformer_is_that_of_the_cpu(run):
+    pytest.importorskip("matplotlib")  # it has the colours of the maps
+
     def entropies(device):
         words = ("--size", "224", "--weights", "random", "--attention", "all", "--grids", "none")
         common = ("vit_b_32", PHOTOS / "cat.png", "--layers", "conv", "--device", device, *words)
