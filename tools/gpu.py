@@ -116,6 +116,8 @@ def main() -> int:
         "--limit", type=float, default=LIMIT, help="with --pack: MiB of wheels and repository"
     )
     options = parser.parse_args()
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", options.device):
+        parser.error(f"--device {options.device}: one of cuda, cuda:N and cpu")
     if options.pack:
         return pack(options.pack, options.python, options.have.split(","), options.limit)
     if options.wheels:
