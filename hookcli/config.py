@@ -383,7 +383,8 @@ class ImageRequest:
 
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
-        clip: The files of a folder, sorted by name, are the frames of a clip.
+        clip: The files of a folder are the frames of a clip, in the order of their names; numbers
+            count as numbers.
     """
 
     names: Annotated[

@@ -11,6 +11,7 @@ from hookcli.cli.output import console
 from hookcli.cli.output.documents import LayersDocument
 from hookcli.cli.output.table import Look, print_listing
 from hookcli.config import Exclude, Layers, ModelArguments, ModelName, ModelRequest, Size
+from hookcli.outside.files import natural_key
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
 from hookcli.records.text import shape_text
@@ -109,7 +110,7 @@ def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
         for row in found.rows
     ]
     if sort == "name":
-        rows.sort(key=lambda row: row.call_id)
+        rows.sort(key=lambda row: natural_key(row.call_id))
     elif sort in _COUNTED:
         rows.sort(key=lambda row: -1.0 if row.share is None else row.share, reverse=True)
     return tuple(rows)
