@@ -19,7 +19,7 @@ from hookcli.models.description import ModelDescription
 from hookcli.models.load import build_skeleton
 from hookcli.models.presets import colour_changes, make_imagenet
 from hookcli.models.task import FixedSize, Preprocessing
-from hookcli.models.tasks import CLASSIFICATION
+from hookcli.models.tasks import CLASSIFICATION, Classification
 from hookcli.models.torchvision_import import torchvision
 from hookcli.records.runs import ModelInfo
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.models.presets import Transform
+    from hookcli.models.tasks import Reading
     from hookcli.records.images import Prediction
 
 _ASSUMED = (
@@ -65,7 +66,9 @@ class GraphDescription(ModelDescription):
         self, output: object, sizes: Sequence[tuple[int, int]] = ()
     ) -> list[tuple[Prediction, ...]]:
         """Return the predictions for each image; an empty list if the output may be anything."""
-        is_known = self.predicts and (isinstance(output, Tensor) or self.task != CLASSIFICATION)
+        is_known = self.predicts and (
+            isinstance(output, Tensor) or type(self.task) is not Classification
+        )
         return ModelDescription.read(self, output, sizes) if is_known else []
 
 
@@ -92,7 +95,7 @@ def check_graph_request(request: ModelRequest) -> None:
 
 
 def describe_graph(
-    request: ModelRequest, inputs: Sequence[GraphInput], sha256: str, *, has_classifier: bool
+    request: ModelRequest, inputs: Sequence[GraphInput], sha256: str, reading: Reading | None
 ) -> GraphDescription:
     """Return the description of the model in the file that the request names.
 
@@ -100,7 +103,7 @@ def describe_graph(
         request: the request.
         inputs: the inputs of the graph.
         sha256: the hash of the file.
-        has_classifier: whether the last layer of the graph is linear.
+        reading: what the output is if the graph ends in a linear layer; else None.
 
     Raises:
         RequestError: the file takes something other than pictures, or a requested change does not
@@ -133,7 +136,11 @@ def describe_graph(
         input_shape=prepare.nominal_shape,
         notes=notes,
     )
-    predicts = has_classifier or request.like is not None
+    if isinstance(prepare.task, Classification) and reading is not None:
+        reading = "values" if len(categories) == 1 else reading
+        own = prepare.task.reading if reading == "logits" else reading
+        prepare = replace(prepare, task=prepare.task.read_as(own))
+    predicts = reading is not None or request.like is not None
     return GraphDescription(info, prepare, categories, predicts=predicts)
 
 

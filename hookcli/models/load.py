@@ -202,13 +202,19 @@ class LoadedModel(ModelDescription):
 
 
 def _ends_in_classifier(module: nn.Module, output: object) -> bool:
-    """Return whether the last module with parameters has ``output.shape[1]`` outputs.
+    """Return whether the last module with parameters has ``output.shape[1]`` outputs."""
+    width = count_outputs(module)
+    return isinstance(output, torch.Tensor) and (*output.shape, 1)[1] == width
 
-    Only linear layers and convolutions say how many outputs they have.
+
+def count_outputs(module: nn.Module) -> int | None:
+    """Return the number of outputs of the last module with parameters.
+
+    Return None if it does not say: only linear layers and convolutions do.
     """
     last = _last_with_parameters(module)
-    width = ask(last, "out_features", ask(last, "out_channels"))
-    return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
+    width: int | None = ask(last, "out_features", ask(last, "out_channels"))
+    return width
 
 
 def _last_with_parameters(module: nn.Module) -> nn.Module | None:
@@ -287,8 +293,8 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
 
 def _note_count(module: nn.Module, names: Sequence[str]) -> str:
     """Return a note if the last layer of a model does not have one output for each class name."""
-    outputs = ask(_last_with_parameters(module), "out_features")
-    if outputs is None or outputs == len(names):
+    outputs = count_outputs(module)
+    if outputs is None or outputs == len(names) or (outputs, len(names)) == (1, 2):
         return ""
     return (
         f"`categories` has {len(names)} names, and the model's last layer has {outputs} outputs: "

@@ -114,7 +114,5 @@ def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
         from hookcli.passes.exported import ProgramRunner, load_program
 
         runner = ProgramRunner.of(load_program(file), CLASSIFICATION.arguments)
-    described = describe_graph(
-        request, runner.inputs, hash_graph(file), has_classifier=runner.has_classifier
-    )
+    described = describe_graph(request, runner.inputs, hash_graph(file), runner.reading)
     return replace(runner, arguments_of=described.task.arguments), described

@@ -19,6 +19,7 @@ from hookcli.models.graph_file import check_graph_request
 from hookcli.models.load import LoadedModel, build_skeleton, load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_named_operations
+from hookcli.passes.find_reading import settle_reading
 from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.layouts import infer_layouts
 from hookcli.passes.runner import Side
@@ -212,6 +213,8 @@ def prepare_model(
     sources, unfit = fit_sources(fitter, found.sources)
     sources, unprepared = release_pictures(fitter, sources)
     loaded, first = _try_with(loaded, request, fitter, sources)
+    if has_weights:
+        loaded = settle_reading(loaded)
     images = (sources, [*found.skipped, *unfit, *unprepared], fitter, first)
     also = ("op:*",) if finds_operations else ()
     runner = _make_eager(loaded, request, at, edited_side, also, has_weights=has_weights)

@@ -98,9 +98,9 @@ def test_numbers_in_names_are_compared_as_numbers():
     ],
 )
 def test_the_rest_of_a_name_is_compared_as_bytes(names):
-    assert sorted(names[::-1], key=natural_key) == names
+    assert sorted(sorted(names, key=hash), key=natural_key) == names
 
 
 def test_the_order_of_numbers_is_that_of_int_whatever_zeros_come_before():
     numbers = ["9", "010", "11", "0099", "100", "256", "00000257", "65536"]
-    assert sorted(numbers[::-1], key=natural_key) == sorted(numbers, key=int)
+    assert sorted(sorted(numbers), key=natural_key) == sorted(numbers, key=int)
