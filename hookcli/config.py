@@ -355,6 +355,14 @@ class ModelRequest:
             "Names of the classes: a file with a name per line, or imagenet.",
         ),
     ] = None
+    output_key: Annotated[
+        str | None,
+        Flag(
+            "--output-key KEY",
+            "Which of several outputs predictions and scores read: 1, or pred.",
+            in_diff=True,
+        ),
+    ] = None
     mode: Annotated[
         Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", in_diff=True)
     ] = "eval"

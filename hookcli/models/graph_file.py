@@ -66,8 +66,8 @@ class GraphDescription(ModelDescription):
         self, output: object, sizes: Sequence[tuple[int, int]] = ()
     ) -> list[tuple[Prediction, ...]]:
         """Return the predictions for each image; an empty list if the output may be anything."""
-        is_known = self.predicts and (
-            isinstance(output, Tensor) or type(self.task) is not Classification
+        is_known = self.choose is not None or (
+            self.predicts and (isinstance(output, Tensor) or type(self.task) is not Classification)
         )
         return ModelDescription.read(self, output, sizes) if is_known else []
 

@@ -119,8 +119,9 @@ class LoadedModel(ModelDescription):
 
         def score(output: object, *, target: int | None = target) -> ScoreTensor:
             with self.guard():
-                features = find_features(output)
+                features = find_features(output) if self.choose is None else None
                 is_features = is_floats(features, 2) and self._lacks_classifier(output)
+                output = self.pick(output)
                 if is_features and target is None and is_of_class:
                     raise RequestError(
                         f"{self.info.name} has no classifier: it returns features and predicts "
@@ -188,6 +189,8 @@ class LoadedModel(ModelDescription):
         """
         with self.guard():
             features = find_features(output)
+            if self.choose is not None:
+                return ModelDescription.read(self, output, sizes)
             if features is not None and self._lacks_classifier(output):
                 return read_features(features)
             if not (self.source.is_known or _ends_in_classifier(self.module, output)):

@@ -441,6 +441,9 @@ def _bounds(mask: Tensor) -> tuple[float, ...] | None:
 
 
 def _logits_of(output: object, axes: int) -> Tensor | None:
-    """Return the logits of an output of transformers if they have ``axes`` axes, else None."""
-    logits = output.get("logits") if isinstance(output, Mapping) else None
+    """Return the logits of an output of transformers if they have ``axes`` axes, else None.
+
+    The logits may also be the whole output.
+    """
+    logits = output.get("logits") if isinstance(output, Mapping) else output
     return logits if is_floats(logits, axes) else None

@@ -20,6 +20,7 @@ from hookcli.passes.unchanged import unchanged
 
 if TYPE_CHECKING:
     from hookcli.models.load import LoadedModel
+    from hookcli.models.task import Task
 
 _ROUNDED = 1e-2  # half precision
 # The names of autograd's nodes, by what they tell of a model that ends in them.
@@ -51,26 +52,31 @@ def settle_reading(loaded: LoadedModel) -> LoadedModel:
     runs the user's own model on the first image, and looks for the operation in which it ends. A
     single output is a value if it has one name, and the logit or the probability of the second
     class if it has two names. Without names, a note says what hookcli assumes.
+
+    Raises:
+        RequestError: the model's output has no tensor with the requested output key.
     """
     task, names, info = loaded.task, len(loaded.categories), loaded.info
     if not isinstance(task, Classification):
+        if loaded.choose is not None:
+            _find(loaded, task)  # refuses a wrong output key
         return loaded
     reading, width = task.reading, count_outputs(loaded.module)
-    task = task.read_as(reading, is_single=width == 1)
+    task = task.read_as(reading, is_single=width == 1 or loaded.choose is not None)
     is_told = "regress" in f"{info.name} {type(loaded.module).__name__}".lower()
     if is_told:
         reading = "values"
-    elif not loaded.source.is_known:
+    elif loaded.choose is not None or not loaded.source.is_known:
         reading, width = _find(loaded, task) or (reading, width)
     if width == 1 and names == 1:
         reading = "values"
     elif width == 1 and names != 2 and not is_told and reading in ("logits", "values"):
         info = replace(info, notes=(*info.notes, _LOGIT if reading == "logits" else _VALUE))
-    task = task.read_as(reading, is_single=width == 1)
+    task = task.read_as(reading, is_single=task.is_single)
     return replace(loaded, info=info, prepare=replace(loaded.prepare, task=task))
 
 
-def _find(loaded: LoadedModel, task: Classification) -> tuple[Reading, int] | None:
+def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int] | None:
     """Return what the user's own model returns, and how many numbers; None if it cannot run."""
     module, inputs = loaded.module, loaded.inputs
     if any(map(is_lazy, module.parameters())):
@@ -79,8 +85,8 @@ def _find(loaded: LoadedModel, task: Classification) -> tuple[Reading, int] | No
     with suppress(ForwardError), torch.enable_grad(), unchanged(module):
         arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
         with loaded.guard():
-            found = task.find(call_model(module, arguments, seed=inputs.seed))
-        if found is None:
+            found = task.find(loaded.pick(call_model(module, arguments, seed=inputs.seed)))
+        if not isinstance(found, Tensor):
             return None
         values, width = found.detach().float(), found.shape[1]
         told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}

@@ -12,6 +12,7 @@ from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import NoImageError, RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
+from hookcli.hooks.nested import choose_tensor
 from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.models.device import count_threads
@@ -473,7 +474,7 @@ def _try_with(
     fitter: Fitter,
     sources: Sequence[ImageSource],
 ) -> tuple[M, FirstImage]:
-    """Return ``loaded`` with a function as its ``first``, and this function.
+    """Return ``loaded`` with its ``first`` and ``choose``, and the first of these functions.
 
     The function finds the first usable image. With ``--on-error skip``, an image is usable only if
     the model does not fail on it. If all images are tensor files, the returned model's ``info``
@@ -487,7 +488,9 @@ def _try_with(
         info = replace(info, preprocessing=UNPREPARED)
         if not loaded.knows_input and (pixels := first()) is not None:
             info = replace(info, input_shape=tuple(pixels.shape))
-    return replace(loaded, info=info, first=first), first
+    key = request.model.output_key
+    choose = None if key is None else partial(choose_tensor, key)
+    return replace(loaded, info=info, first=first, choose=choose), first
 
 
 def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:
