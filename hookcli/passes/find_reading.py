@@ -103,20 +103,20 @@ def _judge(node: Any, values: Tensor, module: nn.Module) -> Reading:
     Without a node, the model computes without gradients: then the values themselves may tell.
     """
     is_share, is_changed = _is_share(values), False
-    if is_share and values.shape[1] > 1 and bool(((values.sum(1) - 1).abs() < _ROUNDED).all()):
-        return "probabilities"
+    is_whole = is_share and bool(((values.sum(1) - 1).abs() < _ROUNDED).all())
+    other: Reading = "probabilities" if is_whole and values.shape[1] > 1 else "values"
     while node is not None:
         match = _NODE.fullmatch(type(node).__name__)
         name = match[1] if match else ""
         if not (_MOVES.fullmatch(name) or _CHANGES.fullmatch(name)):
             if _PROBABILITIES.fullmatch(name):
-                return "values" if is_changed else "probabilities"
-            return "values" if _OTHERS.fullmatch(name) else "logits"
+                return other if is_changed else "probabilities"
+            return other if _OTHERS.fullmatch(name) else "logits"
         is_changed |= _CHANGES.fullmatch(name) is not None
         node = next((each for each, _ in node.next_functions if each is not None), None)
     if not is_share:
         return "logits"
-    return "probabilities" if isinstance(list(module.modules())[-1], nn.Sigmoid) else "values"
+    return "probabilities" if isinstance(list(module.modules())[-1], nn.Sigmoid) else other
 
 
 def _is_share(values: Tensor) -> bool:

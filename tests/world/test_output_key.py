@@ -37,6 +37,7 @@ class Net(nn.Module):
         return self.form(means, self.three(means), self.two(means), self.map(x))
 
 
+def alone(): return Net(lambda means, three, two, map: three)
 def in_tuple(): return Net(lambda *outputs: outputs)
 def in_dict(): return Net(lambda means, three, two, map: {"pred": three, "aux": [two], "map": map})
 def in_dataclass(): return Net(lambda means, three, two, map: Out(three, two))
@@ -90,7 +91,7 @@ def test_scores_are_those_of_the_chosen_output(run, key, target, score):
         ("net.py:in_tuple", "4", "it returns 0, 1, 2, 3"),
         ("net.py:in_dict", "aux", "it returns pred, aux.0, map"),
         ("net.py:in_dataclass", "0", "it returns pred, aux"),
-        ("tests.toy_models:Squeezed", "0", "leave it out: the model does not return several"),
+        ("net.py:alone", "0", "leave it out: the model does not return several"),
     ],
 )
 def test_a_key_that_the_output_lacks_is_refused_before_anything_is_written(run, name, key, hint):
