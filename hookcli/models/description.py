@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hookcli.models.inputs import draw_pixels
+from hookcli.models.inputs import ExtraInputs, draw_pixels
 from hookcli.models.tasks import read_predictions
 from hookcli.models.torchvision_import import torchvision
 
@@ -41,6 +41,7 @@ class ModelDescription:
             none.
         choose: returns the tensor that predictions and scores read, from an output of several; None
             if they read the whole output.
+        extra: the inputs besides the pixels; None if there are none.
     """
 
     info: ModelInfo
@@ -48,6 +49,7 @@ class ModelDescription:
     categories: tuple[str, ...] = ()
     first: Callable[[], Tensor | None] = lambda: None
     choose: Callable[[object], Tensor] | None = None
+    extra: ExtraInputs | None = None
 
     @property
     def task(self) -> Task:
@@ -102,11 +104,11 @@ class ModelDescription:
         return {"out": chosen} if chosen.dim() == 4 else chosen
 
     def hash_code(self, score: str) -> dict[str, str]:
-        """Return the sha256 of each source file of the user's model, keyed by file name.
+        """Return the sha256 of each file of the user's code and inputs, keyed by file name.
 
         If ``score`` names a function of the user, its source file is included.
         """
-        return {}
+        return {} if self.extra is None else {**self.extra.hashes}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager in which hookcli reads the model's output."""

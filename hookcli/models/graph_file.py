@@ -16,6 +16,7 @@ from hookcli.config import DEFAULTS, LARGEST_SIDE
 from hookcli.errors import RequestError
 from hookcli.models.categories import read_categories
 from hookcli.models.description import ModelDescription
+from hookcli.models.inputs import read_inputs
 from hookcli.models.load import build_skeleton
 from hookcli.models.presets import colour_changes, make_imagenet
 from hookcli.models.task import FixedSize, Preprocessing
@@ -46,10 +47,12 @@ class GraphInput:
     Attributes:
         shape: the shape; None for a length that the file does not fix.
         dtype: the dtype, such as ``float32``.
+        name: the name.
     """
 
     shape: tuple[int | None, ...]
     dtype: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ def check_graph_request(request: ModelRequest) -> None:
         RequestError: the request names weights, a dtype, a mode, arguments or a device.
     """
     default = DEFAULTS.run.model
-    for name in ("weights", "seed", "dtype", "mode", "arguments"):
+    for name in ("weights", "seed", "dtype", "mode", "arguments", "inputs_as"):
         if getattr(request, name) != getattr(default, name):
             raise RequestError(
                 f"`{name}` does not apply to {request.name!r}: the file fixes it",
@@ -109,6 +112,12 @@ def describe_graph(
         RequestError: the file takes something other than pictures, or a requested change does not
             apply.
     """
+    extra = read_inputs(request)
+    if extra is not None:
+        extra.check(repr(request.name), [each.name for each in inputs])
+        given = {name for name, text in request.inputs if text != "pixels"}
+        inputs = [each for each in inputs if each.name not in given]
+        extra = extra.as_tensors()
     if not inputs or inputs[0].dtype not in _FLOATS:
         kind = (inputs[0].dtype or "something other than a tensor") if inputs else "nothing"
         raise RequestError(
@@ -141,7 +150,7 @@ def describe_graph(
         own = prepare.task.reading if reading == "logits" else reading
         prepare = replace(prepare, task=prepare.task.read_as(own))
     predicts = reading is not None or request.like is not None
-    return GraphDescription(info, prepare, categories, predicts=predicts)
+    return GraphDescription(info, prepare, categories, extra=extra, predicts=predicts)
 
 
 def _prepare_like(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 import torch
@@ -18,7 +19,7 @@ from hookcli.models.categories import read_categories
 from hookcli.models.code_files import hash_code
 from hookcli.models.description import ModelDescription
 from hookcli.models.device import find_device
-from hookcli.models.inputs import ModelInputs, last_two_axes
+from hookcli.models.inputs import ModelInputs, last_two_axes, list_parameters, read_inputs
 from hookcli.models.mode import note_switched, set_mode
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources import LIBRARIES, find_model
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
 
 
+_UNUSED = "the image is not used: every input of the model has a value of its own"
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
@@ -70,10 +72,15 @@ class LoadedModel(ModelDescription):
     def inputs(self) -> ModelInputs:
         """How pixels are passed to the model."""
         is_training = any(module.training for module in self.module.modules())
+        arguments_of, extra = self.task.arguments, self.extra
+        if extra is not None:
+            parameters = list_parameters(self.module, extra)
+            arguments_of = partial(extra.bind, self.task.arguments, parameters)
+        is_shared = extra is not None and extra.is_shared
         return ModelInputs(
-            arguments_of=self.task.arguments,
+            arguments_of=arguments_of,
             size_of=lambda pixels: last_two_axes(self.seen(pixels)),
-            alone=is_training or not self.task.shares_forward,
+            alone=is_training or is_shared or not self.task.shares_forward,
             seed=self.seed,
         )
 
@@ -198,7 +205,8 @@ class LoadedModel(ModelDescription):
             return read_predictions(output, self.categories, sizes, self.task)
 
     def hash_code(self, score: str) -> dict[str, str]:
-        return hash_code(self.module, [self.source.code, score], LIBRARIES)
+        hashes = hash_code(self.module, [self.source.code, score], LIBRARIES)
+        return {**hashes, **ModelDescription.hash_code(self, score)}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         return self.source.guard_output()
@@ -246,6 +254,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)
+    extra = read_inputs(request)
     source = find_model(request.name, request.seed)
     with source.guard():
         weighted = add_weights(source, request)
@@ -272,7 +281,15 @@ def load_model(request: ModelRequest) -> LoadedModel:
         notes=tuple(filter(None, notes)),
     )
     categories = weighted.categories if named is None else named
-    return LoadedModel(info, prepare, categories, module=module, source=source, seed=request.seed)
+    loaded = LoadedModel(
+        info, prepare, categories, extra=extra, module=module, source=source, seed=request.seed
+    )
+    if extra is None:
+        return loaded
+    parameters = list_parameters(module, extra)
+    if extra.as_dict or extra.uses_pixels or extra.find_places(parameters):
+        return loaded
+    return replace(loaded, info=replace(info, notes=(*info.notes, _UNUSED)))
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
@@ -361,7 +378,8 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         input_shape=prepare.nominal_shape,
     )
     categories = source.list_categories(module)
-    return LoadedModel(info, prepare, categories, module=module, source=source)
+    extra = read_inputs(request)
+    return LoadedModel(info, prepare, categories, extra=extra, module=module, source=source)
 
 
 def _build_bare(source: Source, request: ModelRequest) -> nn.Module:

@@ -30,7 +30,11 @@ _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
 # In these modules, hookcli runs the operators that a model calls: an error there is the model's.
 _NEUTRAL_OF_OURS = {
-    f"{_OURS}{module}" for module in ("hooks.operations", "passes.flops", "models.without_compiler")
+    f"{_OURS}{module}"
+    for module in (
+        *("hooks.operations", "models.inputs", "models.without_compiler"),
+        *("passes.exported", "passes.flops"),
+    )
 }
 
 

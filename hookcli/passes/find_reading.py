@@ -84,8 +84,9 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int] | None:
     pixels = loaded.pixels_to_try().detach().requires_grad_()
     with suppress(ForwardError), torch.enable_grad(), unchanged(module):
         arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
+        output = call_model(module, arguments, seed=inputs.seed)
         with loaded.guard():
-            found = task.find(loaded.pick(call_model(module, arguments, seed=inputs.seed)))
+            found = task.find(loaded.pick(output))
         if not isinstance(found, Tensor):
             return None
         values, width = found.detach().float(), found.shape[1]

@@ -173,8 +173,15 @@ def survey_layers(
     chosen = select_layers(loaded.module, forms, exclude, found)
     if operations:
         chosen = add_operations(chosen, found)
-    shape = loaded.info.input_shape
-    return survey(loaded.module, chosen, shape, inputs=loaded.inputs, operations=found), shape
+    shape, module, inputs = loaded.info.input_shape, loaded.module, loaded.inputs
+    try:
+        return survey(module, chosen, shape, inputs=inputs, operations=found), shape
+    except ForwardError:
+        first = next((each for each in module.modules() if isinstance(each, nn.Conv2d)), None)
+        if loaded.knows_input or first is None or first.in_channels == shape[1]:
+            raise
+        shape = (1, first.in_channels, *shape[2:])
+        return survey(module, chosen, shape, inputs=inputs, operations=found), shape
 
 
 def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
