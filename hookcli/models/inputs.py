@@ -78,9 +78,8 @@ class ExtraInputs:
 
     @property
     def is_shared(self) -> bool:
-        """Whether a tensor is not one image's part of a batch, whose leading axis would be 1."""
-        tensors = (each for each in self.values.values() if isinstance(each, Tensor))
-        return any(each.dim() and len(each) != 1 for each in tensors)
+        """Whether a tensor has a leading axis other than 1, so that images run one at a time."""
+        return any(isinstance(v, Tensor) and v.dim() and len(v) != 1 for v in self.values.values())
 
     @property
     def uses_pixels(self) -> bool:
@@ -88,11 +87,7 @@ class ExtraInputs:
         return any(value is _PIXELS for value in self.values.values())
 
     def check(self, who: str, known: Collection[str]) -> None:
-        """Check that ``who`` takes the inputs, by the names in ``known``.
-
-        Raises:
-            RequestError: there is no such name.
-        """
+        """Raise a RequestError if an input has none of the ``known`` names of ``who``."""
         for name in () if self.as_dict else self.values.keys() - set(known):
             raise RequestError(
                 f"`inputs`: {who} takes no {name!r}",
@@ -128,15 +123,13 @@ class ExtraInputs:
 
     def as_tensors(self) -> ExtraInputs:
         """Return the inputs for a graph, which takes tensors alone."""
-        kinds = (bool, int, float)
-        made = {n: torch.tensor(v) for n, v in self.values.items() if isinstance(v, kinds)}
+        made = {n: torch.tensor(v) for n, v in self.values.items() if isinstance(v, (int, float))}
         return replace(self, values={**self.values, **made})
 
     def find_places(self, parameters: Mapping[str, object]) -> list[str]:
         """Return the parameters for pixels: the first one, and those without any other value."""
-        free = [name for name in parameters if name not in self.values]
-        first = next(iter(parameters), None)
-        return [name for name in free if name == first or parameters[name] is _MISSING]
+        wanted = [n for n, d in parameters.items() if d is _MISSING or n == next(iter(parameters))]
+        return [name for name in wanted if name not in self.values]
 
 
 class _Inputs(dict[str, object]):

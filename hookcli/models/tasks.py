@@ -8,17 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    Protocol,
-    Self,
-    TypeAlias,
-    TypedDict,
-    TypeGuard,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, TypeGuard, cast
 
 import torch
 from torch import Tensor
@@ -34,6 +24,7 @@ from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from PIL import Image
     from torch import nn
@@ -106,9 +97,8 @@ class Classification(Task):
                 f"`score={kind!r}`: the model returns values, and no classes that are known",
                 "leave `score` as it is",
             )
-        index = target
-        if index is None:
-            index = int(found[0].argmax()) if is_value or found.shape[1] > 1 else 1
+        best = int(found[0].argmax()) if is_value or found.shape[1] > 1 else 1
+        index = best if target is None else target
         score = _score_rows(found, kind, index, self.reading)
         names = {"values": "value", "probabilities": "probability"}
         return score, index, names.get(self.reading, kind) if kind == "logit" else kind
@@ -576,14 +566,9 @@ def _name_best(
     ``rows`` are the logits of the values.
     """
     best = values.topk(min(_TOP, values.shape[1]))
+    categories = categories if len(categories) == values.shape[1] else ()
     return [
-        _name_classes(
-            measure,
-            row,
-            found,
-            indices=indices,
-            categories=categories if len(categories) == values.shape[1] else (),
-        )
+        _name_classes(measure, row, found, indices=indices, categories=categories)
         for row, found, indices in zip(
             rows, best.values.tolist(), best.indices.tolist(), strict=True
         )

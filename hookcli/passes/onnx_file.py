@@ -257,7 +257,7 @@ class OnnxRunner(GraphRunner):
                 f"{str(self.file)!r} takes {len(inputs)} inputs, and the model {len(arguments)}",
                 "use a file that was exported from the same model",
             )
-        feeds = {}
+        feeds: dict[str, Any] = {}
         for wanted, tensor in zip(inputs, arguments, strict=True):
             shape = tuple(tensor.shape)
             lengths = zip(wanted.shape, shape, strict=False)

@@ -66,17 +66,13 @@ def resume_chunks(
 
 
 def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count: int) -> None:
-    """Check that the images of the first ``count`` saved chunks still come in the same order.
+    """Raise a RequestError if the images of saved chunks now come in another order.
 
-    Earlier versions of hookcli took ``10.png`` before ``2.png``. The order is also the same if
-    images were added or removed.
-
-    Raises:
-        RequestError: the images come in another order.
+    Earlier versions of hookcli took ``10.png`` before ``2.png``.
     """
     places = {source.name: place for place, source in enumerate(sources)}
-    saved = [chunk for chunk in (read_chunk(folder, number) for number in range(count)) if chunk]
-    names = [state.file for chunk in saved for state in chunk.files if state.file in places]
+    chunks = filter(None, (read_chunk(folder, number) for number in range(count)))
+    names = [state.file for chunk in chunks for state in chunk.files if state.file in places]
     for one, two in itertools.pairwise(names):
         if places[one] > places[two]:
             raise RequestError(
