@@ -87,7 +87,7 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int] | None:
         output = call_model(module, arguments, seed=inputs.seed)
         with loaded.guard():
             found = task.find(loaded.pick(output))
-        if not isinstance(found, Tensor):
+        if not isinstance(found, Tensor) or found.is_nested:
             return None
         values, width = found.detach().float(), found.shape[1]
         told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}
