@@ -73,6 +73,45 @@ ModelArguments: TypeAlias = Annotated[
         in_diff=True,
     ),
 ]
+Mean: TypeAlias = Annotated[
+    tuple[float, ...] | None,
+    Flag(
+        "--mean R,G,B",
+        "Mean to subtract from the colours (0 to 1); one number for a grey model.",
+        read=parse.read_colours,
+        panel="Model",
+    ),
+]
+Std: TypeAlias = Annotated[
+    tuple[float, ...] | None,
+    Flag(
+        "--std R,G,B",
+        "Standard deviation to divide the colours by.",
+        read=parse.read_colours,
+        panel="Model",
+    ),
+]
+OtherInputs: TypeAlias = Annotated[
+    tuple[tuple[str, str], ...],
+    Flag(
+        "--input NAME=FILE.npy|VALUE",
+        "Another input of the model, the same for all images; NAME=pixels is the image.",
+        many=True,
+        read=parse.read_pair,
+        write="=".join,
+        panel="Model",
+        in_diff=True,
+    ),
+]
+InputsAs: TypeAlias = Annotated[
+    Literal["arguments", "dict"],
+    Flag(
+        "--inputs-as HOW",
+        "How the model takes them: arguments, or one dict.",
+        panel="Model",
+        in_diff=True,
+    ),
+]
 Layers: TypeAlias = Annotated[
     tuple[str, ...],
     Flag(
@@ -306,6 +345,9 @@ class ModelRequest:
             preprocessing of the weights.
         interpolation: None uses the interpolation in the preprocessing of the weights.
         arguments: Each argument is a pair of its name and the text that the user wrote.
+        inputs: Pairs like ``arguments``, for the calls of the model: files, numbers, or lists.
+        inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The pixels have the
+            name of the pair ``(NAME, "pixels")``, or of the first missing key that the model reads.
         like: Only for files: their images are prepared, and their outputs are read, as for this
             model.
         provider: Only for ONNX files; None is the CPU.
@@ -331,29 +373,27 @@ class ModelRequest:
             "--resize N", "Short side before cropping, in pixels.", at_least=1, at_most=LARGEST_SIDE
         ),
     ] = None
-    mean: Annotated[
-        tuple[float, ...] | None,
-        Flag(
-            "--mean R,G,B",
-            "Mean to subtract from the colours (0 to 1); one number for a grey model.",
-            read=parse.read_colours,
-        ),
-    ] = None
-    std: Annotated[
-        tuple[float, ...] | None,
-        Flag(
-            "--std R,G,B", "Standard deviation to divide the colours by.", read=parse.read_colours
-        ),
-    ] = None
+    mean: Mean = None
+    std: Std = None
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
     ] = None
     arguments: ModelArguments = ()
+    inputs: OtherInputs = ()
+    inputs_as: InputsAs = "arguments"
     categories: Annotated[
         str | None,
         Flag(
             "--categories FILE|imagenet",
             "Names of the classes: a file with a name per line, or imagenet.",
+        ),
+    ] = None
+    output_key: Annotated[
+        str | None,
+        Flag(
+            "--output-key KEY",
+            "Which of several outputs predictions and scores read: 1, or pred.",
+            in_diff=True,
         ),
     ] = None
     mode: Annotated[
@@ -384,7 +424,8 @@ class ImageRequest:
 
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
-        clip: The files of a folder, sorted by name, are the frames of a clip.
+        clip: The files of a folder are the frames of a clip, in the order of their names; numbers
+            count as numbers.
     """
 
     names: Annotated[

@@ -317,8 +317,9 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if right is not None:
             of_right = {output: right[..., :1, :].expand(output.shape)}
         weighs_left, weighs_right = (
-            part in self._learned and part not in self._trails for part in (one, other)
-        )
+            part in self._learned and (part not in self._trails or part.dim() == 2)
+            for part in (one, other)
+        )  # in a batch, what layers made of learned tokens is data
         if weighs_left or weighs_right:
             data, trail, summed = (one, left, sums) if weighs_right else (other, right, sums_right)
             if data in self._trails and trail is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from hookcli.errors import RequestError
 from hookcli.outside.foreign import Forgiveness, ask
 
 if TYPE_CHECKING:
@@ -96,3 +97,19 @@ def _join(key: str, name: object) -> str:
     with Forgiveness():
         text = str(name)
     return f"{key}.{text}" if key else text
+
+
+def choose_tensor(output_key: str, output: object) -> Tensor:
+    """Return the tensor of a model's output that has this output key.
+
+    Raises:
+        RequestError: no tensor of the output has this key.
+    """
+    tensors = dict(named_tensors(output))
+    if output_key in tensors:
+        return tensors[output_key]
+    keys = ", ".join(filter(None, tensors))
+    raise RequestError(
+        f"`output_key={output_key!r}`: the model returns no such tensor",
+        f"it returns {keys}" if keys else "leave it out: the model does not return several tensors",
+    )

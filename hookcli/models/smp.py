@@ -210,13 +210,9 @@ class _Segmentation(Segmentation):
     nominal = (_SHORT, _SHORT)
 
     def find(self, output: object) -> Tensor | None:
-        """Return the logits (N, classes, H, W); a single class gets a background of 0 beside it."""
+        """Return the logits (N, classes, H, W); None if the output has none."""
         logits = output[0] if isinstance(output, (tuple, list)) and output else output
-        if not is_floats(logits, 4):
-            return None
-        if logits.shape[1] > 1:
-            return logits
-        return torch.cat([torch.zeros_like(logits), logits], 1)
+        return logits if is_floats(logits, 4) else None
 
 
 _TASK = _Segmentation()

@@ -189,8 +189,15 @@ def survey_layers(
     chosen = select_layers(loaded.module, forms, exclude, found)
     if operations:
         chosen = add_operations(chosen, found)
-    shape = loaded.info.input_shape
-    made = survey(loaded.module, chosen, shape, inputs=loaded.inputs, operations=found)
+    shape, module, inputs = loaded.info.input_shape, loaded.module, loaded.inputs
+    try:
+        made = survey(module, chosen, shape, inputs=inputs, operations=found)
+    except ForwardError:
+        first = next((each for each in module.modules() if isinstance(each, nn.Conv2d)), None)
+        if loaded.knows_input or first is None or first.in_channels == shape[1]:
+            raise
+        shape = (1, first.in_channels, *shape[2:])
+        made = survey(module, chosen, shape, inputs=inputs, operations=found)
     return replace(made, notes=loaded.info.notes), shape
 
 

@@ -10,7 +10,19 @@ from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import LayersDocument
 from hookcli.cli.output.table import Look, print_listing
-from hookcli.config import Exclude, Layers, ModelArguments, ModelName, ModelRequest, Size
+from hookcli.config import (
+    Exclude,
+    InputsAs,
+    Layers,
+    Mean,
+    ModelArguments,
+    ModelName,
+    ModelRequest,
+    OtherInputs,
+    Size,
+    Std,
+)
+from hookcli.outside.files import natural_key
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
 from hookcli.records.text import and_more, shape_text
@@ -67,7 +79,11 @@ def layers(
         ),
     ] = "calls",
     size: Size = None,
+    mean: Mean = None,
+    std: Std = None,
     model_arg: ModelArguments = (),
+    input: OtherInputs = (),  # noqa: A002
+    inputs_as: InputsAs = "arguments",
     output_format: options.Format = "table",
 ) -> None:
     """List a model's layers: shapes, parameters, cost, and traps for hooks.
@@ -84,7 +100,15 @@ def layers(
     from hookcli.cli.completion import save_model_names
     from hookcli.passes.survey import survey_layers
 
-    request = ModelRequest(model, size=size, arguments=model_arg)
+    request = ModelRequest(
+        model,
+        size=size,
+        mean=mean,
+        std=std,
+        arguments=model_arg,
+        inputs=input,
+        inputs_as=inputs_as,
+    )
     with console.no_data():
         found, input_shape = survey_layers(request, layers, exclude, operations=operations)
     save_model_names()
@@ -123,7 +147,7 @@ def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
         for row in found.rows
     ]
     if sort == "name":
-        rows.sort(key=lambda row: row.call_id)
+        rows.sort(key=lambda row: natural_key(row.call_id))
     elif sort == "flops":  # a row that is not counted may be the largest
         rows.sort(
             key=lambda row: (_flops_text(row) == "not counted", row.counted_flops or 0),
