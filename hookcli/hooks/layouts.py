@@ -69,7 +69,7 @@ class LayoutWatcher:
     decides if it could follow the channels, and otherwise the layer's type and the shape do.
 
     Attributes:
-        size: the height and width of the network's input.
+        size: the height and width of the network's input; None if unknown.
         trails: follows the channels in the same forward pass.
         inferred: the names of the layouts that were inferred, by module path and tensor of a call.
         own_names: the names of the layouts that a layer's type or the shape of the tensor shows. If
@@ -77,7 +77,7 @@ class LayoutWatcher:
             axis.
     """
 
-    size: tuple[int, int]
+    size: tuple[int, int] | None
     trails: ChannelTrails = field(default_factory=ChannelTrails)
     inferred: _Names = field(default_factory=lambda: defaultdict(set))
     own_names: _Names = field(default_factory=lambda: defaultdict(set))

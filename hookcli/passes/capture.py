@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import warnings
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.activations.observation import Observation, read_records
@@ -21,6 +22,7 @@ from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
 from hookcli.models.modules import note_compiled, run_eagerly, unwrap
 from hookcli.passes.find_operations import find_operations
+from hookcli.passes.layouts import infer_from
 from hookcli.records.calls import Uncalled
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
@@ -203,9 +205,11 @@ def capture(
             ``grad_input``, ``grad_output`` and ``param`` (the gradients of the layers' parameters).
         edits: edits to make, in this order, in the syntax of ``--edit``. An edit without a side
             changes outputs; with ``gradients=True``, it changes the gradients of outputs.
-        example: an input of the model, or a tuple of its positional arguments. You need an example
-            to choose functional operations (``op:add``), because hookcli finds the operations by
-            running the model with the example once before the block begins.
+        example: an input of the model, or a tuple of its positional arguments, with which hookcli
+            runs the model before the block begins. You need it to choose functional operations
+            (``op:add``). It also shows which axis holds the channels of a layer whose type does
+            not show it; without an example, hookcli reads the axis from shapes, or says nothing
+            about channels.
 
     Raises:
         RequestError: ``at`` is none of the three words, no layer matches, operations are chosen
@@ -214,17 +218,22 @@ def capture(
     wanted = (layers,) if isinstance(layers, str) else tuple(layers)
     unwanted = (exclude,) if isinstance(exclude, str) else tuple(exclude)
     operations: tuple[FoundOperation, ...] = ()
+    arguments = example if isinstance(example, tuple) else (example,)
     if name_operations(wanted, unwanted, list_edited_forms(edits)):
         if example is None:
             raise RequestError(
                 "operations are found in a forward pass, which needs an example",
                 "capture(model, layers='op:add', example=images)",
             )
-        arguments = example if isinstance(example, tuple) else (example,)
         operations = find_operations(unwrap(model), arguments)
     chosen = select_layers(model, wanted, unwanted, operations)
     side: Side = "grad_output" if gradients else "output"
     resolved = resolve_edits(model, edits, side, operations)
+    if example is not None:
+        infer = partial(infer_from, unwrap(model), arguments)
+        chosen = infer(chosen)
+        edited = (replace(each, layers=infer(each.layers)) for each in resolved.resolved)
+        resolved = replace(resolved, resolved=tuple(edited))
     effects = EditEffects()
     changes = resolved.changes(effects)
     captured = Captured(chosen, _model=model, _keeps=keep)

@@ -114,6 +114,8 @@ class LayerInfo:
         if name:
             channels = Channels.LAST if name.endswith("C") else Channels.FIRST
             return replace(resolve_layout(shape, channels, pixels, self.tokens), inferred=True)
+        if self.width and self.channels.is_last and shape[1:].count(self.width) > 1:
+            return UNKNOWN  # a norm may work on either axis
         for channels in (self.channels, *_OTHERS.get(self.channels, ())):
             layout = resolve_layout(shape, channels, pixels, self.tokens)
             axis = layout.channel_axis

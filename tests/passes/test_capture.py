@@ -415,3 +415,26 @@ def test_a_model_on_the_meta_device_has_no_values_to_show():
         pytest.raises(hookcli.HookcliError, match="on the meta device, which holds no values"),
     ):
         model(torch.zeros(1, 3, 4, 4, device="meta"))
+
+
+class NormOfMaps(nn.LayerNorm):
+    """Works on NCHW, as the norms of ConvNeXt do."""
+
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize(("channels", "example"), [(5, None), (6, torch.rand(1, 3, 6, 6))])
+def test_a_norm_of_maps_has_channels_first_if_its_width_or_an_example_shows_it(channels, example):
+    model = nn.Sequential(nn.Conv2d(3, channels, 1), NormOfMaps(channels))
+    with hookcli.capture(model, layers="1", example=example) as captured:
+        model(torch.rand(1, 3, 6, 6))
+    (record,) = captured.records
+    assert record.layout.name == "NCHW"
+
+
+def test_a_norm_of_maps_as_wide_as_it_has_channels_has_no_layout_without_an_example():
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), NormOfMaps(6))
+    with hookcli.capture(model, layers="1") as captured:
+        model(torch.rand(1, 3, 6, 6))
+    assert captured.records[0].layout.channel_axis is None
