@@ -12,7 +12,7 @@ CONSTRAINTS_newest := --upgrade
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(CONSTRAINTS_$(VERSIONS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints demo docs docs-pictures docs-reference docs-serve test test-lowest test-newest test-slow test-browser test-transformers test-libraries test-exports test-integrations test-cluster golden traps format lint lint-actions types fuzz bench check build clean
+.PHONY: help setup constraints demo docs docs-pictures docs-reference docs-serve test test-lowest test-newest test-slow test-browser test-channels test-gpu test-transformers test-libraries test-exports test-integrations test-cluster golden traps format lint lint-actions types fuzz bench check build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ test-newest: ## the fast tests with the newest versions, without constraints.txt
 	$(MAKE) test VERSIONS=newest
 
 test-slow: setup ## the slow tests too
-	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not libraries and not exports and not integrations and not docs'
+	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not libraries and not exports and not integrations and not docs and not channels'
 
 test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser -n 2 --dist loadfile tests/render tests/compare tests/world
@@ -58,6 +58,13 @@ test-transformers: setup ## models of transformers, their tokens and attention, 
 test-libraries: setup ## models of open_clip and segmentation_models_pytorch, with random weights; installs both
 	$(INSTALL) --group libraries
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m libraries tests/extras
+
+test-channels: setup ## the channel axis of every output of 101 models, against an oracle; installs segmentation_models_pytorch (minutes)
+	$(INSTALL) --group libraries
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -m channels tests/extras
+
+test-gpu: setup ## the tests that need a GPU, and its figures for docs/speed.md (minutes)
+	$(BIN)/python tools/gpu.py
 
 test-exports: setup ## models in ONNX files and compiled ones; installs ONNX Runtime and its exporter
 	$(INSTALL) --editable '.[onnx]'

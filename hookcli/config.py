@@ -20,6 +20,7 @@ from hookcli.outside.urls import Place, to_place
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
 Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
+HeatOf: TypeAlias = Literal["mean", "max", "sum", "l2"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Mode: TypeAlias = Literal["eval", "train", "as-made"]
 OnError: TypeAlias = Literal["stop", "skip"]
@@ -68,6 +69,55 @@ ModelArguments: TypeAlias = Annotated[
         many=True,
         read=parse.read_pair,
         write="=".join,
+        panel="Model",
+        in_diff=True,
+    ),
+]
+Mean: TypeAlias = Annotated[
+    tuple[float, ...] | None,
+    Flag(
+        "--mean R,G,B",
+        "Mean to subtract from the colours (0 to 1); one number per band.",
+        read=parse.read_colours,
+        panel="Model",
+    ),
+]
+Std: TypeAlias = Annotated[
+    tuple[float, ...] | None,
+    Flag(
+        "--std R,G,B",
+        "Standard deviation to divide the colours by.",
+        read=parse.read_colours,
+        panel="Model",
+    ),
+]
+Bands: TypeAlias = Annotated[
+    tuple[int, ...],
+    Flag(
+        "--bands LIST",
+        "Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.",
+        read=parse.read_bands,
+        panel="Model",
+        in_diff=True,
+    ),
+]
+OtherInputs: TypeAlias = Annotated[
+    tuple[tuple[str, str], ...],
+    Flag(
+        "--input NAME=FILE.npy|VALUE",
+        "Another input of the model, the same for all images; NAME=pixels is the image.",
+        many=True,
+        read=parse.read_pair,
+        write="=".join,
+        panel="Model",
+        in_diff=True,
+    ),
+]
+InputsAs: TypeAlias = Annotated[
+    Literal["arguments", "dict"],
+    Flag(
+        "--inputs-as HOW",
+        "How the model takes them: arguments, or one dict.",
         panel="Model",
         in_diff=True,
     ),
@@ -305,6 +355,9 @@ class ModelRequest:
             preprocessing of the weights.
         interpolation: None uses the interpolation in the preprocessing of the weights.
         arguments: Each argument is a pair of its name and the text that the user wrote.
+        inputs: Pairs like ``arguments``, for the calls of the model: files, numbers, or lists.
+        inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The pixels have the
+            name of the pair ``(NAME, "pixels")``, or of the first missing key that the model reads.
         like: Only for files: their images are prepared, and their outputs are read, as for this
             model.
         provider: Only for ONNX files; None is the CPU.
@@ -318,7 +371,7 @@ class ModelRequest:
         Flag(
             "--weights WEIGHTS",
             "auto (trained if available, else random), pretrained, random, a name such as "
-            "IMAGENET1K_V1, or a file.",
+            "IMAGENET1K_V1, a file, or FILE:KEY for a part of a checkpoint.",
         ),
     ] = "auto"
     seed: Annotated[int, Flag("--seed N", "Seed of random weights and pruning.")] = 0
@@ -331,29 +384,27 @@ class ModelRequest:
             "--resize N", "Short side before cropping, in pixels.", at_least=1, at_most=LARGEST_SIDE
         ),
     ] = None
-    mean: Annotated[
-        tuple[float, ...] | None,
-        Flag(
-            "--mean R,G,B",
-            "Mean to subtract from the colours (0 to 1); one number per band.",
-            read=parse.read_colours,
-        ),
-    ] = None
-    std: Annotated[
-        tuple[float, ...] | None,
-        Flag(
-            "--std R,G,B", "Standard deviation to divide the colours by.", read=parse.read_colours
-        ),
-    ] = None
+    mean: Mean = None
+    std: Std = None
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
     ] = None
     arguments: ModelArguments = ()
+    inputs: OtherInputs = ()
+    inputs_as: InputsAs = "arguments"
     categories: Annotated[
         str | None,
         Flag(
             "--categories FILE|imagenet",
             "Names of the classes: a file with a name per line, or imagenet.",
+        ),
+    ] = None
+    output_key: Annotated[
+        str | None,
+        Flag(
+            "--output-key KEY",
+            "Which of several outputs predictions and scores read: 1, or pred.",
+            in_diff=True,
         ),
     ] = None
     mode: Annotated[
@@ -368,15 +419,7 @@ class ModelRequest:
         Flag("--provider NAME", "Execution provider of ONNX Runtime: cpu, cuda.  [default: cpu]"),
     ] = None
     progress: bool = False
-    bands: Annotated[
-        tuple[int, ...],
-        Flag(
-            "--bands LIST",
-            "Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.",
-            read=parse.read_bands,
-            in_diff=True,
-        ),
-    ] = ()
+    bands: Bands = ()
 
     @property
     def is_file(self) -> bool:
@@ -393,7 +436,8 @@ class ImageRequest:
 
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
-        clip: The files of a folder, sorted by name, are the frames of a clip.
+        clip: The files of a folder are the frames of a clip, in the order of their names; numbers
+            count as numbers.
         range: The values that become black and white in pictures of more than 8 bits: ``full``,
             two numbers, ``minmax`` or ``percent:P``. ``minmax`` takes the smallest and the largest
             value of each picture, ``percent:P`` its percentiles P and 100 - P.
@@ -706,6 +750,7 @@ class RunConfig:
     focus: Box | None = field(default=None, init=False)
     attention: AttentionRequest | None = field(default=None, init=False)
     overview: bool = field(default=False, init=False)
+    heat: HeatOf | None = field(default=None, init=False)
     top_images: int = field(default=0, init=False)
     backward: BackwardStyle | None = field(default=None, init=False)
 
@@ -732,6 +777,7 @@ class InspectConfig(RunConfig):
         focus: Left, top, width and height of a box, in pixels of the original image. Channels that
             fire more inside the box than outside come first. None sets no box.
         attention: None computes no attention.
+        heat: what a map over the image shows of the channels of a layer; None draws no such map.
         top_images: 0 lists no images.
     """
 
@@ -752,6 +798,14 @@ class InspectConfig(RunConfig):
     overview: Annotated[
         bool, Flag("--overview", "Also draw overview.png, for a slide.", panel="Pictures")
     ] = False
+    heat: Annotated[
+        HeatOf | None,
+        Flag(
+            "--heat mean|max|sum|l2",
+            "Draw each layer over the image: the mean (…) of its channels.",
+            panel="Pictures",
+        ),
+    ] = None
     top_images: Annotated[
         int,
         Flag(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hookcli.hooks.channel_trails import follow_channels
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.layouts import LayoutWatcher
 from hookcli.hooks.nested import named_tensors
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 def walk_layouts(model: nn.Module, side: int) -> dict[str, tuple[tuple[int, ...], Layout]]:
     """Return the shape and the layout of every tensor, by call id, for a black square image."""
-    watcher = LayoutWatcher((side, side))
+    pixels = torch.zeros(1, 3, side, side)
+    watcher = LayoutWatcher((side, side), follow_channels(model, pixels))
     seen: list[tuple[Call, tuple[int, ...]]] = []
 
     def finished(call: Call, output: object) -> None:
@@ -31,8 +33,9 @@ def walk_layouts(model: nn.Module, side: int) -> dict[str, tuple[tuple[int, ...]
             for key, tensor in named_tensors(output)
         )
 
-    with torch.no_grad(), watch(model, list_watchable(model), watcher.started, finished):
-        model(torch.zeros(1, 3, side, side))
+    watching = watch(model, list_watchable(model), None, finished)
+    with torch.no_grad(), watching, watcher.trails:
+        model(pixels)
     return {
         call.id: (shape, watcher.infer(call.layer).layout_of(shape, (side, side)))
         for call, shape in seen

@@ -25,25 +25,33 @@ import hookcli
 OF_TORCH = (
     "module._buffers",
     "module._call_impl",
-    "module._compiled_call_impl",
+    "module._forward_hooks_always_called",
     "module._forward_hooks",
     "module._forward_pre_hooks",
+    "module._forward_pre_hooks_with_kwargs",
     "module._modules",
     "module._parameters",
+    "module._slow_forward",
     "module.state_dict()._metadata",
     "tensor._is_view",
     "tensor._version",
     "tensor.untyped_storage()._cdata",
     "torch._C._current_graph_task_id",
     "torch._compile._disable_dynamo",
+    "torch._dynamo.eval_frame.OptimizedModule",
     "torch._dynamo.exc.TorchDynamoException",
     "torch._dynamo.reset",
     "torch._guards.detect_fake_mode",
     "torch._inductor.compile",
     "torch._C._functorch.peek_interpreter_stack",
     "torch._ops.OpOverload",
+    "torch.ops.aten._unsafe_view.default",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch.ScriptObject._type",
     "torch.autograd.grad_mode._unsafe_preserve_version_counter",
     "torch.nn.modules.batchnorm._NormBase",
+    "torch.ops.aten.add.Tensor._overloadpacket",
+    "torch.ops.aten.add.Tensor._schema",
     "torch.ops.aten._scaled_dot_product_flash_attention",
     "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
     "torch.utils.flop_counter._FlopCounterMode",
@@ -59,7 +67,8 @@ OF_OTHERS = (
     "os._exit",
     "threading._shutdown",
 )
-OF_PYTHON = {"_fields", "_make", "_typeshed"}  # of named tuples; a module for type checkers
+# of named tuples and ``sys``; a module for type checkers
+OF_PYTHON = {"_fields", "_getframe", "_make", "_typeshed"}
 
 
 def is_private(name):

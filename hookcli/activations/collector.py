@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hookcli.activations.feature_maps import Bars, Picture, Tiles, take_tiles
+from hookcli.activations.feature_maps import Bars, Picture, Tiles, take_heat, take_tiles
 from hookcli.activations.observation import Observation, read_records, take_sample
 from hookcli.activations.pooling import take_activation
 from hookcli.activations.sketch import take_sketches
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hookcli.activations.image_attention import ImageAttention
-    from hookcli.config import GridStyle, SaveStyle
+    from hookcli.config import GridStyle, HeatOf, SaveStyle
     from hookcli.records.calls import Call
     from hookcli.records.images import Score
     from hookcli.records.layer_records import LayerRecord
@@ -34,15 +34,19 @@ class Heat:
     """A map of one image, drawn over the network's input.
 
     Attributes:
-        kind: ``cam`` or ``saliency``.
-        call: the call of a Grad-CAM; None for a saliency map of the pixels.
-        values: the map, (h, w), without negative values.
+        kind: ``cam``, ``saliency``, or what the map shows of the channels (``config.HeatOf``).
+        call: the call whose channels the map shows; None for a saliency map of the pixels.
+        values: the map, (h, w). Grad-CAM and saliency have no negative values.
+        layout: the layout of the call's tensor; None for Grad-CAM and saliency.
+        shape: the shape of one image's part of the tensor; empty for Grad-CAM and saliency.
     """
 
     image: str
     kind: str
     call: Call | None
     values: Tensor
+    layout: Layout | None = None
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class BatchResult:
 
     Attributes:
         records: one record per image and observed tensor.
-        called: the module paths of the observed layers that ran.
+        called: the module paths of the observed layers that ran, each with a text as in
+            ``hooks.observe``.
         output: the output of the model; None if it raised an exception.
         kept: the tensors to save, each as (call id, image, tensor). The tensors (1, …) are on the
             host.
@@ -62,7 +67,7 @@ class BatchResult:
 
     records: tuple[LayerRecord, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    called: frozenset[str] = frozenset()
+    called: Mapping[str, str] = field(default_factory=dict)
     output: object = None
     keys: tuple[str, ...] = ()
     kept: tuple[tuple[str, str, Tensor], ...] = ()
@@ -91,6 +96,7 @@ class Collector:
         drawn: the sides that get pictures, such as ``output``.
         activations: the outputs with which gradients are multiplied before they are drawn, by call
             id; None draws the gradients alone.
+        heat: which maps over the image are made of each tensor with places; None makes none.
         has_other_leading_axis: whether at least one tensor had a leading axis other than the batch.
     """
 
@@ -104,11 +110,13 @@ class Collector:
     drawn: tuple[str, ...] = ("output", "input")
     activations: Mapping[str, Tensor] | None = None
     sketch: bool = False
+    heat: HeatOf | None = None
+    heats: list[Heat] = field(default_factory=list)
     kept: list[tuple[Call, Tensor]] = field(default_factory=list)
     has_other_leading_axis: bool = False
     seen: list[Observation] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
-    called: set[str] = field(default_factory=set)
+    called: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Reduce one tensor, and copy the parts to keep.
@@ -126,6 +134,10 @@ class Collector:
             self.kept.append((call, take_activation(rows, layout, self.save)))
         if self.style.mode != "none" and tensor.numel() and call.side in self.drawn:
             self._draw(call, tensor, layout, shape)
+        if self.heat is not None and layout.is_spatial and tensor.numel():
+            for index, key in enumerate(self.keys):
+                values = take_heat(of_image(tensor, index), layout, self.heat)
+                self.heats.append(Heat(key, self.heat, call, values, layout, shape))
 
     def list_ids(self) -> list[str]:
         """Return the ids of the calls observed so far."""
@@ -142,7 +154,13 @@ class Collector:
             for index, key in enumerate(self.keys)
         )
         return BatchResult(
-            records, pictures, frozenset(self.called), output=output, keys=self.keys, kept=kept
+            records,
+            pictures,
+            self.called,
+            output=output,
+            keys=self.keys,
+            kept=kept,
+            heats=tuple(replace(heat, values=heat.values.cpu()) for heat in self.heats),
         )
 
     def _divide(
@@ -161,7 +179,7 @@ class Collector:
         lead = tensor.shape[0] if tensor.dim() else 0
         if count > 1 and lead not in (1, count):
             raise LeadingAxisError
-        layout = call.layer.layout_of(tuple(tensor.shape), self.pixels)
+        layout = call.layout_of(tuple(tensor.shape), self.pixels)
         axis = layout.channel_axis
         if lead in (1, count):
             return tensor, layout, (1, *tensor.shape[1:]), axis

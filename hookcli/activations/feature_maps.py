@@ -17,7 +17,7 @@ from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 from hookcli.records.pictures import LEVELS, MAP_LEVELS, MOST_BARS, MOST_SIDE
 
 if TYPE_CHECKING:
-    from hookcli.config import GridStyle
+    from hookcli.config import GridStyle, HeatOf
     from hookcli.records.calls import Call
     from hookcli.records.layouts import Layout
 
@@ -102,10 +102,7 @@ def take_tiles(
         focus: how much of each pixel lies inside and outside a box, (2, H, W) from 0 to 1. If
             given, channels are ranked by how much larger their values are inside than outside.
     """
-    values = activation.detach()
-    values = values.dequantize() if values.is_quantized else values
-    values = torch.view_as_real(values).norm(dim=-1) if values.is_complex() else values
-    values = values.float()
+    values = _to_floats(activation)
     if not layout.is_spatial:
         return _take_bars(values, layout)
     maps = _as_pictures(values, layout)
@@ -132,6 +129,26 @@ def take_tiles(
         maps=large,
         range=whole,
     )
+
+
+def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
+    """Return the mean, the maximum, the sum or the L2 norm of the channels of each place, (h, w).
+
+    ``activation`` is that of one image, (1, …), and ``layout`` has height and width.
+    """
+    maps = _as_pictures(_to_floats(activation), layout)
+    if of == "max":
+        return maps.amax(0)
+    norms: Tensor = maps.norm(dim=0)
+    return norms if of == "l2" else maps.sum(0) if of == "sum" else maps.mean(0)
+
+
+def _to_floats(activation: Tensor) -> Tensor:
+    """Return real values in float32; complex numbers become their magnitudes."""
+    values = activation.detach()
+    values = values.dequantize() if values.is_quantized else values
+    values = torch.view_as_real(values).norm(dim=-1) if values.is_complex() else values
+    return values.float()
 
 
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:

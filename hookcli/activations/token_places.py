@@ -45,7 +45,7 @@ class TokenPlaces:
         key_grid: the size of the keys' grid, in the same form; a model that pools the keys has a
             smaller grid for keys than for queries.
         unknown: the reason why no query and no key has a cell; empty if at least one token has a
-            cell.
+            cell. Padding is known even then.
         is_turned: whether the model's probabilities are (…, keys, queries) instead of
             (…, queries, keys).
     """
@@ -82,7 +82,12 @@ class TokenPlaces:
         """
         if other is None or self.unknown or self._is_like(other):
             return self
-        queries, keys = (torch.full_like(part, NO_PLACE) for part in (self.queries, self.keys))
+        queries, keys = (
+            _mark_padding((mine == PADDING) & (theirs == PADDING))
+            if mine.shape == theirs.shape
+            else torch.full_like(mine, NO_PLACE)
+            for mine, theirs in ((self.queries, other.queries), (self.keys, other.keys))
+        )
         return replace(self, queries=queries, keys=keys, query_grid=(), key_grid=(), unknown=reason)
 
     def _is_like(self, other: TokenPlaces) -> bool:
@@ -128,7 +133,7 @@ def find_places(
         shape += [length] if heads in (1, length) else [length // heads, heads]
     first = tuple(slice(None) if axis in windows else 0 for axis in range(len(shape)))
     at = [part.reshape(*shape, -1)[first].reshape(-1, part.shape[-1]) for part in (queries, keys)]
-    queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
+    queries, keys = (_mark_padding(part == OUTSIDE) for part in at)
     unknown = TokenPlaces(tuple(shape), tuple(windows), queries, keys)
     if any(bool((part <= LOST).any()) for part in at):  # LOST or WEIGHTS
         return replace(unknown, unknown=_NOT_FOLLOWED)
@@ -147,6 +152,11 @@ def find_places(
         key_grid=key_grid,
         unknown=why,
     )
+
+
+def _mark_padding(is_padding: Tensor) -> Tensor:
+    """Return ``PADDING`` where a token only fills up a window, and ``NO_PLACE`` elsewhere."""
+    return torch.where(is_padding, PADDING, NO_PLACE)
 
 
 def _cells(

@@ -239,7 +239,7 @@ class TokenTrails:
     def _trail_of(self, call: FunctionCall, given: Sequence[Tensor], output: Tensor) -> Trail:
         """Return the trail of a function's only output; ``given`` are its inputs with trails."""
         if call.name in JOINING:
-            parts = [self._own(part) for part in call.args[0]]
+            parts = _join_channels([self._own(part) for part in call.args[0]], call, output)
             return Trail(torch.as_tensor(call.function(parts, *call.args[1:], **call.kwargs)))
         if call.name in FACTORS and (product := self._multiply(call, output)):
             return product
@@ -379,6 +379,25 @@ class TokenTrails:
         return everywhere(LEARNED if tensor in self._learned else LOST, tensor)
 
 
+def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
+    """Return the trails of tensors that a model joins into one.
+
+    If the model adds learned channels to tokens, such as the coordinates of the tokens, these
+    channels get the positions of the tokens. The other trails stay as they are.
+    """
+    axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
+    placed = next((part for part in trails if has_places(part)), None)
+    is_channel = axis == output.dim() - 1 or (axis, output.dim()) == (1, 4)
+    if call.name == "stack" or not is_channel or placed is None or varies(placed, axis):
+        return trails
+    if not varies(placed.reshape(-1), 0):  # a single token: the others may be tokens, too
+        return trails
+    return [
+        placed.narrow(axis, 0, 1).expand(part.shape) if bool((part == LEARNED).all()) else part
+        for part in trails
+    ]
+
+
 def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
     """Return the output's trail if a function moves, pads, samples or reduces its first argument.
 
@@ -405,7 +424,8 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
     """Return over which parts of a factor's trail a product sums: 0 for ``own``, 1 for ``columns``.
 
     The set is empty if the product sums over heads. The set has both parts if the trail is lost or
-    a summed axis has the length 1, so that hookcli cannot tell.
+    a summed axis has the length 1, so that hookcli cannot tell. Tokens that are learned all have
+    the same trail; they are assumed to be on the last two axes.
 
     Args:
         trail: the trail of the factor.
@@ -417,7 +437,10 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
     is_lost = any(bool((part == LOST).any()) for part in parts)
     if is_lost or any(trail.own.shape[axis] == 1 for axis in axes):
         return {0, 1}
-    return {place for place, part in enumerate(parts) if any(varies(part, axis) for axis in axes)}
+    found = {place for place, part in enumerate(parts) if any(varies(part, axis) for axis in axes)}
+    if found or max(axes, default=0) < trail.own.dim() - 2:
+        return found
+    return {place for place, part in enumerate(parts) if not varies(part.reshape(-1), 0)}
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:

@@ -44,7 +44,6 @@ _ANSWERS = {
         "hookcli layers MODEL --sort flops": "--flops",
         "hookcli layers MODEL": "--summary",
         "--model-arg num_classes=N": "--num-classes",
-        "a model with several inputs takes four lines of your own: docs/guide/models.md": "--input",
         "each run writes a page, report.html, into its folder: open it in a browser": (
             "--html --open --show"
         ),

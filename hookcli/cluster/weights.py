@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookcli.models.torchvision import cache_file
-from hookcli.outside.files import read_regular, write_atomic
+from hookcli.outside.files import read_regular, split_key, write_atomic
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest
@@ -38,7 +38,8 @@ class SentWeights:
         The file goes into torch's cache, which all workers of a node share. The returned request
         names the user's own file by its path on this node.
         """
-        own = Path(getattr(request, self.field))
+        name, key = split_key(getattr(request, self.field))
+        own = Path(name)
         if not self.url and own.is_file():
             return request
         if self.url:
@@ -48,7 +49,7 @@ class SentWeights:
             file = cache_file(f"hookcli-{digest}-{own.name}")
         if not file.is_file():
             write_atomic(file, self.data)
-        changed: dict[str, Any] = {self.field: str(file)}
+        changed: dict[str, Any] = {self.field: f"{file}:{key}" if key else str(file)}
         return request if self.url else replace(request, **changed)
 
 
@@ -59,7 +60,7 @@ def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
     The result is also None for a source with a cache of its own, such as timm: there, every node
     fills its cache itself.
     """
-    file = Path(request.weights)
+    file = Path(split_key(request.weights)[0])
     if request.weights != "random" and file.is_file():
         return SentWeights("", read_regular(file))
     url = source.find_url(request.weights)

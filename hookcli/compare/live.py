@@ -112,7 +112,7 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
 class _RunEffects:
     """The layers that ran on the images so far, and the effects of the edits on each side."""
 
-    called: set[str] = field(default_factory=set)  # module paths that ran on either side
+    called: dict[str, str] = field(default_factory=dict)  # as in ``observe``, of either side
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
     left_out: dict[str, LeftOut] = field(default_factory=dict)  # by call id
@@ -316,7 +316,7 @@ def _offer(
     if not _is_listed(listed, pair.a, pair.b):
         return
     one, two = pair.a.tensor, pair.b.tensor
-    layout = pair.a.call.layer.layout_of(one.shape, size)
+    layout = pair.a.call.layout_of(one.shape, size)
     if one.shape[:1] != (1,):  # such as the windows of an image: a part is no picture of the image
         layout = replace(layout, height=0, width=0)
     judged = judge.judge(CallPair("", one, two, pair.distance))

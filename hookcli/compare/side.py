@@ -16,7 +16,7 @@ from hookcli.records.calls import Uncalled
 from hookcli.records.command import compare_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from torch import Tensor
 
@@ -31,7 +31,7 @@ def run_side(
     side: Side,
     image: PreparedImage,
     observer: Callable[[Call, Tensor], None],
-    called: set[str],
+    called: dict[str, str],
     effects: EditEffects,
 ) -> None:
     """Run one image through the model of a side.
@@ -92,7 +92,7 @@ def describe_export(export: ExportRequest) -> str:
     return export.way if export.file is None else f"{export.way}, from {str(export.file)!r}"
 
 
-def list_uncalled(side: Side, called: set[str]) -> tuple[Uncalled, ...]:
+def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:
     """Return the chosen layers of ``side`` that are missing in ``called``, with the reasons.
 
     ``called`` has the module paths of the layers that ran on either side.

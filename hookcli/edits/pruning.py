@@ -13,6 +13,7 @@ from hookcli.edits.grammar import Prune, read_prune
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
+from hookcli.models.modules import find_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -138,7 +139,8 @@ def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
 
 def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
     chosen = select_layers(model, [asked.layers])
-    modules = {layer.module_path: model.get_submodule(layer.module_path) for layer in chosen}
+    found = find_modules(model)
+    modules = {layer.module_path: found[layer.module_path] for layer in chosen}
     with_weight = {
         path: module
         for path, module in modules.items()

@@ -14,6 +14,7 @@ from hookcli.hooks.change import Change
 from hookcli.hooks.dense import list_not_finite
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
+from hookcli.models.modules import find_modules
 from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation])
             "edit the output of the layer that the value comes from",
         )
     for layer in modules if edit.side.endswith("output") else ():
-        module = model.get_submodule(layer.module_path)
+        module = find_modules(model)[layer.module_path]
         count = ask(module, "out_channels", ask(module, "num_features"))
         if isinstance(count, int):
             check_channels(edit, count, layer.label)
@@ -171,7 +172,7 @@ def _apply(
     if call is None:
         changed = apply_edit(edit, values, None, per_image=False)
     else:
-        axis = call.layer.layout_of(tuple(values.shape), size).channel_axis
+        axis = call.layout_of(tuple(values.shape), size).channel_axis
         per_image = images is None or values.shape[:1] == (images,)
         changed = apply_edit(edit, values, axis, per_image=per_image, where=call.id)
     if edit.verb in ("set", "scale") and not list_not_finite(values):

@@ -24,6 +24,7 @@ from hookcli.hooks.operation_filter import (
     to_pattern,
     to_slice,
 )
+from hookcli.models.modules import find_modules, list_classes
 from hookcli.outside.files import NotRegularError, read_regular
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def select_layers(
     The modules are in the order of ``named_modules()``. The function does not read the values of
     parameters. Everything else is as in ``choose_layers``.
     """
-    modules = dict(model.named_modules())
+    modules = find_modules(model)
     entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
     return choose_layers(entries, forms, exclude, operations)
 
@@ -246,7 +247,7 @@ def _match_glob(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
 
 
 def _entry(layer: LayerInfo, module: nn.Module) -> Entry:
-    bases = [base for base in type(module).__mro__ if base not in (nn.Module, object)]
+    bases = [base for base in list_classes(module) if base not in (nn.Module, object)]
     return make_entry(
         layer,
         types=[base.__name__ for base in bases],

@@ -24,6 +24,7 @@ from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.placed import hook_accumulated, hook_gradient
 from hookcli.hooks.watch import watch
+from hookcli.models.modules import find_modules
 from hookcli.records.calls import RECOMPUTED, Call
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def observe_gradients(
     gradients that were not computed.
     """
     gradients = Gradients(observer)
-    modules = dict(model.named_modules())
+    modules = find_modules(model)
     try:
         for layer in layers:
             if layer.is_operation:

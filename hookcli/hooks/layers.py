@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
+from types import MethodType
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 
+from hookcli.hooks.parameters import count_parameters, is_adapter
 from hookcli.hooks.tokens import find_tokens
+from hookcli.models.modules import find_modules, list_classes
 from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
 from hookcli.records.layouts import NO_TOKENS, Channels
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _TORCH_NN = "torch.nn.modules."
 _QUANTIZED = "torch.ao.nn.quantized.modules."
+_QUANTIZED_LAYERS = re.compile(
+    r"torch\.ao\.nn\.(intrinsic\.)?(quantized|qat)\.(dynamic\.)?modules(?!\.functional_modules)"
+)
+_OBSERVERS = ("torch.ao.quantization.fake_quantize", "torch.ao.quantization.observer")
 _FAMILY_MODULES = {
     _TORCH_NN + "conv": "conv",
     _QUANTIZED + "conv": "conv",
@@ -62,6 +73,8 @@ FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 _WINDOWS = ("SwapAxes", "WindowPartition")  # their outputs have windows and tokens as axes 1 and 2
 _MAXVIT = "torchvision.models.maxvit"
 _BY_CLASS = (Channels.FIRST, Channels.LAST)
+# What a class suggests whose ``forward`` may do anything else.
+_CLAIMS = {each: each.of_neighbour for each in _BY_CLASS}
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
 
 
@@ -69,13 +82,19 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
     """Return the model itself and all its modules, in the order of ``named_modules()``."""
     layers = []
     neighbour = Channels.UNKNOWN
-    modules = dict(model.named_modules())
+    modules = find_modules(model)
     tokens = find_tokens(modules)
+    parts: set[str] = set()
     for path, module in modules.items():
-        channels = _channels_of(module)
-        if channels in (Channels.FIRST, Channels.LAST):
-            neighbour = channels.of_neighbour
-        elif not module._modules:
+        is_part = path in parts
+        inner = set(module._modules.keys()) if is_part else _list_parts(module)
+        parts.update(f"{path}.{name}".lstrip(".") for name in inner)
+        is_leaf = not is_part and inner.issuperset(module._modules.keys())
+        claim, channels = _claim(module), _channels_of(module)
+        if claim in _CLAIMS:
+            if claim is channels or not _is_norm(module):  # a norm may be used either way
+                neighbour = claim.of_neighbour
+        elif is_leaf:
             if _follows_neighbour(module):
                 channels = Channels.SAME if neighbour is Channels.UNKNOWN else neighbour
             else:
@@ -83,50 +102,68 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
         layers.append(
             LayerInfo(
                 module_path=path,
-                module_type=type(module).__name__,
+                module_type=list_classes(module)[0].__name__,
                 depth=path.count(".") + 1 if path else 0,
-                is_leaf=not module._modules or isinstance(module, nn.MultiheadAttention),
-                params=sum(p.numel() for p in module.parameters() if not is_lazy(p)),
+                is_leaf=is_leaf or isinstance(module, nn.MultiheadAttention),
+                params=count_parameters(module),
                 channels=channels,
                 tokens=tokens.get(path, NO_TOKENS),
+                width=_width_of(module) if claim in _CLAIMS and claim is not channels else 0,
             )
         )
     return tuple(layers)
 
 
-def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Return all modules on which hooks fire.
+def _list_parts(module: nn.Module) -> set[str]:
+    """Return the names of a layer's children that compute its weights or observe its output.
 
-    Hooks do not fire on scripted and compiled modules, or on modules inside them.
+    These are torch's parametrizations, adapters of peft with the layer that they adapt, packed
+    weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
     """
-    shut = [
-        path
-        for path, module in model.named_modules()
-        if isinstance(module, torch.jit.ScriptModule)
-        or module._compiled_call_impl is not None  # by module.compile()
-        or ask(module, "_orig_mod") is not None  # by torch.compile(module)
-    ]
-    return tuple(
-        layer
-        for layer in list_layers(model)
-        if not any(f"{layer.module_path}.".startswith(f"{path}.") for path in shut)
-    )
+    if not module._modules:
+        return set()
+    kinds = [base.__module__ for base in type(module).__mro__]
+    if is_adapter(module) or any(map(_QUANTIZED_LAYERS.match, kinds)):
+        return set(module._modules.keys())
+    found = {
+        name
+        for name, child in module._modules.items()
+        if type(child).__module__.startswith(_OBSERVERS)
+    }
+    return found | ({"parametrizations"} if is_parametrized(module) else set())
+
+
+def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
+    """Return all modules on which hooks fire: all that are not inside a part of TorchScript."""
+    modules = find_modules(model)
+    return tuple(each for each in list_layers(model) if not _is_in_script(modules, each))
+
+
+def _is_in_script(modules: Mapping[str, nn.Module], layer: LayerInfo) -> bool:
+    outer = (modules.get(path) for path in _list_outer(layer))
+    return any(isinstance(each, torch.jit.ScriptModule) for each in outer)
+
+
+def _list_outer(layer: LayerInfo) -> list[str]:
+    """Return the paths of the modules around a module, innermost first."""
+    names = layer.module_path.split(".") if layer.module_path else []
+    return [".".join(names[:end]) for end in reversed(range(len(names)))]
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     """Infer from the model's structure why a selected layer did not run."""
-    path = layer.module_path
     if layer.is_operation:
         return NOT_CALLED
-    try:
-        module = model.get_submodule(path)
-    except AttributeError:
+    modules = find_modules(model)
+    module = modules.get(layer.module_path)
+    if module is None:
         return "the model removed it while it ran"
-    while path:
-        path = path.rpartition(".")[0]
-        parent = type(model.get_submodule(path)).__name__
+    if _is_in_script(modules, layer):
+        return "its hooks are passed by: it is TorchScript"
+    for each in _list_outer(layer):
+        parent = type(modules.get(each)).__name__
         if "Attention" in parent and layer.params:
-            return f"its weights are used inside {path or ROOT_LABEL} ({parent}) without calling it"
+            return f"its weights are used inside {each or ROOT_LABEL} ({parent}) without calling it"
     if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
         return "auxiliary head, runs only in training mode"
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
@@ -135,6 +172,14 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
         return "stochastic depth acts only in blocks with a shortcut, and this one has none"
     if isinstance(module, nn.Dropout) and not model.training:
         return "dropout does nothing in evaluation mode"
+    held = [value for other in modules.values() for value in vars(other).values()]
+    stored = any(isinstance(each, MethodType) and each.__self__ is module for each in held)
+    if isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module) or stored:
+        return f"{NOT_CALLED}, or called only its forward"
+    if type(module).forward is nn.Module.forward:
+        return "it has no forward: it only holds parameters or modules that the model uses"
+    if type(module).__call__ is not nn.Module.__call__:
+        return f"{NOT_CALLED}, or its own __call__ passes the hooks by"
     return NOT_CALLED
 
 
@@ -175,8 +220,30 @@ def _channels_of(module: nn.Module) -> Channels:
     """
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
         return Channels.WINDOWS
-    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and len(module.normalized_shape) == 1:
-        return Channels.LAST
+    claim = _claim(module)
+    forward = getattr(type(module), "forward", None)  # scripted modules have none
+    home = getattr(forward, "__module__", None) or ""
+    is_sure = home.startswith(("torch.", "torchvision.ops."))
+    is_sure = is_sure and not isinstance(module, nn.MultiheadAttention)  # it returns weights, too
+    return claim if is_sure else _CLAIMS.get(claim, claim)
+
+
+def _width_of(module: nn.Module) -> int:
+    """Return the number of channels that a module says it returns; 0 if it does not say so."""
+    names = ("num_features", "num_channels", "out_channels", "out_features", "embed_dim")
+    shape = ask(module, "normalized_shape")
+    found = [shape[0] if type(shape) is tuple and shape else None, *(ask(module, n) for n in names)]
+    return next((each for each in found if type(each) is int), 0)
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return any(family_of(base) == "norm" for base in type(module).__mro__)
+
+
+def _claim(module: nn.Module) -> Channels:
+    """Return the position of the channel axis that a module's class and its bases suggest."""
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        return Channels.LAST if len(module.normalized_shape) == 1 else Channels.UNKNOWN
     if isinstance(module, nn.MultiheadAttention) and module.batch_first:
         return Channels.LAST
     bases = type(module).__mro__

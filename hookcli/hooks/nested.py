@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from hookcli.errors import RequestError
 from hookcli.outside.foreign import Forgiveness, ask
 
 if TYPE_CHECKING:
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor in a nested value, in order, with its output key.
 
-    The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples and dictionaries,
-    and ``tensors`` in an ``ImageList`` of torchvision's detectors. Dots join the keys of several
+    The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples, dictionaries and
+    dataclasses, ``tensors`` in an ``ImageList`` of torchvision's detectors, and ``tensor`` in a
+    wrapper of one tensor, such as e2cnn's ``GeometricTensor``. Dots join the keys of several
     levels, as in ``0.tensors``. If ``value`` itself is a tensor, the key is "". A container inside
     itself is walked once. The depth of nesting is not limited, because the walk is not recursive.
     """
@@ -61,11 +64,11 @@ def map_tensors(
     if isinstance(value, list):
         return type(value)(changed)
     again: Any = copy.copy(value)
-    for new, (name, _) in zip(changed, parts, strict=True):
+    for new, (name, old) in zip(changed, parts, strict=True):
         if isinstance(value, dict):
             again[name] = new
-        else:
-            again.tensors = new
+        elif new is not old:
+            object.__setattr__(again, str(name), new)  # a dataclass may be frozen
     return again
 
 
@@ -81,8 +84,11 @@ def _parts_of(value: object) -> list[tuple[object, object]]:
             return list(zip(value._fields, value, strict=True))
         if isinstance(value, (tuple, list)):
             return list(enumerate(value))
-        if isinstance(tensors := ask(value, "tensors"), Tensor):
-            return [("tensors", tensors)]
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return [(each.name, getattr(value, each.name)) for each in dataclasses.fields(value)]
+        for name in ("tensors", "tensor"):
+            if isinstance(tensor := ask(value, name), Tensor):
+                return [(name, tensor)]
     return []
 
 
@@ -91,3 +97,19 @@ def _join(key: str, name: object) -> str:
     with Forgiveness():
         text = str(name)
     return f"{key}.{text}" if key else text
+
+
+def choose_tensor(output_key: str, output: object) -> Tensor:
+    """Return the tensor of a model's output that has this output key.
+
+    Raises:
+        RequestError: no tensor of the output has this key.
+    """
+    tensors = dict(named_tensors(output))
+    if output_key in tensors:
+        return tensors[output_key]
+    keys = ", ".join(filter(None, tensors))
+    raise RequestError(
+        f"`output_key={output_key!r}`: the model returns no such tensor",
+        f"it returns {keys}" if keys else "leave it out: the model does not return several tensors",
+    )

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.placed import PlacedHooks
+from hookcli.models.modules import find_modules
 from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def listen_to_operations(
     """
     mode = _Mode(listener)
     placed = PlacedHooks()
-    modules = dict(model.named_modules())
+    modules = find_modules(model)
     try:
         for layer in watchable:
             module = modules[layer.module_path]

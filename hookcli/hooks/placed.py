@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torch import nn
 
 from hookcli.errors import ForwardError
+from hookcli.hooks.watched_classes import Hook, begin, end
 from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
@@ -24,12 +25,14 @@ class _PlacedHook:
     Attributes:
         label: the name of the module in error messages.
         dictionary: the name of the module's attribute in which torch keeps the hook.
+        kind: the class of the module when it got the hook.
     """
 
     label: str
     module: nn.Module
     dictionary: str
     handle: RemovableHandle
+    kind: type
 
 
 @dataclass(slots=True)
@@ -47,8 +50,8 @@ class PlacedHooks:
 
         ``label`` is the name of the module in error messages.
         """
-        handle = nn.Module.register_forward_pre_hook(module, hook, with_kwargs=True)
-        self._placed.append(_PlacedHook(label, module, "_forward_pre_hooks", handle))
+        handle = nn.Module.register_forward_pre_hook(module, Hook(hook), with_kwargs=True)
+        self._placed.append(_PlacedHook(label, module, "_forward_pre_hooks", handle, begin(module)))
 
     def put_after(
         self,
@@ -68,8 +71,9 @@ class PlacedHooks:
             always: whether to call the hook even if the forward pass raised.
             first: whether to call the hook before the earlier hooks of the module.
         """
-        handle = nn.Module.register_forward_hook(module, hook, always_call=always, prepend=first)
-        self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle))
+        own = Hook(hook)
+        handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
+        self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle, begin(module)))
 
     def check(self) -> None:
         """Raise an error if any hook is no longer in place.
@@ -90,6 +94,7 @@ class PlacedHooks:
         """Remove all hooks."""
         for each in self._placed:
             each.handle.remove()
+            end(each.kind)
 
 
 def hook_gradient(

@@ -21,6 +21,7 @@ from hookcli.hooks.operations import (
     split_path,
 )
 from hookcli.hooks.placed import PlacedHooks
+from hookcli.models.modules import find_modules, run_eagerly
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.calls import Call
 
@@ -46,7 +47,7 @@ def watch(
     finished: Listener,
     *,
     ends_first: bool = False,
-    others: set[str] | None = None,
+    others: dict[str, str] | None = None,
 ) -> Iterator[None]:
     """Call ``started`` before and ``finished`` after each call of ``layers`` while the block lasts.
 
@@ -63,15 +64,15 @@ def watch(
         finished: called as ``finished(call, output)``. If a call raises, ``finished`` gets None as
             the output, or is not called.
         ends_first: whether to call ``finished`` before the ``finished`` of all other watchers.
-        others: a set to which hookcli adds the paths of unwatched operations that compute values,
-            if ``layers`` has any operation.
+        others: a dictionary to which hookcli adds the paths of unwatched operations that compute
+            values, with empty texts, if ``layers`` has any operation.
 
     Raises:
         ForwardError: the model no longer has a module of ``layers``; or the block ended without an
             error, but the model has removed a hook.
     """
     with ForeignCode("named_modules of the model"):
-        modules = dict(model.named_modules())
+        modules = find_modules(model)
     operations = {layer.module_path: layer for layer in layers if layer.is_operation}
     watched = _Watched(started and hidden(started), hidden(finished), operations, others)
     placed = PlacedHooks()
@@ -87,7 +88,7 @@ def watch(
             # always: even a call that raised ends (with None), so ``running`` stays correct
             after = partial(watched.after, layer)
             placed.put_after(layer.label, module, after, always=True, first=ends_first)
-        with ExitStack() as stack:
+        with run_eagerly(), ExitStack() as stack:
             if operations:
                 watchable = list_watchable(model)
                 stack.enter_context(listen_to_operations(model, watchable, watched))
@@ -133,7 +134,7 @@ class _Watched:
     started: Listener | None
     finished: Listener
     operations: Mapping[str, LayerInfo]
-    others: set[str] | None = None
+    others: dict[str, str] | None = None
     settled: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     order: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -176,7 +177,7 @@ class _Watched:
         """Receive the output of an operation; ``call`` is the value that ``begin`` returned."""
         if isinstance(call, OpenOperation):
             if self.others is not None and call.computes(output):
-                self.others.add(call.path)
+                self.others[call.path] = ""
             return None
         return self.finished(cast("Call", call), output)
 

@@ -39,7 +39,7 @@ class Filesystem(Protocol):
         """Return the last part of a folder's path; for a file, of the path of the file's folder."""
 
     def list_frames(self, folder: str) -> list[str]:
-        """Return the files directly in a folder, sorted by name, without hidden files."""
+        """Return the files directly in a folder, but no hidden ones, sorted by ``natural_key``."""
 
     def is_pattern(self, word: str) -> bool:
         """Return whether a word is a glob instead of a file name."""

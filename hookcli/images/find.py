@@ -17,7 +17,7 @@ from hookcli.errors import RequestError
 from hookcli.images.decode import image_suffixes
 from hookcli.images.filesystems import choose_filesystem
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
-from hookcli.outside.files import NotRegularError
+from hookcli.outside.files import NotRegularError, natural_key
 from hookcli.outside.urls import to_local, to_place
 from hookcli.records.images import SkippedImage
 from hookcli.store.ownership import is_run
@@ -50,7 +50,7 @@ def find_files(
 
     A folder stands for the images inside; a folder without images stands for the tensor files
     inside. The suffix tells which files are images. The files are sorted by path, folder by
-    folder; names are compared as bytes. Hidden files and run folders are left out. A folder is
+    folder, in the order of ``natural_key``. Hidden files and run folders are left out. A folder is
     searched only once, even if several links lead to the folder.
 
     URLs follow the same rules. Any other word is returned unchanged.
@@ -217,7 +217,7 @@ def _match(pattern: str, rules: _Rules) -> list[_Found]:
     wanted = [
         name for name in filesystem.glob(pattern) if not is_in_run(_parent_of(name.rstrip("/")))
     ]
-    return _expand(sorted(wanted, key=lambda name: os.fsencode(name).split(b"/")), rules)
+    return _expand(sorted(wanted, key=natural_key), rules)
 
 
 def _parent_of(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.images.decode import PICTURE_HEAD, is_picture
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
-from hookcli.outside.files import open_regular
+from hookcli.outside.files import natural_key, open_regular
 from hookcli.records.images import SkippedImage
 from hookcli.store import ownership
 from hookcli.store.places import names
@@ -56,7 +56,7 @@ def name_folder(name: str) -> str:
 
 
 def list_frames(folder: str) -> list[str]:
-    inside = sorted(Path(folder).iterdir())
+    inside = sorted(Path(folder).iterdir(), key=lambda file: natural_key(file.name))
     return [str(file) for file in inside if file.is_file() and not file.name.startswith(".")]
 
 
@@ -112,9 +112,9 @@ def _identify(folder: str) -> _Identity:
 
 
 def _list_entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, sorted by name; names are compared as bytes."""
+    """Return the entries of a folder, in the order of ``natural_key``."""
     with os.scandir(folder) as inside:
-        return sorted(inside, key=lambda entry: os.fsencode(entry.name))
+        return sorted(inside, key=lambda entry: natural_key(entry.name))
 
 
 def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.images.decode import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
+from hookcli.outside.files import natural_key
 from hookcli.outside.urls import Url, to_place
 from hookcli.store import ownership
 from hookcli.store.places import storage
@@ -54,7 +55,7 @@ def name_folder(name: str) -> str:
 def list_frames(folder: str) -> list[str]:
     names = storage.list_files(folder)
     inside = [name for name in names if "/" not in name and not name.startswith(".")]
-    return [str(Url(folder) / name) for name in inside]
+    return [str(Url(folder) / name) for name in sorted(inside, key=natural_key)]
 
 
 def is_pattern(word: str) -> bool:
@@ -89,7 +90,7 @@ def list_images(
     names = storage.list_files(root)
     runs = {run for run in _find_marked(names) if ownership.is_run(root / run if run else root)}
     found: list[str | SkippedImage] = []
-    for name in sorted(names, key=lambda name: name.encode().split(b"/")):
+    for name in sorted(names, key=natural_key):
         path = PurePosixPath(name)
         is_hidden = any(part.startswith(".") for part in path.parts)
         is_wanted = name.lower().endswith(suffixes) and (recursive or "/" not in name)

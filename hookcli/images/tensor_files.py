@@ -7,6 +7,7 @@ from tokenize import TokenError
 from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.images.style import DECODING_ERRORS, UndecodableError
+from hookcli.outside.files import natural_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,4 +72,7 @@ def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
     if not arrays:
         raise UndecodableError("holds no tensors")
     # safetensors' own order differs from process to process
-    return {f":{name}" if len(arrays) > 1 else "": arrays[name] for name in sorted(arrays)}
+    return {
+        f":{name}" if len(arrays) > 1 else "": arrays[name]
+        for name in sorted(arrays, key=natural_key)
+    }

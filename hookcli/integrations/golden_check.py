@@ -30,7 +30,6 @@ from hookcli.config import (
     TensorRequest,
 )
 from hookcli.distance.verdict import describe_difference
-from hookcli.hooks.observe import refuse_unhookable
 from hookcli.reading.load import load_run
 from hookcli.run.pipeline import inspect_images
 
@@ -99,7 +98,6 @@ def _name(model: nn.Module | str | ModelRequest, patch: pytest.MonkeyPatch) -> M
     """
     if not isinstance(model, nn.Module):
         return ModelRequest(model, device="cpu") if isinstance(model, str) else model
-    refuse_unhookable(model)
     values = [value for value in model.parameters() if value.is_floating_point()]
     dtype = str(values[0].dtype).removeprefix("torch.") if values else ""
     name = type(model).__name__

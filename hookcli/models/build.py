@@ -68,7 +68,7 @@ def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
 
     They come from ``--model-arg``. For a network that is built for one size, ``--size`` adds more.
     """
-    given = {key: _literal(text) for key, text in request.arguments}
+    given = {key: read_literal(text) for key, text in request.arguments}
     reserved = sorted(source.reserved & set(given))
     if reserved:
         raise RequestError(
@@ -159,7 +159,8 @@ class _EmptyOnMeta(TorchFunctionMode):
         return func(*args, **{**(kwargs or {}), **changed})
 
 
-def _literal(text: str) -> object:
+def read_literal(text: str) -> object:
+    """Return the value that a text has in Python, such as a number; any other text as it is."""
     try:
         value: object = ast.literal_eval(text)
         return value

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hookcli.models.inputs import draw_pixels
+from hookcli.models.inputs import ExtraInputs, draw_pixels
 from hookcli.models.tasks import read_predictions
 from hookcli.models.torchvision_import import torchvision
 
@@ -39,12 +39,17 @@ class ModelDescription:
         categories: the class names by index; empty if they are not known.
         first: returns the pixels (1, …) of the first usable image of the run, or None if there is
             none.
+        choose: returns the tensor that predictions and scores read, from an output of several; None
+            if they read the whole output.
+        extra: the inputs besides the pixels; None if there are none.
     """
 
     info: ModelInfo
     prepare: Preprocessing
     categories: tuple[str, ...] = ()
     first: Callable[[], Tensor | None] = lambda: None
+    choose: Callable[[object], Tensor] | None = None
+    extra: ExtraInputs | None = None
 
     @property
     def task(self) -> Task:
@@ -86,14 +91,24 @@ class ModelDescription:
         self, output: object, sizes: Sequence[tuple[int, int]] = ()
     ) -> list[tuple[Prediction, ...]]:
         """Return the predictions for each image; an empty list if the output has no known form."""
-        return read_predictions(output, self.categories, sizes, self.task)
+        return read_predictions(self.pick(output), self.categories, sizes, self.task)
+
+    def pick(self, output: object) -> object:
+        """Return the part of an output that predictions and scores read.
+
+        A chosen map (N, classes, H, W) has the form that segmentation models return.
+        """
+        if self.choose is None:
+            return output
+        chosen = self.choose(output)
+        return {"out": chosen} if chosen.dim() == 4 else chosen
 
     def hash_code(self, score: str) -> dict[str, str]:
-        """Return the sha256 of each source file of the user's model, keyed by file name.
+        """Return the sha256 of each file of the user's code and inputs, keyed by file name.
 
         If ``score`` names a function of the user, its source file is included.
         """
-        return {}
+        return {} if self.extra is None else {**self.extra.hashes}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager in which hookcli reads the model's output."""

@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import pickletools
+import re
 import shlex
 import struct
 import zipfile
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from hookcli.outside.files import open_regular
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
     from typing import BinaryIO
 
@@ -53,15 +55,40 @@ class FileKind:
             has no module.
         state: the Python expression that makes a state dict from the file; empty if there is
             no such expression, or if the file already holds a state dict.
+        join: how to join the file with the others, if it is one of several shards.
     """
 
     what: str = ""
     model: str = ""
     state: str = ""
+    join: str = ""
 
 
 UNKNOWN = FileKind()
 WEIGHTS = FileKind("weights")
+
+
+ZERO = FileKind(
+    "a shard of DeepSpeed's ZeRO: one process's part of the weights",
+    join="join the shards, in the folder of the checkpoint: python zero_to_fp32.py FOLDER FILE",
+)
+_FSDP = FileKind(
+    "a shard of FSDP: one process's part of the weights",
+    join="save all weights on one process, with StateDictType.FULL_STATE_DICT",
+)
+_SHARDS = {
+    re.compile(r"zero_stage|single_partition_of_fp32_groups|fp32_flat_groups"): ZERO,
+    re.compile(r"(.*[._])?(flat_param(_\d+)?|distcp|ShardedTensor|DTensor(Spec)?)"): _FSDP,
+}
+
+
+def name_shard(names: Iterable[str]) -> FileKind | None:
+    """Return the kind of a shard, one process's part of a model; None if the names show none.
+
+    ``names`` are keys and classes in a file.
+    """
+    found = (kind for name in names for form, kind in _SHARDS.items() if form.fullmatch(name))
+    return next(found, None)
 
 
 def find_kind(file: Path) -> FileKind:
@@ -110,6 +137,8 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
     names = _list_names(data)
     texts = {name for kind, name in names if kind == "text"}
     classes = [name for kind, name in names if kind == "class"]
+    if shard := name_shard(name for _, name in names):
+        return shard
     if not (foreign := [name for name in classes if _is_foreign(name)]):
         return WEIGHTS if any(name.startswith(_TENSORS) for name in classes) else UNKNOWN
     made = next((name for name in foreign if not name.startswith(_NO_MODULES)), "")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hookcli.errors import ModelError
+from hookcli.models.modules import WRAPPED
 from hookcli.outside.foreign import ForeignCode
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _list_bytes(value: object) -> Iterator[bytes | memoryview]:
     if isinstance(value, dict):
         yield f"dict {len(value)}\n".encode()
         for name, each in value.items():
-            yield f"{name!r}\n".encode()
+            yield f"{name!r}\n".replace(f"{WRAPPED}.", "").encode()
             yield from _list_bytes(each)
     elif isinstance(value, (list, tuple)):  # packed weights of quantized modules
         yield f"list {len(value)}\n".encode()
@@ -61,5 +62,6 @@ def _to_bytes(tensor: Tensor) -> memoryview:
     plain = tensor.detach()
     plain = plain.dequantize() if plain.is_quantized else plain
     plain = plain if plain.layout == torch.strided else plain.to_dense()
-    plain = plain.cpu().resolve_conj().resolve_neg().contiguous()
+    # a copy, since the memory of an array can no longer be resized: the model may resize a buffer
+    plain = plain.to("cpu", copy=True).resolve_conj().resolve_neg().contiguous()
     return plain.reshape(-1).view(torch.uint8).numpy().data

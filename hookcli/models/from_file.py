@@ -7,27 +7,26 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections import Counter, OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ModelError, RequestError, WeightsError
 from hookcli.models.build import build_random, build_shapes, build_unset
 from hookcli.models.source import ModelWithWeights
 from hookcli.models.weights_file import kind_name, name_some, read_weights_file
-from hookcli.outside.files import hash_file
-from hookcli.outside.foreign import ForeignCode
+from hookcli.outside.files import hash_file, split_key
+from hookcli.outside.foreign import ForeignCode, ask
 from hookcli.records.text import count, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-
-    from torch import nn
 
     from hookcli.config import ModelRequest
     from hookcli.models.source import Source
@@ -44,6 +43,12 @@ _INTEGERS = frozenset(
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 
 
+# The names that parallel, compiled, sharded and checkpointed models add to those of their parts
+_WRAPPERS = re.compile(
+    r"(?<![^.])(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+
+
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
     """Return the model with weights from a file.
 
@@ -55,27 +60,28 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
         WeightsError: there is no such file, or it does not fit the model.
         ModelError: the model's own code for loading raised an exception.
     """
-    file = Path(request.weights)
+    name, key = split_key(request.weights)
+    file, label = Path(name), str(Path(request.weights))
     _require_file(file, source, request)
-    saved = read_weights_file(file)
+    saved, sized = read_weights_file(file, key), request
     outline = build_shapes(source, request) if source.is_known else build_random(source, request)
-    sized, expected = request, _state_of(request, outline)
-    saved = fit_names(str(file), saved, expected)
+    saved = fit_names(label, saved, _state_of(request, outline))
     if source.is_known:
-        sized, expected = _size_like(source, request, expected, saved.tensors)
-    head = _check_keys(file, saved.tensors, expected)
-    module = build_unset(source, sized) if source.is_known else outline
-    state: dict[str, object] = {**_state_of(request, module), **saved.tensors}
-    if head:
-        drawn = build_random(source, sized).state_dict()
-        state |= {key: drawn[key] for key in head}
-    with ForeignCode(f"loading {file} into {request.name}"):
-        module.load_state_dict(_with_versions(state, module, saved.versions))
-    warning = f"{', '.join(head)} are not in {file}: they are RANDOM (seed {request.seed})"
+        sized, outline = _size_like(source, request, outline, saved.tensors)
+    head = _judge(
+        label, saved.tensors, _state_of(request, outline), *_load(request, outline, saved)
+    )
+    module = outline  # if it is the user's own, it has the weights already
+    if source.is_known:
+        module = build_unset(source, sized)
+        drawn = build_random(source, sized).state_dict() if head else {}
+        tensors = saved.tensors | {key: drawn[key] for key in head}
+        _load(request, module, replace(saved, tensors=tensors))
+    warning = f"{', '.join(head)} are not in {label}: they are RANDOM (seed {request.seed})"
     notes = (saved.note, source.adapt(request, module))
     return ModelWithWeights(
         module,
-        str(file),
+        label,
         source.preset,
         _categories_that_fit(source.list_categories(module), sized),
         trained=not head,
@@ -95,19 +101,51 @@ def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
         )
 
 
-def _check_keys(
-    file: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, object]
+def _load(
+    request: ModelRequest, module: nn.Module, saved: WeightsFile
+) -> tuple[Collection[str], Collection[str]]:
+    """Let the model load a file, and return the names that it reports as missing and unexpected.
+
+    Hooks of the model may rename the tensors of the file, and its own method may do anything.
+
+    Raises:
+        WeightsError: the model refuses the file.
+    """
+    expected = _state_of(request, module)
+    others = {key: each for key, each in saved.others.items() if key in expected}
+    state = _with_versions({**saved.tensors, **others}, module, saved.versions)
+    is_own = type(module).load_state_dict is not nn.Module.load_state_dict
+    with ForeignCode(f"loading {request.weights} into {request.name}"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is a no-op")  # on the meta device
+        try:
+            found = module.load_state_dict(state, **({} if is_own else {"strict": False}))
+        except RuntimeError as error:
+            file, reason = str(Path(request.weights)), str(error).rpartition("\n\t")[2]
+            check_fit(file, saved.tensors, expected)
+            raise WeightsError(f"{file} does not fit the model: {reason}") from error
+    return ask(found, "missing_keys", ()), ask(found, "unexpected_keys", ())
+
+
+def _judge(
+    file: str,
+    tensors: Mapping[str, Tensor],
+    expected: Mapping[str, object],
+    lacking: Collection[str],
+    unexpected: Collection[str],
 ) -> list[str]:
-    """Check that the file fits the model, and return the classifier's keys if the file lacks them.
+    """Check what a model reported, and return the classifier's keys if the file lacks them.
 
     A file may lack the classifier, and the batch counters of norms, but no other keys.
     """
-    counters = _absent_counters(tensors, expected)
-    missing = [key for key in expected if key not in tensors and key not in counters]
-    head = missing if _are_head(missing, expected, tensors) else []
-    optional = {*counters, *head}
-    wanted = {key: value for key, value in expected.items() if key not in optional}
-    check_fit(str(file), tensors, wanted)
+    missing = [key for key in expected if key in lacking and not _is_counter(key, lacking)]
+    head = missing if _are_head(missing, expected, expected.keys() - {*lacking}) else []
+    kept = {
+        key: each
+        for key, each in tensors.items()
+        if key in unexpected or getattr(expected.get(key), "shape", None) == each.shape
+    }
+    wanted = {*kept, *missing} - {*head}
+    check_fit(file, kept, {key: expected[key] for key in expected if key in wanted})
     return head
 
 
@@ -119,18 +157,16 @@ def _categories_that_fit(categories: tuple[str, ...], request: ModelRequest) -> 
 
 
 def _size_like(
-    source: Source,
-    request: ModelRequest,
-    expected: Mapping[str, object],
-    tensors: Mapping[str, Tensor],
-) -> tuple[ModelRequest, Mapping[str, object]]:
-    """Return a request for a model with as many classes as ``tensors``, and the model's state dict.
+    source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
+) -> tuple[ModelRequest, nn.Module]:
+    """Return a request for a model with as many classes as ``tensors``, and the model.
 
-    The state dict has no values. ``expected`` is the state dict for ``request``. If the user set
-    ``num_classes``, or if no other number of classes fits, return ``request`` and ``expected``.
+    The model has no values. ``outline`` is the model for ``request``. If the user set
+    ``num_classes``, or if no other number of classes fits, return ``request`` and ``outline``.
     """
     if "num_classes" in dict(request.arguments):
-        return request, expected
+        return request, outline
+    expected = _state_of(request, outline)
     counts = dict.fromkeys(
         len(tensors[key])
         for key, wanted in _tensors_of(expected).items()
@@ -139,13 +175,14 @@ def _size_like(
     for classes in list(counts)[:3]:
         sized = replace(request, arguments=(*request.arguments, ("num_classes", str(classes))))
         try:
-            resized = _state_of(sized, build_shapes(source, sized))
+            resized = build_shapes(source, sized)
         except (RequestError, ModelError):
             continue
-        shapes = {key: value.shape for key, value in _tensors_of(resized).items()}
+        state = _tensors_of(_state_of(sized, resized))
+        shapes = {key: value.shape for key, value in state.items()}
         if all(tensors[key].shape == shapes[key] for key in tensors if key in shapes):
             return sized, resized
-    return request, expected
+    return request, outline
 
 
 def _state_of(request: ModelRequest, module: nn.Module) -> Mapping[str, object]:
@@ -168,35 +205,26 @@ def _with_versions(
     """
     versioned = OrderedDict(state)
     vars(versioned)["_metadata"] = {  # the attribute in which torch keeps versions
-        path: {"version": versions.get(path, submodule._version)}
+        path: {"version": versions.get(path, versions.get(_bare(path), submodule._version))}
         for path, submodule in module.named_modules(remove_duplicate=False)
     }
     return versioned
 
 
-def _absent_counters(tensors: Mapping[str, Tensor], expected: Mapping[str, object]) -> list[str]:
-    """Return the batch counters that a file lacks although it has the norm's running mean.
-
-    Older files have no counters, and nothing needs them.
-    """
-    return [
-        key
-        for key in expected
-        if key.endswith(_COUNTER)
-        and key not in tensors
-        and f"{key.removesuffix(_COUNTER)}running_mean" in tensors
-    ]
+def _is_counter(key: str, missing: Collection[str]) -> bool:
+    """Return whether a key is a batch counter, which older files lack and nothing needs."""
+    return key.endswith(_COUNTER) and f"{key.removesuffix(_COUNTER)}running_mean" not in missing
 
 
 def _are_head(
-    missing: list[str], expected: Mapping[str, object], tensors: Mapping[str, Tensor]
+    missing: Collection[str], expected: Mapping[str, object], found: Collection[str]
 ) -> bool:
     """Return whether every key that a file lacks belongs to a classifier.
 
     A classifier is the model's last top-level module, or any top-level module with a usual name
-    such as ``fc``. The result is False if the file has none of the model's keys.
+    such as ``fc``. The result is False if the model found none of its keys.
     """
-    if not tensors.keys() & expected.keys():
+    if not found:
         return False
     last = list(expected)[-1].partition(".")[0]
     tops = {key.partition(".")[0] for key in missing}
@@ -214,12 +242,21 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
     Raises:
         WeightsError: the model is in the file more than once, under different prefixes.
     """
-    prefix = _find_prefix(file, saved.tensors, expected)
-    tensors = {
-        _new_name(key.removeprefix(prefix), expected): value
-        for key, value in saved.tensors.items()
-        if key.startswith(prefix)
-    }
+    names = {_bare(key): key for key in expected}
+    tensors = {_bare(key): value for key, value in saved.tensors.items()}
+    if len(names) == len(expected) and len(tensors) == len(saved.tensors):
+        versions = {_bare(path): saved.versions[path] for path in sorted(saved.versions, key=len)}
+        values = {_bare(key): value for key, value in saved.others.items()}
+        saved = replace(saved, tensors=tensors, versions=versions, others=values)
+    else:
+        names = {key: key for key in expected}
+    prefix = _find_prefix(file, saved.tensors, names)
+
+    def rename(key: str) -> str:
+        new = _new_name(key.removeprefix(prefix), names)
+        return names.get(new, new)
+
+    tensors = {rename(key): value for key, value in saved.tensors.items() if key.startswith(prefix)}
     versions = {
         f"{path}.".removeprefix(prefix).removesuffix("."): version
         for path, version in saved.versions.items()
@@ -227,7 +264,14 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
     }
     others = [key for key in saved.tensors if not key.startswith(prefix)]
     notes = (saved.note, _left_out(file, others, prefix) if others else "")
-    return replace(saved, tensors=tensors, versions=versions, note="; ".join(filter(None, notes)))
+    values = {rename(key): value for key, value in saved.others.items()}
+    note = "; ".join(filter(None, notes))
+    return replace(saved, tensors=tensors, versions=versions, others=values, note=note)
+
+
+def _bare(path: str) -> str:
+    """Return the path of a module or a tensor, without the names that wrappers add."""
+    return _WRAPPERS.sub("", f"{path}.").removesuffix(".")
 
 
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
@@ -244,7 +288,7 @@ def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) ->
     if len(best) > 1:
         raise WeightsError(
             f"{file} holds the weights of the model {len(best)} times: under {name_some(best)}",
-            "save one of them alone",
+            "choose one of them: `weights='FILE:KEY'`",
         )
     return best[0]
 

@@ -16,10 +16,11 @@ from hookcli.config import DEFAULTS, LARGEST_SIDE
 from hookcli.errors import RequestError
 from hookcli.models.categories import read_categories
 from hookcli.models.description import ModelDescription
+from hookcli.models.inputs import read_inputs
 from hookcli.models.load import build_skeleton
 from hookcli.models.presets import colour_changes, make_imagenet
 from hookcli.models.task import FixedSize, Preprocessing
-from hookcli.models.tasks import CLASSIFICATION
+from hookcli.models.tasks import CLASSIFICATION, Classification
 from hookcli.models.torchvision_import import torchvision
 from hookcli.records.runs import ModelInfo
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.models.presets import Transform
+    from hookcli.models.tasks import Reading
     from hookcli.records.images import Prediction
 
 _ASSUMED = (
@@ -45,10 +47,12 @@ class GraphInput:
     Attributes:
         shape: the shape; None for a length that the file does not fix.
         dtype: the dtype, such as ``float32``.
+        name: the name.
     """
 
     shape: tuple[int | None, ...]
     dtype: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,9 @@ class GraphDescription(ModelDescription):
         self, output: object, sizes: Sequence[tuple[int, int]] = ()
     ) -> list[tuple[Prediction, ...]]:
         """Return the predictions for each image; an empty list if the output may be anything."""
-        is_known = self.predicts and (isinstance(output, Tensor) or self.task != CLASSIFICATION)
+        is_known = self.choose is not None or (
+            self.predicts and (isinstance(output, Tensor) or type(self.task) is not Classification)
+        )
         return ModelDescription.read(self, output, sizes) if is_known else []
 
 
@@ -76,7 +82,7 @@ def check_graph_request(request: ModelRequest) -> None:
         RequestError: the request names weights, a dtype, a mode, arguments or a device.
     """
     default = DEFAULTS.run.model
-    for name in ("weights", "seed", "dtype", "mode", "arguments"):
+    for name in ("weights", "seed", "dtype", "mode", "arguments", "inputs_as"):
         if getattr(request, name) != getattr(default, name):
             raise RequestError(
                 f"`{name}` does not apply to {request.name!r}: the file fixes it",
@@ -92,7 +98,7 @@ def check_graph_request(request: ModelRequest) -> None:
 
 
 def describe_graph(
-    request: ModelRequest, inputs: Sequence[GraphInput], sha256: str, *, has_classifier: bool
+    request: ModelRequest, inputs: Sequence[GraphInput], sha256: str, reading: Reading | None
 ) -> GraphDescription:
     """Return the description of the model in the file that the request names.
 
@@ -100,12 +106,18 @@ def describe_graph(
         request: the request.
         inputs: the inputs of the graph.
         sha256: the hash of the file.
-        has_classifier: whether the last layer of the graph is linear.
+        reading: what the output is if the graph ends in a linear layer; else None.
 
     Raises:
         RequestError: the file takes something other than pictures, or a requested change does not
             apply.
     """
+    extra = read_inputs(request)
+    if extra is not None:
+        extra.check(repr(request.name), [each.name for each in inputs])
+        given = {name for name, text in request.inputs if text != "pixels"}
+        inputs = [each for each in inputs if each.name not in given]
+        extra = extra.as_tensors()
     if not inputs or inputs[0].dtype not in _FLOATS:
         kind = (inputs[0].dtype or "something other than a tensor") if inputs else "nothing"
         raise RequestError(
@@ -133,8 +145,12 @@ def describe_graph(
         input_shape=prepare.nominal_shape,
         notes=notes,
     )
-    predicts = has_classifier or request.like is not None
-    return GraphDescription(info, prepare, categories, predicts=predicts)
+    if isinstance(prepare.task, Classification) and reading is not None:
+        reading = "values" if len(categories) == 1 else reading
+        own = prepare.task.reading if reading == "logits" else reading
+        prepare = replace(prepare, task=prepare.task.read_as(own))
+    predicts = reading is not None or request.like is not None
+    return GraphDescription(info, prepare, categories, extra=extra, predicts=predicts)
 
 
 def _prepare_like(

@@ -5,18 +5,29 @@ hookcli also shows the layers' input to people, as a JPEG file.
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from hookcli.errors import RequestError
+from hookcli.models.build import read_literal
 from hookcli.models.torchvision_import import torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from torch import Tensor
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+from hookcli.outside.files import open_regular
+from hookcli.outside.foreign import first_line
 
 _JPEG_QUALITY = 90
 
@@ -45,6 +56,151 @@ class ModelInputs:
 
 
 PLAIN = ModelInputs()
+
+
+_PIXELS = "pixels"  # the value of the input that is the image
+_MISSING = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraInputs:
+    """The inputs of a model besides the pixels, the same for all images.
+
+    Attributes:
+        values: the tensor or other value of each input, by name.
+        as_dict: whether the model takes one dictionary of all inputs.
+        hashes: the SHA-256 of each file that a value comes from, by the name of the file.
+    """
+
+    values: Mapping[str, object]
+    as_dict: bool
+    hashes: Mapping[str, str]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a tensor has a leading axis other than 1, so that images run one at a time."""
+        return any(isinstance(v, Tensor) and v.dim() and len(v) != 1 for v in self.values.values())
+
+    @property
+    def uses_pixels(self) -> bool:
+        """Whether one of the inputs is the image."""
+        return any(value is _PIXELS for value in self.values.values())
+
+    def check(self, who: str, known: Collection[str]) -> None:
+        """Raise a RequestError if an input has none of the ``known`` names of ``who``."""
+        for name in () if self.as_dict else self.values.keys() - set(known):
+            raise RequestError(
+                f"`inputs`: {who} takes no {name!r}",
+                f"it takes {', '.join(known)}" if known else "its inputs have no names",
+            )
+
+    def bind(
+        self,
+        arguments_of: Callable[[Tensor], tuple[object, ...]],
+        parameters: Mapping[str, object],
+        pixels: Tensor,
+    ) -> tuple[object, ...]:
+        """Return the positional arguments of the model for pixels (N, …).
+
+        A tensor whose leading axis is 1 is repeated N times. ``parameters`` has the default of each
+        parameter by name, and ``arguments_of`` returns what the pixels alone would give. Without
+        names of their own, they go to the parameters that ``find_places`` finds.
+        """
+        own = list(arguments_of(pixels))
+        values = {name: _place(value, pixels) for name, value in self.values.items()}
+        named = [name for name, value in self.values.items() if value is _PIXELS]
+        values |= {name: own[min(index, len(own) - 1)] for index, name in enumerate(named)}
+        if self.as_dict:
+            return (values if named else _Inputs(values, own),)
+        if not named:
+            values |= dict(zip(self.find_places(parameters), own, strict=False))
+        bound: list[object] = []
+        for name, default in parameters.items():
+            if not values or (name not in values and default is _MISSING):
+                break  # the model says what is missing
+            bound.append(values.pop(name, default))
+        return tuple(bound)
+
+    def as_tensors(self) -> ExtraInputs:
+        """Return the inputs for a graph, which takes tensors alone."""
+        made = {n: torch.tensor(v) for n, v in self.values.items() if isinstance(v, (int, float))}
+        return replace(self, values={**self.values, **made})
+
+    def find_places(self, parameters: Mapping[str, object]) -> list[str]:
+        """Return the parameters for pixels: the first one, and those without any other value."""
+        wanted = [n for n, d in parameters.items() if d is _MISSING or n == next(iter(parameters))]
+        return [name for name in wanted if name not in self.values]
+
+
+class _Inputs(dict[str, object]):
+    """All inputs of a model. The first keys that are missing are those of the pixels."""
+
+    def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
+        super().__init__(values)
+        self._pixels = pixels
+
+    def __missing__(self, key: str) -> object:
+        if not self._pixels:
+            raise KeyError(key)
+        self[key] = self._pixels.pop(0)
+        return self[key]
+
+
+def read_inputs(request: ModelRequest) -> ExtraInputs | None:
+    """Return the inputs that the user gives besides the images; None if there are none.
+
+    Raises:
+        RequestError: a file cannot be read, or a value is no value.
+    """
+    if not request.inputs and request.inputs_as == "arguments":
+        return None
+    hashes: dict[str, str] = {}
+    values = {name: _read_value(name, text, hashes) for name, text in request.inputs}
+    return ExtraInputs(values, request.inputs_as == "dict", hashes)
+
+
+def list_parameters(module: nn.Module, extra: ExtraInputs) -> dict[str, object]:
+    """Return the defaults of the parameters of a model's forward that can be given by position.
+
+    Raises:
+        RequestError: an input has the name of none of them.
+    """
+    parameters = inspect.signature(module.forward).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    known = {each.name: each.default for each in parameters if each.kind in kinds}
+    extra.check("the model", known)
+    return known
+
+
+def _read_value(name: str, text: str, hashes: dict[str, str]) -> object:
+    """Return the value of an input, and add the hash of its file to ``hashes``."""
+    try:
+        if text.endswith(".npy"):
+            with open_regular(text) as file:
+                data = file.read()
+            hashes[text] = hashlib.sha256(data).hexdigest()
+            return torch.from_numpy(np.load(io.BytesIO(data), allow_pickle=False))
+        value = read_literal(text)
+        if isinstance(value, (list, tuple)):
+            return torch.tensor(value)
+        if not isinstance(value, str) or not Path(value).suffix:
+            return _PIXELS if value == _PIXELS else value
+        reason = "it is no .npy file"
+    except (OSError, EOFError, TypeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+    raise RequestError(
+        f"`inputs`: cannot read {name}={text!r}: {reason}",
+        "a .npy file of numbers, a number, or a list of numbers: [[0.5, 1.0]]",
+    )
+
+
+def _place(value: object, pixels: Tensor) -> object:
+    """Return a value on the device of the pixels, for as many images, and floats in their dtype."""
+    if not isinstance(value, Tensor):
+        return value
+    placed = value.to(pixels.device, pixels.dtype if value.is_floating_point() else None)
+    is_one = placed.dim() > 0 and len(placed) == 1 and len(pixels) > 1
+    return placed.repeat(len(pixels), *[1] * (placed.dim() - 1)) if is_one else placed.clone()
 
 
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Self, get_args
 
 import torch
@@ -18,8 +19,9 @@ from hookcli.models.categories import read_categories
 from hookcli.models.code_files import hash_code
 from hookcli.models.description import ModelDescription
 from hookcli.models.device import find_device
-from hookcli.models.inputs import ModelInputs, last_two_axes
+from hookcli.models.inputs import ModelInputs, last_two_axes, list_parameters, read_inputs
 from hookcli.models.mode import note_switched, set_mode
+from hookcli.models.modules import note_compiled, unwrap
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources import LIBRARIES, find_model
 from hookcli.models.task import COLOURS
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
 
 
+_UNUSED = "the image is not used: every input of the model has a value of its own"
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
@@ -79,11 +82,16 @@ class LoadedModel(ModelDescription):
     @property
     def inputs(self) -> ModelInputs:
         """How pixels are passed to the model."""
-        is_training = any(module.training for module in self.module.modules())
+        is_training = any(ask(module, "training") for module in self.module.modules())
+        arguments_of, extra = self.task.arguments, self.extra
+        if extra is not None:
+            parameters = list_parameters(self.module, extra)
+            arguments_of = partial(extra.bind, self.task.arguments, parameters)
+        is_shared = extra is not None and extra.is_shared
         return ModelInputs(
-            arguments_of=self.task.arguments,
+            arguments_of=arguments_of,
             size_of=lambda pixels: last_two_axes(self.seen(pixels)),
-            alone=is_training or not self.task.shares_forward,
+            alone=is_training or is_shared or not self.task.shares_forward,
             seed=self.seed,
         )
 
@@ -129,8 +137,9 @@ class LoadedModel(ModelDescription):
 
         def score(output: object, *, target: int | None = target) -> ScoreTensor:
             with self.guard():
-                features = find_features(output)
+                features = find_features(output) if self.choose is None else None
                 is_features = is_floats(features, 2) and self._lacks_classifier(output)
+                output = self.pick(output)
                 if is_features and target is None and is_of_class:
                     raise RequestError(
                         f"{self.info.name} has no classifier: it returns features and predicts "
@@ -198,6 +207,8 @@ class LoadedModel(ModelDescription):
         """
         with self.guard():
             features = find_features(output)
+            if self.choose is not None:
+                return ModelDescription.read(self, output, sizes)
             if features is not None and self._lacks_classifier(output):
                 return read_features(features)
             if not (self.source.is_known or _ends_in_classifier(self.module, output)):
@@ -205,20 +216,27 @@ class LoadedModel(ModelDescription):
             return read_predictions(output, self.categories, sizes, self.task)
 
     def hash_code(self, score: str) -> dict[str, str]:
-        return hash_code(self.module, [self.source.code, score], LIBRARIES)
+        hashes = hash_code(self.module, [self.source.code, score], LIBRARIES)
+        return {**hashes, **ModelDescription.hash_code(self, score)}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         return self.source.guard_output()
 
 
 def _ends_in_classifier(module: nn.Module, output: object) -> bool:
-    """Return whether the last module with parameters has ``output.shape[1]`` outputs.
+    """Return whether the last module with parameters has ``output.shape[1]`` outputs."""
+    width = count_outputs(module)
+    return isinstance(output, torch.Tensor) and (*output.shape, 1)[1] == width
 
-    Only linear layers and convolutions say how many outputs they have.
+
+def count_outputs(module: nn.Module) -> int | None:
+    """Return the number of outputs of the last module with parameters.
+
+    Return None if it does not say: only linear layers and convolutions do.
     """
     last = _last_with_parameters(module)
-    width = ask(last, "out_features", ask(last, "out_channels"))
-    return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
+    width: int | None = ask(last, "out_features", ask(last, "out_channels"))
+    return width
 
 
 def _last_with_parameters(module: nn.Module) -> nn.Module | None:
@@ -247,17 +265,19 @@ def load_model(request: ModelRequest) -> LoadedModel:
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)
+    extra = read_inputs(request)
     source = find_model(request.name, request.seed)
     with source.guard():
         weighted = add_weights(source, request)
         prepare = source.prepare(request, weighted.module, weighted.preset)
         notes = (
             *weighted.notes,
+            note_compiled(weighted.module),
             _note_dtype(weighted.module, request),
             "" if source.is_known or request.mode != "eval" else note_switched(weighted.module),
             "" if named is None else _note_count(weighted.module, named),
         )
-        module = _place(weighted.module, request, device)
+        module = _place(unwrap(weighted.module), request, device)
         source.task.check_mode(request.name, module)
     info = ModelInfo(
         name=request.name,
@@ -273,7 +293,15 @@ def load_model(request: ModelRequest) -> LoadedModel:
         notes=tuple(filter(None, notes)),
     )
     categories = weighted.categories if named is None else named
-    return LoadedModel(info, prepare, categories, module=module, source=source, seed=request.seed)
+    loaded = LoadedModel(
+        info, prepare, categories, extra=extra, module=module, source=source, seed=request.seed
+    )
+    if extra is None:
+        return loaded
+    parameters = list_parameters(module, extra)
+    if extra.as_dict or extra.uses_pixels or extra.find_places(parameters):
+        return loaded
+    return replace(loaded, info=replace(info, notes=(*info.notes, _UNUSED)))
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
@@ -297,8 +325,8 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
 
 def _note_count(module: nn.Module, names: Sequence[str]) -> str:
     """Return a note if the last layer of a model does not have one output for each class name."""
-    outputs = ask(_last_with_parameters(module), "out_features")
-    if outputs is None or outputs == len(names):
+    outputs = count_outputs(module)
+    if outputs is None or outputs == len(names) or (outputs, len(names)) == (1, 2):
         return ""
     return (
         f"`categories` has {len(names)} names, and the model's last layer has {outputs} outputs: "
@@ -350,7 +378,8 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     """
     source = find_model(request.name, request.seed)
     with source.guard():
-        module = _build_bare(source, request)
+        built = _build_bare(source, request)
+        module = unwrap(built)
         prepare = source.prepare(request, module, source.preset)
         module = _require_module(request.name, set_mode(module, request.mode))
     info = ModelInfo(
@@ -360,9 +389,11 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         trained=False,
         dtype="float32",
         input_shape=prepare.nominal_shape,
+        notes=tuple(filter(None, [note_compiled(built)])),
     )
     categories = source.list_categories(module)
-    return LoadedModel(info, prepare, categories, module=module, source=source)
+    extra = read_inputs(request)
+    return LoadedModel(info, prepare, categories, extra=extra, module=module, source=source)
 
 
 def _build_bare(source: Source, request: ModelRequest) -> nn.Module:

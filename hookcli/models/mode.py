@@ -31,7 +31,19 @@ def set_mode(module: nn.Module, mode: Mode) -> object:
     """
     if mode == "as-made":
         return module
-    return module.train() if mode == "train" else module.eval()
+    return module.train() if mode == "train" else _evaluate(module)
+
+
+def _evaluate(module: nn.Module) -> object:
+    """Put a model into evaluation mode, except parts made by torch.export, which refuse it."""
+    try:
+        return module.eval()
+    except NotImplementedError:
+        if "eval" not in vars(module):
+            module.training = False
+            for child in module.children():
+                _evaluate(child)
+    return module
 
 
 def note_switched(module: nn.Module) -> str:
@@ -55,7 +67,7 @@ def note_switched(module: nn.Module) -> str:
 
 def _trains(module: nn.Module) -> bool:
     """Return whether a layer is in training mode and computes differently in this mode."""
-    if not module.training:
+    if not ask(module, "training"):  # a module that torch.jit.freeze made has no mode
         return False
     if isinstance(module, _NORMS):
         return module.track_running_stats

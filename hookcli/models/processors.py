@@ -32,8 +32,8 @@ from hookcli.models.tasks import (
     Segmentation,
     finite,
     is_floats,
-    name_best,
     name_class,
+    read_problem,
 )
 from hookcli.outside.foreign import ask, first_line
 from hookcli.records.images import Prediction
@@ -232,24 +232,12 @@ class _Classifier(_ProcessorTask, Classification):
 
     is_faster_channels_last = True
 
+    def __init__(self, processor: ModelProcessor, config: Any) -> None:
+        super().__init__(processor, config)
+        self.reading = read_problem(config)
+
     def find(self, output: object) -> Tensor | None:
         return _logits_of(output, 2)
-
-    def read(
-        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
-        """Return the most probable classes; without softmax if several classes may be true."""
-        if self._is_single_label:
-            return super().read(found, categories, sizes)
-        rows = found.detach().float().cpu()
-        if self.config.problem_type == "regression":
-            return name_best("value", rows, rows, categories)
-        return name_best("probability", rows, rows.sigmoid(), categories)
-
-    @property
-    def _is_single_label(self) -> bool:
-        problem = ask(self.config, "problem_type")
-        return problem in (None, "single_label_classification") and self.config.num_labels != 1
 
 
 class _Segmenter(_ProcessorTask, Segmentation):
@@ -261,7 +249,7 @@ class _Segmenter(_ProcessorTask, Segmentation):
     def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
         """Return the class of each pixel of each image, (H, W), in the size of the image."""
         process = ask(self.processor.own, "post_process_semantic_segmentation")
-        if process is None or not sizes:
+        if process is None or not sizes or found.shape[1] == 1:
             return super().list_labels(found, sizes)
         wanted = [(height, width) for width, height in sizes]
         labels: Sequence[Tensor] = process(SimpleNamespace(logits=found), target_sizes=wanted)
@@ -464,6 +452,9 @@ def _bounds(mask: Tensor) -> tuple[float, ...] | None:
 
 
 def _logits_of(output: object, axes: int) -> Tensor | None:
-    """Return the logits of an output of transformers if they have ``axes`` axes, else None."""
-    logits = output.get("logits") if isinstance(output, Mapping) else None
+    """Return the logits of an output of transformers if they have ``axes`` axes, else None.
+
+    The logits may also be the whole output.
+    """
+    logits = output.get("logits") if isinstance(output, Mapping) else output
     return logits if is_floats(logits, axes) else None

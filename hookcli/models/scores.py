@@ -106,7 +106,8 @@ def score_output(
     else:
         computed, index, kind = _score_of_form(output, style.score, target, own)
     value = _check_value(computed, style, needs_gradient=needs_gradient)
-    name = "" if index is None else name_class(index, categories)
+    word = "output" if kind == "value" else "class"
+    name = "" if index is None else name_class(index, categories, word)
     figure = float(value.detach())
     score = Score(kind, figure if math.isfinite(figure) else None, index, name)
     return ScoreTensor(value.reshape(()), score)

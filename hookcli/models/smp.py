@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from hookcli.models.presets import MakePreset
     from hookcli.models.task import Task
 
-_STRIDE = 32  # the sides of pictures are multiples of it, as most architectures demand
+_STRIDE = 32  # without a `size`, sides are multiples of it, as most architectures demand
 _SHORT = 512  # the short side, where the user chooses none
 _USUAL = {
     "input_space": "RGB",
@@ -185,6 +185,8 @@ class Smp(Source):
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
         stride = ask(ask(module, "encoder"), "output_stride") or _STRIDE
+        if request.size is not None:
+            _check_size(request, stride if ask(module, "requires_divisible_input_shape") else 1)
         side = request.size or request.resize or _SHORT
         smp = import_smp(self.name)
         parameters = _find_parameters(smp, self.encoder)
@@ -196,7 +198,8 @@ class Smp(Source):
         resample = Resampling[(request.interpolation or "bilinear").upper()]
         prepare = smp.encoders.preprocess_input
         transform = _Transform(
-            prepare, parameters, side, max(stride, _STRIDE), resample, is_usual=is_usual
+            *(prepare, parameters, side, None if request.size else max(stride, _STRIDE), resample),
+            is_usual=is_usual,
         )
         return Preprocessing(self.task, transform, size=side)
 
@@ -207,13 +210,9 @@ class _Segmentation(Segmentation):
     nominal = (_SHORT, _SHORT)
 
     def find(self, output: object) -> Tensor | None:
-        """Return the logits (N, classes, H, W); a single class gets a background of 0 beside it."""
+        """Return the logits (N, classes, H, W); None if the output has none."""
         logits = output[0] if isinstance(output, (tuple, list)) and output else output
-        if not is_floats(logits, 4):
-            return None
-        if logits.shape[1] > 1:
-            return logits
-        return torch.cat([torch.zeros_like(logits), logits], 1)
+        return logits if is_floats(logits, 4) else None
 
 
 _TASK = _Segmentation()
@@ -232,7 +231,7 @@ class _Transform:
         prepare: Callable[..., NDArray[Any]],
         parameters: dict[str, Any],
         short: int,
-        stride: int,
+        stride: int | None,
         resample: Resampling,
         *,
         is_usual: bool,
@@ -243,7 +242,7 @@ class _Transform:
             prepare: the library's function, which takes a picture (H, W, C) and ``parameters``.
             parameters: the settings of the encoder.
             short: the short side after resizing, before both sides are rounded.
-            stride: both sides are rounded to multiples of it.
+            stride: both sides are rounded to multiples of it; None makes both sides ``short``.
             resample: how the picture is resized.
             is_usual: whether ``parameters`` are ImageNet's, since the encoder's are not known.
         """
@@ -256,12 +255,11 @@ class _Transform:
 
     def __call__(self, picture: Image.Image) -> Tensor:
         """Return the pixels (C, H, W) of a picture."""
-        scale = self._short / min(picture.size)
-        width, height = (
-            max(1, math.floor(side * scale / self._stride + 0.5)) * self._stride
-            for side in picture.size
-        )
-        resized = np.asarray(picture.resize((width, height), self._resample))
+        sides = [self._short, self._short]
+        if self._stride is not None:
+            steps = (v * (self._short / min(picture.size)) / self._stride for v in picture.size)
+            sides = [max(1, math.floor(step + 0.5)) * self._stride for step in steps]
+        resized = np.asarray(picture.resize((sides[0], sides[1]), self._resample))
         if resized.shape[2] != len(self.mean):  # a picture that marks a box
             resized = resized[..., :1].repeat(len(self.mean), 2)
         prepared = self._prepare(resized, **self._parameters)
@@ -270,11 +268,29 @@ class _Transform:
     def __repr__(self) -> str:
         """Describe the steps in words."""
         mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))
+        sides = f"{self._short}x{self._short} pixels"
+        if self._stride is not None:
+            short = f"about {self._short} pixels on the short side"
+            sides = f"{short}, both sides multiples of {self._stride}"
         return (
-            f"resized to about {self._short} pixels on the short side, both sides multiples of "
-            f"{self._stride} ({self._resample.name.lower()}), scaled to 0 to "
+            f"resized to {sides} ({self._resample.name.lower()}), scaled to 0 to "
             f"{self._parameters['input_range'][1]:g}, mean {mean}, standard deviation {std}"
             + (" (ImageNet's: the encoder's own cannot be reached)" if self._is_usual else "")
+        )
+
+
+def _check_size(request: ModelRequest, stride: int) -> None:
+    """Refuse a ``size`` that is no multiple of ``stride``, or that comes with a ``resize``."""
+    size = request.size or 0
+    if request.resize is not None:
+        raise RequestError(
+            "`size` resizes both sides of a picture, so that no `resize` comes before it",
+            "give one of the two",
+        )
+    if size % stride:
+        near = max(1, round(size / stride)) * stride
+        raise RequestError(
+            f"`size` {size}: {request.name} takes only multiples of {stride}", f"`size={near}`"
         )
 
 

@@ -5,6 +5,7 @@ It runs once for a model of the user's own, before anything relies on its struct
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,8 @@ def check_structure(name: str, model: nn.Module) -> None:
     for path, module in model.named_modules():
         kind = type(module).__name__
         is_module = issubclass(module.__class__, nn.Module)  # __class__ may be overridden
-        if not is_module or model.get_submodule(path) is not module:
+        names = filter(None, path.split("."))  # TorchScript has no get_submodule
+        if not is_module or functools.reduce(getattr, names, model) is not module:
             raise ModelError(
                 f"{name}: named_modules returns {path!r} ({kind}), and get_submodule"
                 " a different module or none",

@@ -5,23 +5,26 @@ The first task that knows the form of a model's output reads it.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, TypeGuard, cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, logsigmoid
 
 from hookcli.errors import NoBoxError, RequestError
 from hookcli.models.presets import colour_changes
 from hookcli.models.task import Preprocessing, Task
 from hookcli.models.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
 from hookcli.records.frames import CLIP_FRAMES, spread_evenly
 from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from PIL import Image
     from torch import nn
@@ -31,38 +34,74 @@ if TYPE_CHECKING:
     from hookcli.models.task import Pictures, Predictions, Scored
     from hookcli.records.rows import TaskWord
 
+Reading: TypeAlias = Literal["logits", "labels", "probabilities", "values"]
+
 _TOP = 5
 _STEP = 8  # RAFT halves its input three times
 _LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
 
 
 class Classification(Task):
-    """Models that name the content of a picture; they return rows of logits."""
+    """Models that name the content of a picture; they return rows of numbers.
+
+    A single logit or probability is that of class 1, the positive class. Class 0 is its opposite.
+
+    Attributes:
+        reading: what the numbers are: ``logits`` of classes of which one is true, ``labels`` (the
+            logits of classes that may all be true), ``probabilities``, or ``values`` without
+            classes.
+        is_single: whether the model is known to return one number for an image, so that the output
+            may lack the second axis.
+    """
 
     word: TaskWord = "classification"
     is_faster_channels_last = True
+    reading: Reading = "logits"
+    is_single: bool = False
+
+    def read_as(self, reading: Reading, *, is_single: bool = False) -> Self:
+        """Return a task that takes the numbers for what ``reading`` says."""
+        task = copy.copy(self)
+        task.reading, task.is_single = reading, is_single
+        return task
 
     def find(self, output: object) -> Tensor | None:
-        """Return the logits (N, classes); None if the output has none.
+        """Return the numbers (N, classes); None if the output has none.
 
-        The logits are the output itself, or the field ``logits`` of a named tuple, as from
-        Inception in training mode.
+        They are the output itself, or the field ``logits`` of a named tuple, as from Inception in
+        training mode.
         """
         if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
             output = getattr(output, "logits", None)
+        if self.is_single and is_floats(output, 1):
+            return output[:, None]
         return output if is_floats(output, 2) else None
 
     def read(
         self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
     ) -> Predictions:
-        """Return the most probable classes of each image."""
+        """Return the most probable classes of each image, or the largest values."""
         rows = found.detach().float().cpu()
-        return name_best("probability", rows, rows.softmax(1), categories)
+        if self.reading == "values":
+            return _name_best("value", rows, rows, categories)
+        return _name_best("probability", rows, _find_probabilities(rows, self.reading), categories)
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the target's logit or probability, or the cross-entropy for the target."""
-        index = int(found[0].argmax()) if target is None else target
-        return _score_logits(found, kind, index), index, kind
+        """Return the target's logit or probability, or the cross-entropy for the target.
+
+        The target of a single number is class 1 by default.
+        """
+        is_value = self.reading == "values"
+        if is_value and kind != "logit":
+            raise RequestError(
+                f"`score={kind!r}`: the model returns values, and no classes that are known",
+                "leave `score` as it is",
+            )
+        best = int(found[0].argmax()) if is_value or found.shape[1] > 1 else 1
+        index = best if target is None else target
+        score = _score_rows(found, kind, index, self.reading)
+        names = {"values": "value", "probabilities": "probability"}
+        return score, index, names.get(self.reading, kind) if kind == "logit" else kind
 
 
 class Quantized(Classification):
@@ -129,10 +168,9 @@ class Segmentation(Task):
             shares = _find_shares(of_image, len(logits))
             best = [index for index in _find_top(shares) if shares[index] > 0]
             values = shares[best].tolist()
+            named = categories if len(categories) == len(shares) else ()
             predictions.append(
-                _name_classes(
-                    "share of the image", logits, values, indices=best, categories=categories
-                )
+                _name_classes("share of the image", logits, values, indices=best, categories=named)
             )
         return predictions
 
@@ -141,7 +179,7 @@ class Segmentation(Task):
 
         ``sizes`` has the width and height of each image, for models whose logits are coarser.
         """
-        return list(found.argmax(1))
+        return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
         """Return the score ``kind`` of the target's class, averaged over all pixels.
@@ -151,14 +189,14 @@ class Segmentation(Task):
         index = target
         if index is None:
             labels = self.list_labels(found.detach(), ())[0]
-            index = int(_find_shares(labels, found.shape[1]).argmax())
-        return _score_logits(found[0].flatten(1).T, kind, index), index, f"mean {kind}"
+            index = int(_find_shares(labels, found.shape[1]).argmax()) if found.shape[1] > 1 else 1
+        return _score_rows(found[0].flatten(1).T, kind, index), index, f"mean {kind}"
 
 
 def _find_shares(labels: Tensor, classes: int) -> Tensor:
     """Return the share of the pixels that each class covers, (classes,), from labels (H, W)."""
     flat = labels.flatten().cpu()
-    return flat.bincount(minlength=classes).double() / flat.numel()
+    return flat.bincount(minlength=max(2, classes)).double() / flat.numel()
 
 
 class Features(Task):
@@ -498,22 +536,40 @@ def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
     return value.is_floating_point() and value.dim() == axes
 
 
-def name_class(index: int, categories: Sequence[str]) -> str:
+def name_class(index: int, categories: Sequence[str], word: str = "class") -> str:
     """Return the name of a class. A class without a name is called, for example, ``class 7``."""
-    return categories[index] if 0 <= index < len(categories) else f"class {index}"
+    return categories[index] if 0 <= index < len(categories) else f"{word} {index}"
 
 
-def name_best(
+def read_problem(owner: object) -> Reading:
+    """Return what a model's outputs are by the ``problem_type`` of the model or its config."""
+    problem = str(ask(owner, "problem_type"))
+    known: dict[str, Reading] = {"regression": "values", "multi_label_classification": "labels"}
+    return known.get(problem, "logits")
+
+
+def _find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
+    """Return the probability of each class (N, classes), from logits or from probabilities."""
+    if rows.shape[1] > 1:
+        made = {"logits": lambda: rows.softmax(1), "labels": rows.sigmoid}
+        return made[reading]() if reading in made else rows
+    return torch.cat(
+        [1 - rows, rows] if reading == "probabilities" else [(-rows).sigmoid(), rows.sigmoid()], 1
+    )
+
+
+def _name_best(
     measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]
 ) -> list[tuple[Prediction, ...]]:
     """Return the classes with the highest values for each row of ``values`` (N, classes).
 
-    ``rows`` (N, classes) are the logits of the values.
+    ``rows`` are the logits of the values.
     """
-    best = values.topk(min(_TOP, rows.shape[1]))
+    best = values.topk(min(_TOP, values.shape[1]))
+    categories = categories if len(categories) == values.shape[1] else ()
     return [
-        _name_classes(measure, row, values, indices=indices, categories=categories)
-        for row, values, indices in zip(
+        _name_classes(measure, row, found, indices=indices, categories=categories)
+        for row, found, indices in zip(
             rows, best.values.tolist(), best.indices.tolist(), strict=True
         )
     ]
@@ -528,13 +584,13 @@ def _name_classes(
 ) -> tuple[Prediction, ...]:
     """Return a prediction for each class in ``indices``, with its value in ``values``.
 
-    ``logits`` is (classes, …). If a logit is not finite, return a single prediction that says so.
+    If a logit is not finite, return a single prediction that says so.
     """
     if not logits.isfinite().all():
         return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
-    named = categories if len(categories) == len(logits) else ()
+    word = "output" if measure == "value" else "class"
     return tuple(
-        Prediction(measure, name_class(index, named), index, value)
+        Prediction(measure, name_class(index, categories, word), index, value)
         for index, value in zip(indices, values, strict=True)
     )
 
@@ -545,13 +601,22 @@ def _find_top(values: Tensor) -> list[int]:
     return order
 
 
-def _score_logits(rows: Tensor, kind: str, index: int) -> Tensor:
-    """Return the score ``kind`` of the class ``index``, averaged over rows of logits (n, K)."""
-    if index >= rows.shape[1]:
-        known = f"classes are 0 to {rows.shape[1] - 1}"
+def _score_rows(rows: Tensor, kind: str, index: int, reading: Reading = "logits") -> Tensor:
+    """Return the score ``kind`` of the class ``index``, averaged over rows of numbers (n, K)."""
+    is_pair = rows.shape[1] == 1 and reading != "values"
+    if index >= (count := 2 if is_pair else rows.shape[1]):
+        known = f"classes are 0 to {count - 1}" if count > 1 else "the model returns one value"
         raise RequestError(f"`target`: there is no class {index}", known)
+    chosen = rows[:, 0 if is_pair else index]
+    if is_pair and not index:  # the opposite of the positive class
+        chosen = 1 - chosen if reading == "probabilities" else -chosen
     if kind == "logit":
-        return rows[:, index].mean()
+        return chosen.mean()
+    if reading == "probabilities":
+        tiny = torch.finfo(chosen.dtype).tiny
+        return chosen.mean() if kind == "probability" else -chosen.clamp(min=tiny).log().mean()
+    if is_pair or reading == "labels":
+        return chosen.sigmoid().mean() if kind == "probability" else -logsigmoid(chosen).mean()
     if kind == "probability":
         return rows.softmax(1)[:, index].mean()
     return cross_entropy(rows, torch.full((len(rows),), index, device=rows.device))

@@ -30,7 +30,7 @@ from hookcli.models.hub import (
 from hookcli.models.processors import ModelProcessor, choose_task, resize_fields, task_word
 from hookcli.models.source import ModelWithWeights, Source
 from hookcli.models.task import COLOURS, Preprocessing, Task
-from hookcli.models.tasks import Features
+from hookcli.models.tasks import Features, read_problem
 from hookcli.models.weights_file import UNREADABLE
 from hookcli.models.without_compiler import call_without_compiler
 from hookcli.outside.foreign import ForeignCode, ask, first_line
@@ -152,7 +152,10 @@ class Transformers(Source):
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
         names = ask(ask(module, "config"), "id2label") or {}
         named = tuple(str(names.get(index, "")) for index in range(len(names)))
-        return () if all(map(_UNNAMED.fullmatch, named)) else named
+        if all(map(_UNNAMED.fullmatch, named)):
+            return ()
+        is_pair = len(named) == 1 and read_problem(ask(module, "config")) != "values"
+        return (f"not {named[0]}", *named) if is_pair else named
 
     # Its weights
 

@@ -11,7 +11,7 @@ import pickle
 import warnings
 import zipfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,8 +25,10 @@ from hookcli.models.file_kind import (
     UNKNOWN,
     WEIGHTS,
     WRAPPERS,
+    ZERO,
     FileKind,
     find_kind,
+    name_shard,
     save_line,
 )
 from hookcli.outside.files import NotRegularError, open_regular
@@ -67,21 +69,24 @@ class WeightsFile:
         versions: the versions of the saved modules, by module path; empty if the file has none.
         note: a note on which set of weights was chosen, or which tensors were left out; empty if
             ``tensors`` holds all of the file's weights.
+        others: the values that are not tensors, by key, such as the extra state of a module.
     """
 
     tensors: dict[str, Tensor]
     versions: dict[str, int]
     note: str = ""
+    others: dict[str, object] = field(default_factory=dict)
 
 
-def read_weights_file(file: Path) -> WeightsFile:
+def read_weights_file(file: Path, key: str = "") -> WeightsFile:
     """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file.
 
-    The state dict may be inside the dict of a checkpoint.
+    The state dict may be inside the dict of a checkpoint. ``key`` names the part of the file that
+    holds it: a key, several keys joined by dots, or the beginning of the names of its tensors.
 
     Raises:
-        WeightsError: the file cannot be read, has no tensors, has tensors that no model has, or
-            cannot be loaded without running code in it.
+        WeightsError: the file cannot be read, has no tensors, has tensors that no model has, is one
+            of several shards, or cannot be loaded without running code in it.
     """
     try:
         with open_regular(file) as stream, warnings.catch_warnings():
@@ -92,13 +97,28 @@ def read_weights_file(file: Path) -> WeightsFile:
     except pickle.UnpicklingError as error:
         raise _refuse_pickle(file, error) from error
     except (OSError, *UNREADABLE) as error:
-        if (kind := find_kind(file)) not in (UNKNOWN, WEIGHTS):
+        if (kind := name_shard([file.suffix]) or find_kind(file)) not in (UNKNOWN, WEIGHTS):
             raise _refuse_kind(file, kind) from error
         raise WeightsError(
             f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
         ) from error
-    state, note = _unwrap(file, content)
-    return WeightsFile(_list_tensors(file, state), _list_versions(state), note)
+    if shard := name_shard([file.suffix, *_list_keys(content)]):
+        raise _refuse_kind(file, shard)
+    if key and (part := _find_part(content, key)) is None:
+        named = ", ".join(_list_sets(content)) or "none"
+        raise WeightsError(
+            f"{file} holds no weights under {key!r}", f"sets of weights in the file: {named}"
+        )
+    state, note = _unwrap(file, part if key else content)
+    tensors, values = _list_tensors(file, state), dict.items(state)
+    if not any(
+        map(Tensor.numel, tensors.values())
+    ):  # in ZeRO's stage 3, the shards have the values
+        raise _refuse_kind(file, ZERO)
+    others = {
+        each: value for each, value in values if isinstance(each, str) and each not in tensors
+    }
+    return WeightsFile(tensors, _list_versions(state), note, others)
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
@@ -172,6 +192,8 @@ def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
         )
     kind = find_kind(file)
     what = "more than tensors" if kind in (UNKNOWN, WEIGHTS) else kind.what
+    if kind.join:
+        return _refuse_kind(file, kind)
     return WeightsError(
         f"{file} holds {what}, and loading it would run its code",
         _save_hint(file, kind),
@@ -183,6 +205,8 @@ def _refuse_kind(file: Path, kind: FileKind) -> WeightsError:
 
 
 def _save_hint(file: Path, kind: FileKind) -> str:
+    if kind.join:
+        return kind.join
     if not kind.state:
         return _SAVE_WEIGHTS
     return f"if you trust it, save its weights: {save_line(file, kind.state)}"
@@ -203,7 +227,7 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
             if others:
                 note = (
                     f"{file} holds several sets of weights: the one under {wrapper!r} is used, not"
-                    f" {name_some(others)}; to use another, save it alone"
+                    f" {name_some(others)}; `weights='FILE:KEY'` chooses another"
                 )
             content = inner
     content = _unwrap_other(file, content)
@@ -226,10 +250,40 @@ def _unwrap_other(file: Path, content: object) -> object:
         return content
     if len(states) > 1:
         raise WeightsError(
-            f"{file} holds several sets of weights: {name_some([repr(key) for key in states])}",
-            "save one of them alone",
+            f"{file} holds several sets of weights: {', '.join(map(repr, _list_sets(content)))}",
+            "choose one of them: `weights='FILE:KEY'`",
         )
     return next(iter(states.values()), content)
+
+
+def _find_part(content: object, key: str) -> object:
+    """Return the part of a file's content under a key; None if there is none."""
+    if not isinstance(content, dict) or key in content:
+        return dict.get(content, key) if isinstance(content, dict) else None
+    for name, inner in dict.items(content):
+        rest = key.removeprefix(f"{name}.")
+        if rest != key and (part := _find_part(inner, rest)) is not None:
+            return part
+    names = [name for name in dict.keys(content) if str(name).startswith(f"{key}.")]
+    return {name.removeprefix(f"{key}."): dict.get(content, name) for name in names} or None
+
+
+def _list_sets(content: object, prefix: str = "", depth: int = 3) -> list[str]:
+    """Return the keys under which a file's content holds tensors by name; nested keys have dots."""
+    found = []
+    for name, inner in dict.items(content) if isinstance(content, dict) and depth else ():
+        if isinstance(name, str) and isinstance(inner, dict):
+            found += [f"{prefix}{name}"] if _bare_names(inner) else []
+            found += _list_sets(inner, f"{prefix}{name}.", depth - 1)
+    return found
+
+
+def _list_keys(content: object) -> list[str]:
+    """Return the keys of a file's content, and the names of the types of its values."""
+    items = dict.items(content) if isinstance(content, dict) else ()
+    inner = [key for _, value in items if isinstance(value, dict) for key in dict.keys(value)]
+    names = [name for key, value in items for name in (key, type(value).__name__)]
+    return [name for name in (*names, *inner) if isinstance(name, str)]
 
 
 def _list_others(

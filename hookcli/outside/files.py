@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hookcli.outside.urls import Place
 
 _NAME_LENGTH = 120
+_NUMBER = re.compile(rb"[0-9]+")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/")  # a Path drops the second slash of a URL
 
 
@@ -33,6 +34,22 @@ class OutsideError(OSError):
 
 class NotRegularError(OSError):
     """A name belongs to a pipe, a device or a socket, which hookcli never opens."""
+
+
+def natural_key(path: str) -> list[tuple[bytes, bytes]]:
+    """Return a key that sorts paths and URLs folder by folder, with numbers in names as numbers.
+
+    ``frame2.png`` comes before ``frame10.png``, whatever the locale. Everything else in a name is
+    compared as bytes, as are names that differ only in the zeros before a number.
+    """
+    parts = os.fsencode(path).split(b"/")
+    return [(_NUMBER.sub(_rank_number, part), part) for part in parts]
+
+
+def _rank_number(number: re.Match[bytes]) -> bytes:
+    """Return a digit, then the number of digits, which decides first, and then the digits."""
+    digits = number[0].lstrip(b"0")
+    return b"0" + len(digits).to_bytes(4) + digits
 
 
 def open_regular(file: str | Path) -> BufferedReader:
@@ -89,6 +106,16 @@ def full_name(file: Path) -> Path:
         return file.absolute()
     except OSError:
         return file
+
+
+def split_key(name: str) -> tuple[str, str]:
+    """Split ``FILE:KEY`` into the name of a file and the key of a part of its content.
+
+    The key is empty if a file has the whole name, or if there is no file FILE.
+    """
+    file, _, key = name.rpartition(":")
+    is_part = key and not os.path.exists(name) and os.path.isfile(file)  # noqa: PTH110, PTH113
+    return (file, key) if is_part else (name, "")
 
 
 def write_atomic(file: Path, data: bytes) -> Path:

@@ -33,6 +33,7 @@ _THRESHOLDS = {
     "--layer-tolerance": "write GLOB=RTOL: 'layer4.*=1e-2'",
 }
 _PAIRS = {
+    "--input": "write NAME=FILE.npy or NAME=VALUE, for example facts=facts.npy",
     "--model-arg": "write KEY=VALUE, for example num_classes=50",
     "--storage-option": "write KEY=VALUE, for example endpoint_url=http://localhost:9000",
 }

@@ -187,7 +187,7 @@ def _run_pass(
     ):
         with observed_until(collector):
             output = runner.call(leaf.clone(), collector.list_ids)
-        collector.called |= gradients.called
+        collector.called |= dict.fromkeys(gradients.called, "")
         score = settings.score
         scored = score(output) if target is None else score(output, target=target)
         with observed_until(collector):
@@ -232,7 +232,7 @@ def _find_cams(
 ) -> Iterator[Heat]:
     for output, (call, gradient) in observer.gradients.items():
         if call.layer.module_path in wanted:
-            layout = call.layer.layout_of(tuple(gradient.shape), size)
+            layout = call.layout_of(tuple(gradient.shape), size)
             if layout.is_spatial:
                 cam = take_cam(observer.activations[output], gradient, layout)
                 yield Heat(key, "cam", replace(call, side="output"), cam.cpu())
@@ -258,7 +258,7 @@ def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -
     """
     layout = UNKNOWN
     if missing.call.side != "param":
-        layout = missing.call.layer.layout_of(missing.shape, size)
+        layout = missing.call.layout_of(missing.shape, size)
     dtype = str(missing.dtype).removeprefix("torch.")
     stats = TensorStats(missing.shape, dtype)
     first = missing.call.side == "grad_input" and missing.reason == NOT_NEEDED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -14,7 +14,8 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.nested import map_tensors, named_tensors
-from hookcli.outside.foreign import ENDS, Surroundings, foreign_line
+from hookcli.models.modules import run_eagerly, unwrap
+from hookcli.outside.foreign import ENDS, Surroundings, ask, foreign_line
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
 from hookcli.passes.restorers import memory_of, restoring, tensor_restorers
 
@@ -30,7 +31,9 @@ _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
 # In these modules, hookcli runs the operators that a model calls: an error there is the model's.
 _NEUTRAL_OF_OURS = {
-    f"{_OURS}{module}" for module in ("hooks.operations", "passes.flops", "models.without_compiler")
+    *(f"{_OURS}hooks.{module}" for module in ("channel_trails", "operations", "watched_classes")),
+    *(f"{_OURS}models.{module}" for module in ("inputs", "without_compiler")),
+    *(f"{_OURS}passes.{module}" for module in ("exported", "flops")),
 }
 
 
@@ -42,8 +45,9 @@ def call_model(
 ) -> object:
     """Return what ``model`` returns for ``arguments``.
 
-    Afterwards, hookcli restores the working directory and the standard streams of the process, and
-    the buffers of a model in training mode.
+    Parts of the model that are compiled run in eager mode; a model that is compiled as a whole does
+    not. Afterwards, hookcli restores the working directory and the standard streams of the process,
+    and the buffers of a model in training mode.
 
     Args:
         model: the model; its hooks run as part of the call.
@@ -58,6 +62,7 @@ def call_model(
     """
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed())),
+        run_eagerly() if unwrap(model) is model else nullcontext(),
         _repeatable(model, seed),
     ):
         return model(*arguments)
@@ -136,7 +141,7 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
     hookcli restores torch's generators and the model's buffers, such as BatchNorm's running means.
     For a model in evaluation mode, the block changes nothing.
     """
-    if not any(module.training for module in model.modules()):
+    if not any(ask(module, "training") for module in model.modules()):
         yield
         return
     undo: list[Callable[[], object]] = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.activations.observation import Observation, read_records
@@ -17,8 +19,10 @@ from hookcli.hooks.dense import to_dense
 from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
-from hookcli.hooks.observe import observe, refuse_unhookable
+from hookcli.hooks.observe import observe
+from hookcli.models.modules import note_compiled, run_eagerly, unwrap
 from hookcli.passes.find_operations import find_operations
+from hookcli.passes.layouts import infer_from
 from hookcli.records.calls import Uncalled
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
@@ -57,7 +61,7 @@ class Captured:
     layers: tuple[LayerInfo, ...]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     _model: nn.Module | None = None
-    _called: set[str] = field(default_factory=set)
+    _called: dict[str, str] = field(default_factory=dict)
     _seen: list[Observation] = field(default_factory=list)
     _gradients: Gradients | None = None
     _keeps: bool = False
@@ -149,7 +153,7 @@ class Captured:
         dense = to_dense(tensor)
         layout = UNKNOWN
         if call.side != "param":
-            layout = call.layer.layout_of(tuple(dense.shape))
+            layout = call.layout_of(tuple(dense.shape))
         axis = None if layout.channel_axis is None else layout.channel_axis + 1
         reduced = reduce_rows(dense.unsqueeze(0), axis)
         self._seen.append(
@@ -192,7 +196,7 @@ def capture(
     model.
 
     Args:
-        model: a model that is neither compiled nor scripted.
+        model: the model. Parts that torch.compile made run in eager mode while the block lasts.
         layers: the layers to observe, as one or more forms of the filter language.
         exclude: the layers to leave out, as one or more forms of the filter language.
         at: the sides of the layers to observe: ``output``, ``input`` or ``both``.
@@ -201,34 +205,41 @@ def capture(
             ``grad_input``, ``grad_output`` and ``param`` (the gradients of the layers' parameters).
         edits: edits to make, in this order, in the syntax of ``--edit``. An edit without a side
             changes outputs; with ``gradients=True``, it changes the gradients of outputs.
-        example: an input of the model, or a tuple of its positional arguments. You need an example
-            to choose functional operations (``op:add``), because hookcli finds the operations by
-            running the model with the example once before the block begins.
+        example: an input of the model, or a tuple of its positional arguments, with which hookcli
+            runs the model before the block begins. You need it to choose functional operations
+            (``op:add``). It also shows which axis holds the channels of a layer whose type does
+            not show it; without an example, hookcli reads the axis from shapes, or says nothing
+            about channels.
 
     Raises:
-        RequestError: the model is compiled or scripted, ``at`` is none of the three words, no layer
-            matches, operations are chosen without an example, or an edit is impossible or changed
-            nothing.
+        RequestError: ``at`` is none of the three words, no layer matches, operations are chosen
+            without an example, or an edit is impossible or changed nothing.
     """
-    refuse_unhookable(model)
     wanted = (layers,) if isinstance(layers, str) else tuple(layers)
     unwanted = (exclude,) if isinstance(exclude, str) else tuple(exclude)
     operations: tuple[FoundOperation, ...] = ()
+    arguments = example if isinstance(example, tuple) else (example,)
     if name_operations(wanted, unwanted, list_edited_forms(edits)):
         if example is None:
             raise RequestError(
                 "operations are found in a forward pass, which needs an example",
                 "capture(model, layers='op:add', example=images)",
             )
-        arguments = example if isinstance(example, tuple) else (example,)
-        operations = find_operations(model, arguments)
+        operations = find_operations(unwrap(model), arguments)
     chosen = select_layers(model, wanted, unwanted, operations)
     side: Side = "grad_output" if gradients else "output"
     resolved = resolve_edits(model, edits, side, operations)
+    if example is not None:
+        infer = partial(infer_from, unwrap(model), arguments)
+        chosen = infer(chosen)
+        edited = (replace(each, layers=infer(each.layers)) for each in resolved.resolved)
+        resolved = replace(resolved, resolved=tuple(edited))
     effects = EditEffects()
     changes = resolved.changes(effects)
     captured = Captured(chosen, _model=model, _keeps=keep)
-    with ExitStack() as stack:
+    if note := note_compiled(model):
+        warnings.warn(note.partition(";")[0], stacklevel=3)
+    with run_eagerly(), ExitStack() as stack:
         stack.enter_context(change(model, changes))
         stack.enter_context(
             observe(model, chosen, captured._observe, at=at, called=captured._called)

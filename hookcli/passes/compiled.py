@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hookcli.errors import ForwardError, ModelError
 from hookcli.hooks.nested import named_tensors
+from hookcli.models.modules import find_modules
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.fx_graph import expose_values, list_nodes
@@ -130,7 +131,7 @@ class CompiledRunner(GraphRunner):
 
 def _list_paths(module: nn.Module) -> dict[str, str]:
     """Return the path of each module by its Python ``id``, as torch.compile writes it."""
-    return {str(id(each)): path for path, each in module.named_modules()}
+    return {str(id(each)): path for path, each in find_modules(module).items()}
 
 
 def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -146,7 +146,7 @@ class EagerRunner(Runner):
         self,
         batch: Batch,
         observer: Observer,
-        called: set[str] | None = None,
+        called: dict[str, str] | None = None,
         seen: Callable[[], Sequence[str]] = tuple,
     ) -> ForwardOutcome:
         effects, overwritten = EditEffects(), dict[str, str]()

@@ -112,18 +112,19 @@ class ProgramRunner(GraphRunner):
     @property
     def inputs(self) -> list[GraphInput]:
         return [
-            GraphInput(_fixed_shape(each), str(each.dtype).removeprefix("torch."))
-            for each in self._examples
+            GraphInput(_fixed_shape(each), str(each.dtype).removeprefix("torch."), name)
+            for name, each in self._placeholders.items()
         ]
 
     @property
-    def _examples(self) -> list[Tensor]:
-        """The inputs of the program, as tensors without values."""
+    def _placeholders(self) -> dict[str, Tensor]:
+        """The inputs of the program by name, as tensors without values."""
         nodes = self.module.graph.find_nodes(op="placeholder")
-        return [node.meta["val"] for node in nodes if isinstance(node.meta.get("val"), Tensor)]
+        values = {str(node.target): node.meta.get("val") for node in nodes}
+        return {name: each for name, each in values.items() if isinstance(each, Tensor)}
 
     def place(self, pixels: Tensor) -> Tensor:
-        like = next(iter(self._examples), pixels)
+        like = next(iter(self._placeholders.values()), pixels)
         return pixels.to(device=like.device, dtype=like.dtype)
 
     def compute(
@@ -134,8 +135,12 @@ class ProgramRunner(GraphRunner):
         fed: Mapping[str, Tensor],
     ) -> list[Tensor]:
         watched = _Watched(self.module, values, receive, fed)
+        given = iter(flatten(arguments))
+        nodes = self.module.graph.find_nodes(op="placeholder")
+        examples = [node.meta.get("val") for node in nodes]  # a number is part of the program
+        taken = (next(given).to(e.dtype) if isinstance(e, Tensor) else e for e in examples)
         with torch.no_grad():
-            returned = call_model(watched, tuple(flatten(arguments)))
+            returned = call_model(watched, tuple(taken))
         return [each for _, each in named_tensors(returned)]
 
 

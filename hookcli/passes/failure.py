@@ -14,14 +14,21 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from hookcli.models.modules import find_modules
 from hookcli.outside.foreign import Forgiveness, ask, foreign_line, text_of
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
+# What torch says if a tensor is used like a dictionary.
+_DICTIONARY = (
+    *("Tensor.__contains__ only supports", "valid indices (got str)"),
+    *(f"'Tensor' object has no attribute '{name}'" for name in ("get", "items", "keys", "update")),
+)
+_BY_NAME = re.compile(r"\[f?[\"']")
 _LAST_LAYERS = 3
 _LONGEST_REASON = 120
 
@@ -52,7 +59,7 @@ def describe_failure(
         facts.append(f"the last observed layers were {', '.join(last)}")
     if is_out_of_memory(error):
         facts.append("try `batch_size=1`, or a smaller `size`")
-    if failed.training and "more than 1 value per channel" in reason:
+    if ask(failed, "training") and "more than 1 value per channel" in reason:
         facts.append("training mode cannot normalize one value of one image: `model.mode='eval'`")
     if isinstance(weight, Tensor) and weight.shape[1:2] == (1,) and "but got 3 channels" in reason:
         facts.append("a model of grey pictures: `mean=M` and `std=S`, one number each")
@@ -60,11 +67,41 @@ def describe_failure(
     if isinstance(weight, Tensor) and got and int(got[1]) > weight.shape[1:2].numel() > 1:
         bands = (2, 1, 0) if weight.shape[1] == 3 else tuple(range(weight.shape[1]))
         facts.append(f"choose bands of the pictures: `bands={bands}`")
-    if isinstance(error, TypeError) and "required positional argument" in reason:
-        facts.append("the model gets one tensor; four lines in docs/guide/models.md pass more")
+    facts += _hint_inputs(model, failed, error, frame)
     if isinstance(error, RecursionError):
         facts.append("it calls itself without end, or its modules are nested too deep")
     return f"the model failed in {path} ({type(failed).__name__}): {reason}", "; ".join(facts)
+
+
+def _hint_inputs(
+    model: nn.Module, failed: nn.Module, error: BaseException, frame: FrameType | None
+) -> Iterator[str]:
+    """Yield a hint on an input that the model lacks: an argument, a dictionary, or a vector."""
+    reason, code = foreign_line(error), (traceback.extract_tb(error.__traceback__)[-1].line or "")
+    args = () if frame is None else frame.f_locals.get("args", ())
+    names: list[str] = []
+    if failed is model and isinstance(error, TypeError) and "positional argument" in reason:
+        names = re.findall(r"'(\w+)'", reason.partition("argument")[2])
+    elif isinstance(error, KeyError) and any(isinstance(each, dict) for each in args):
+        names = [str(error.args[0])]
+    elif any(text in reason for text in _DICTIONARY) or (
+        isinstance(error, IndexError) and _BY_NAME.search(code)
+    ):
+        yield (
+            "does the model take a dictionary? `inputs_as='dict'` passes one, with other entries "
+            "by `inputs` NAME=FILE.npy"
+        )
+    elif "mat1 and mat2" in reason or (
+        type(failed).__name__.startswith("ConvTranspose") and "but got 3 channels" in reason
+    ):
+        name = next(iter(inspect.signature(model.forward).parameters), "NAME")
+        yield (
+            "does the model take a vector, and no picture? give it in place of the image: "
+            f"`inputs` {name}=FILE.npy"
+        )
+    if names:
+        given = " ".join(f"`inputs` {name}=FILE.npy" for name in names)
+        yield f"give a value for all images: {given}"
 
 
 def explain_refusal(model: nn.Module, error: BaseException) -> str:
@@ -92,7 +129,7 @@ def _find_failed(model: nn.Module, error: BaseException) -> tuple[str, nn.Module
     """
     paths: dict[int, str] = {}
     with Forgiveness():
-        paths = {id(module): path for path, module in model.named_modules()}
+        paths = {id(module): path for path, module in find_modules(model).items()}
     failed, called = model, None
     for frame in frames_of(error):
         module = frame.f_locals.get("self")

@@ -22,6 +22,7 @@ from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.operation_filter import is_inside
 from hookcli.hooks.operations import split_path
+from hookcli.models.modules import find_modules
 from hookcli.passes.find_operations import run_watched
 from hookcli.passes.unchanged import throw_dice, unchanged
 from hookcli.records.attention import AttentionRow
@@ -176,7 +177,7 @@ def _list_hidden(
     """
     attentions = [
         path
-        for path, module in model.named_modules()
+        for path, module in find_modules(model).items()
         if path in finder.products | finder.blind or _has_name_of_attention(path, module)
     ]
     seen = [call.call.layer.module_path for call in finder.calls]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hookcli.config import GridStyle, SaveStyle
+    from hookcli.config import GridStyle, HeatOf, SaveStyle
     from hookcli.passes.runner import Runner
 
 
@@ -88,6 +88,7 @@ class ForwardSettings:
             to 1, and the share outside; None without a box.
         save: which parts of the tensors are saved; None saves nothing.
         sketch: whether to take a sketch of every tensor (see ``hookcli.distance.sketch``).
+        heat: which maps over the image are made of each tensor with places; None makes none.
     """
 
     runner: Runner
@@ -95,6 +96,7 @@ class ForwardSettings:
     focus: Tensor | None = None
     save: SaveStyle | None = None
     sketch: bool = False
+    heat: HeatOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,7 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> PassResult:
         save=settings.save,
         unedited=None if plain is None else unedited,
         sketch=settings.sketch,
+        heat=settings.heat,
     )
     with observed_until(collector):
         if plain is not None:

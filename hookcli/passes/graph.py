@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hookcli.hooks.layers import channels_of_class, family_of_class, family_of_operation
 from hookcli.hooks.layouts import channels_of_operation
 from hookcli.hooks.operations import depth_of, operation_path
+from hookcli.models.modules import WRAPPER, strip_wrapped
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layouts import Channels
 
@@ -73,6 +74,12 @@ class GraphNode:
         outputs = tuple(f"{prefix}{name}" for name in self.outputs)
         return replace(self, step=f"{prefix}{self.step}", outputs=outputs)
 
+    def without_wrappers(self) -> GraphNode:
+        """Return the node without the modules of torch.compile around its own modules."""
+        inner = (each for each in self.scopes if not each.kind.endswith(f".{WRAPPER}"))
+        scopes = (replace(each, path=strip_wrapped(each.path)) for each in inner)
+        return replace(self, scopes=tuple(scope for scope in scopes if scope.path))
+
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
@@ -117,7 +124,7 @@ class Graph:
     @classmethod
     def of(cls, nodes: Iterable[GraphNode]) -> Graph:
         """Return what the nodes of a graph, in running order, say about its calls."""
-        listed = list(nodes)
+        listed = [node.without_wrappers() for node in nodes]
         weights = dict(weight for node in listed for weight in node.weights)
         root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
         return cls(find_calls(listed), root, names_modules=any(node.scopes for node in listed))
@@ -239,6 +246,8 @@ class _Axes:
         found = self._find(layer, values, families)
         if found in (Channels.FIRST, Channels.LAST):
             self._neighbour = found.of_neighbour
+        elif found is Channels.LIKELY_LAST and families[0] == "norm":
+            self._neighbour = found
         elif found is Channels.UNKNOWN and layer.is_leaf:
             self._neighbour = Channels.UNKNOWN  # after a Permute, for example, it may differ
         self._known[values] = found
@@ -249,13 +258,15 @@ class _Axes:
     ) -> Channels:
         by_name = layer.channels
         if not layer.is_operation:
-            if layer.module_type in ("LayerNorm", "RMSNorm", "LayerNormalization"):
+            if layer.module_type == "LayerNormalization":
                 return Channels.LAST
+            if layer.module_type in ("LayerNorm", "RMSNorm"):
+                return Channels.LIKELY_LAST  # other libraries have one of this name for NCHW
             by_name = channels_of_class(layer.module_type, families[0])
         if by_name in (Channels.FIRST, Channels.LAST):
             return by_name
         is_elementwise = families[0] in ("act", "dropout") or layer.module_type == "Identity"
-        if is_elementwise or by_name in (Channels.BY_VALUE, Channels.BY_AXES):
+        if is_elementwise or by_name is Channels.BY_INPUT:
             return Channels.SAME if self._neighbour is Channels.UNKNOWN else self._neighbour
         return self._known.get(values, by_name)
 

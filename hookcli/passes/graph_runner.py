@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import logging
 import math
 import warnings
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from hookcli.hooks.observe import Observer
     from hookcli.models.graph_file import GraphInput
+    from hookcli.models.tasks import Reading
     from hookcli.passes.graph import Graph, GraphCall
     from hookcli.passes.runner import Batch
 
@@ -63,12 +65,16 @@ class GraphRunner(Runner):
         raise NotImplementedError
 
     @property
-    def has_classifier(self) -> bool:
-        """Whether the last layer is linear, apart from activations such as softmax."""
-        last = (call for call in reversed(self.graph.calls) if call.layer.is_leaf)
-        return next(
-            ("linear" in each.families for each in last if "act" not in each.families), False
-        )
+    def reading(self) -> Reading | None:
+        """What the output is if the last layer is linear, apart from activations; else None."""
+        leaves = [call for call in reversed(self.graph.calls) if call.layer.is_leaf]
+        acts = [*itertools.takewhile(lambda call: "act" in call.families, leaves)]
+        if "linear" not in (*(call.families for call in leaves[len(acts) :]), ())[0]:
+            return None
+        kinds = {call.layer.module_type.lower() for call in acts} - {"logsoftmax"}
+        if kinds and kinds <= {"sigmoid", "hardsigmoid", "softmax"}:
+            return "probabilities"
+        return "values" if kinds else "logits"
 
     def guess_sizes(self, area: float) -> list[tuple[int, float]]:
         values = {call.layer.module_path: call.values[0] for call in self.graph.calls}
@@ -146,12 +152,12 @@ class GraphRunner(Runner):
         self,
         batch: Batch,
         observer: Observer,
-        called: set[str] | None = None,
+        called: dict[str, str] | None = None,
         seen: Callable[[], Sequence[str]] = tuple,
     ) -> ForwardOutcome:
         outputs = self._run(batch, observer, {})
         if called is not None:
-            called.update(layer.module_path for layer in self.layers)
+            called.update((layer.module_path, "") for layer in self.layers)
         return ForwardOutcome(outputs[0] if len(outputs) == 1 else tuple(outputs))
 
     def run_fed(

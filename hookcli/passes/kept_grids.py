@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.activations.feature_maps import Tiles, take_tiles
 from hookcli.config import GridStyle
+from hookcli.hooks.dense import to_dense
 from hookcli.records.text import shape_text
 from hookcli.render.draw.canvas import colormap_of, load_palette
 from hookcli.render.draw.grid import draw_grid
@@ -35,7 +36,7 @@ def draw_kept(
         if tensor is None or not record.layout.is_spatial or not tensor.numel():
             continue
         style = _GRADIENT if record.call.side.startswith("grad_") else _ACTIVATION
-        tiles = take_tiles(tensor[:1].cpu(), record.layout, style)
+        tiles = take_tiles(to_dense(tensor)[:1].cpu(), record.layout, style)
         if not isinstance(tiles, Tiles):
             continue
         heading = [f"{record.call.id}   {shape_text(record.stats.shape)}"]

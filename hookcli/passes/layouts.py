@@ -9,8 +9,10 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
+from hookcli.hooks.channel_trails import follow_channels
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.layouts import LayoutWatcher
+from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.watch import watch
 from hookcli.passes.call import call_model
 from hookcli.passes.find_operations import find_operations
@@ -18,6 +20,8 @@ from hookcli.passes.unchanged import unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch import nn
 
     from hookcli.models.load import LoadedModel
     from hookcli.records.calls import LayerInfo
@@ -35,17 +39,46 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
         ModelError: the model has deleted the working directory.
     """
     module, inputs = loaded.module, loaded.inputs
-    parameters = list(module.parameters())
-    if not any(layer.channels.needs_inference for layer in layers) or any(map(is_lazy, parameters)):
+    if not _is_open(module, layers):
         return tuple(layers)
     pixels = loaded.pixels_to_try()
-    watched = list(list_watchable(module))
-    with contextlib.suppress(ForwardError), torch.no_grad(), unchanged(module):
-        if any(layer.is_operation for layer in layers):  # its input may come from any operation
-            found = find_operations(module, inputs.arguments_of(pixels))
-            watched += [each.layer for each in found]
-        watcher = LayoutWatcher(inputs.size_of(pixels))
-        with watch(module, watched, watcher.started, watcher.finished):
-            call_model(module, inputs.arguments_of(pixels))
-        return tuple(map(watcher.infer, layers))
+    with contextlib.suppress(ForwardError):
+        arguments = inputs.arguments_of(pixels)
+        return infer_from(module, arguments, layers, inputs.size_of(pixels))
     return tuple(layers)
+
+
+def infer_from(
+    module: nn.Module,
+    arguments: tuple[object, ...],
+    layers: Sequence[LayerInfo],
+    size: tuple[int, int] | None = None,
+) -> tuple[LayerInfo, ...]:
+    """Return ``layers`` with the layouts that a forward pass with ``arguments`` shows.
+
+    ``size`` is the height and width of the layers' input; None if it will be unknown later, too.
+    The model's state and the random number generators are unchanged afterwards.
+
+    Raises:
+        ForwardError: the model raised an exception.
+    """
+    if not _is_open(module, layers):
+        return tuple(layers)
+    watched = list(list_watchable(module))
+    with torch.no_grad(), unchanged(module):
+        if any(layer.is_operation for layer in layers):  # its input may come from any operation
+            watched += [each.layer for each in find_operations(module, arguments)]
+        watcher = LayoutWatcher(size, follow_channels(module, arguments))
+        with (
+            without_fast_path(),
+            watch(module, watched, watcher.started, watcher.finished),
+            watcher.trails,
+        ):
+            call_model(module, arguments)
+    return tuple(map(watcher.infer, layers))
+
+
+def _is_open(module: nn.Module, layers: Sequence[LayerInfo]) -> bool:
+    """Return whether the types of layers leave their layouts open, and the model can run."""
+    needed = any(layer.channels.needs_inference for layer in layers)
+    return needed and not any(map(is_lazy, module.parameters()))

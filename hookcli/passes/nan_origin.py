@@ -16,6 +16,7 @@ from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.operations import split_path
 from hookcli.hooks.watch import watch
+from hookcli.models.modules import find_modules
 from hookcli.passes.call import call_backward, call_model
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.edit_effects import EditEffects
@@ -243,16 +244,17 @@ class _Watcher:
             self.causes[kind] = ended.kinds
 
     def _blame(self, ended: _OpenCall, kind: str) -> str:
-        module = self.model.get_submodule(ended.call.layer.module_path)
+        module = find_modules(self.model)[ended.call.layer.module_path]
         # attention uses the weights of a submodule that it never calls
         recurse = isinstance(module, nn.MultiheadAttention)
         own = [*module.named_parameters(recurse=recurse), *module.named_buffers(recurse=False)]
-        for name, values in own:
-            if kind in list_not_finite(values):
-                return f"{ended.name} has {kind} in its own {name}"
+        held = {each: name for name, values in reversed(own) for each in list_not_finite(values)}
+        if kind in held:
+            return f"{ended.name} has {kind} in its own {held[kind]}"
+        too = f"{ended.name} has Inf in its own {held['Inf']}; " if "Inf" in held else ""
         if module._modules and ended.last_child:
-            return self._between(ended, kind, "before its end")
-        return f"{kind} is made by {ended.name}: {ended.given}"
+            return too + self._between(ended, kind, "before its end")
+        return f"{too}{kind} is made by {ended.name}: {ended.given}"
 
     def _between(self, parent: _OpenCall, kind: str, end: str) -> str:
         self.between[kind] = parent.call.layer.module_path

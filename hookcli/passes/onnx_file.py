@@ -87,6 +87,8 @@ def export_onnx(
     """
     require_onnx(exports=True)
     arguments = runner.inputs.arguments_of(runner.place(pixels))
+    if isinstance(arguments[-1], dict):
+        arguments = (*arguments, {})  # torch takes the last dictionary for keyword arguments
     with quiet():
         try:
             program = torch.onnx.export(runner.module, arguments, dynamo=True, verbose=False)
@@ -255,7 +257,7 @@ class OnnxRunner(GraphRunner):
                 f"{str(self.file)!r} takes {len(inputs)} inputs, and the model {len(arguments)}",
                 "use a file that was exported from the same model",
             )
-        feeds = {}
+        feeds: dict[str, Any] = {}
         for wanted, tensor in zip(inputs, arguments, strict=True):
             shape = tuple(tensor.shape)
             lengths = zip(wanted.shape, shape, strict=False)
@@ -264,7 +266,7 @@ class OnnxRunner(GraphRunner):
                 is_size = len(wanted.shape) == len(shape) and min(wrong) > 1
                 raise ForwardError(
                     f"{str(self.file)!r} takes an input of the shape {shape_text(wanted.shape)}, "
-                    f"and the image has {shape_text(shape)}",
+                    f"and {'the image' if not feeds else wanted.name} has {shape_text(shape)}",
                     "choose the size with `size`"
                     if is_size
                     else "export the model for images of this shape, or with a free batch axis",
@@ -372,7 +374,7 @@ def _describe_value(value: Any) -> GraphInput:
             name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
         except KeyError:  # a type that this version of onnx does not know
             name = "an unknown type"
-    return GraphInput(tuple(lengths), name)
+    return GraphInput(tuple(lengths), name, value.name)
 
 
 _DTYPES = {

@@ -52,7 +52,7 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
     if memory not in memories:
         memories.add(memory)
         storage = tensor.untyped_storage()
-        yield partial(storage.copy_, storage.clone())  # type: ignore[no-untyped-call]
+        yield partial(_copy_back, storage, storage.clone())  # type: ignore[no-untyped-call]
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
@@ -98,6 +98,12 @@ def _put_back(tensor: Tensor, before: Tensor, needs_gradient: bool) -> None:  # 
         tensor.data = before
     if tensor.is_leaf and tensor.requires_grad != needs_gradient:
         tensor.requires_grad_(needs_gradient)
+
+
+def _copy_back(storage: torch.UntypedStorage, values: torch.UntypedStorage) -> None:
+    if storage.nbytes() != values.nbytes():  # the model has resized a tensor in place
+        storage.resize_(values.nbytes())
+    storage.copy_(values)
 
 
 def _place(tensor: Tensor) -> tuple[object, ...]:

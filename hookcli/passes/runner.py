@@ -125,7 +125,7 @@ class Runner:
         self,
         batch: Batch,
         observer: Observer,
-        called: set[str] | None = None,
+        called: dict[str, str] | None = None,
         seen: Callable[[], Sequence[str]] = tuple,
     ) -> ForwardOutcome:
         """Run a batch, and call ``observer(call, tensor)`` for every tensor of the layers.
@@ -134,8 +134,8 @@ class Runner:
             batch: the images.
             observer: receives every tensor of every call of the layers, before the model can
                 overwrite the tensor. The observer must reduce or copy the tensor before returning.
-            called: a set to which the runner adds the module path of every layer that ran, even if
-                the layer returned no tensor; None if the caller does not need these paths.
+            called: a dictionary to which the runner adds the module path of every layer that ran,
+                with a text as in ``hooks.observe``; None if the caller does not need it.
             seen: returns the ids of the calls observed so far; if the model raises, the error names
                 the last of these calls.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,7 +116,9 @@ def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
         from hookcli.passes.exported import ProgramRunner, load_program
 
         runner = ProgramRunner.of(load_program(file), CLASSIFICATION.arguments)
-    described = describe_graph(
-        request, runner.inputs, hash_graph(file), has_classifier=runner.has_classifier
-    )
-    return replace(runner, arguments_of=described.task.arguments), described
+    described = describe_graph(request, runner.inputs, hash_graph(file), runner.reading)
+    arguments_of, extra = described.task.arguments, described.extra
+    if extra is not None:
+        names = {each.name: Parameter.empty for each in runner.inputs}
+        arguments_of = partial(extra.bind, arguments_of, names)
+    return replace(runner, arguments_of=arguments_of), described

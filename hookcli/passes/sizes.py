@@ -91,7 +91,7 @@ def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
 
     def measure(call: Call, tensor: Tensor) -> None:
         nonlocal total
-        layout = call.layer.layout_of(tuple(tensor.shape), size)
+        layout = call.layout_of(tuple(tensor.shape), size)
         shape = saved_shape(tuple(tensor.shape), layout, style)
         kept = tensor.dtype if style.dtype is None else getattr(torch, style.dtype)
         total += math.prod(shape) * kept.itemsize

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError, NestedTensorError
+from hookcli.hooks.channel_trails import follow_channels
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import explain_uncalled, list_layers
 from hookcli.hooks.layouts import LayoutWatcher
@@ -22,6 +24,7 @@ from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operation_filter import add_operations
 from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
+from hookcli.hooks.parameters import count_parameters
 from hookcli.hooks.watch import watch
 from hookcli.models.inputs import PLAIN
 from hookcli.models.load import build_skeleton
@@ -51,10 +54,12 @@ class Survey:
             the calls started; then one row for each layer that ran without returning a tensor or
             did not run.
         total: the totals of the whole model.
+        notes: changes that hookcli made to the model on its own.
     """
 
     rows: tuple[SurveyRow, ...]
     total: ModelTotal
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -63,40 +68,51 @@ class _Output:
 
     Attributes:
         key: the name of the tensor if the call returned several; otherwise empty.
-        flops: the number of floating-point operations of the call.
+        counted: the number of floating-point operations of the call that hookcli counted.
+        is_complete: whether these are all operations of the call.
     """
 
     call: Call
     key: str
     tensor: Tensor
-    flops: int = 0
+    counted: int
+    is_complete: bool
 
 
 @dataclass(slots=True)
 class _Watcher:
-    """Follows one forward pass through the starts and ends of all calls."""
+    """Follows one forward pass through the starts and ends of all calls.
+
+    Attributes:
+        uncounted: for each operator that was not counted, the path of the innermost module.
+    """
 
     counter: FlopCounter
     layouts: LayoutWatcher
     called: set[str] = field(default_factory=set)
     outputs: list[_Output] = field(default_factory=list)
     writes: WriteWatcher = field(default_factory=WriteWatcher)
-    _flops: list[int] = field(default_factory=list)
+    uncounted: dict[int, str] = field(default_factory=dict)
+    _starts: list[tuple[int, int]] = field(default_factory=list)
 
     def started(self, call: Call, inputs: object) -> None:
         self.writes.started(call, inputs)
         self.layouts.started(call, inputs)
-        self._flops.append(self.counter.total)
+        self._starts.append((self.counter.total, len(self.counter.uncounted)))
 
     def finished(self, call: Call, output: object) -> None:
         self.writes.finished(call, output)
         self.layouts.finished(call, output)
         self.called.add(call.layer.module_path)
-        flops = self.counter.total - self._flops.pop()
+        flops, first = self._starts.pop()
+        missed = range(first, len(self.counter.uncounted))
+        self.uncounted = dict.fromkeys(missed, call.layer.label) | self.uncounted
+        is_complete = not missed and not self.counter.is_blind
         for key, tensor in named_tensors(output):
             if tensor.is_nested:
                 raise NestedTensorError
-            self.outputs.append(_Output(call, key, tensor, flops))
+            counted = self.counter.total - flops
+            self.outputs.append(_Output(call, key, tensor, counted, is_complete))
 
 
 def survey(
@@ -143,7 +159,7 @@ def survey(
             count = calls[entry.call.layer.module_path, entry.key]
             written = watcher.writes.written.get(_output_id(entry), "")
             layer = watcher.layouts.infer(entry.call.layer)
-            layout = layer.layout_of(tuple(entry.tensor.shape), size)
+            layout = layer.layout_of(tuple(entry.tensor.shape), size, f"output:{entry.key}")
             row = _row(entry, layout, count, several=several, lead=lead, written=written)
             if row.module_path in copies:
                 row = replace(row, traps=("no new values, so op:* leaves it out", *row.traps))
@@ -173,20 +189,33 @@ def survey_layers(
     chosen = select_layers(loaded.module, forms, exclude, found)
     if operations:
         chosen = add_operations(chosen, found)
-    shape = loaded.info.input_shape
-    return survey(loaded.module, chosen, shape, inputs=loaded.inputs, operations=found), shape
+    shape, module, inputs = loaded.info.input_shape, loaded.module, loaded.inputs
+    try:
+        made = survey(module, chosen, shape, inputs=inputs, operations=found)
+    except ForwardError:
+        first = next((each for each in module.modules() if isinstance(each, nn.Conv2d)), None)
+        if loaded.knows_input or first is None or first.in_channels == shape[1]:
+            raise
+        shape = (1, first.in_channels, *shape[2:])
+        made = survey(module, chosen, shape, inputs=inputs, operations=found)
+    return replace(made, notes=loaded.info.notes), shape
 
 
 def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
+    flops, uncounted = watcher.counter.total, watcher.counter.uncounted
+    places = (f"{name} in {watcher.uncounted[at]}" for at, name in enumerate(uncounted))
     return ModelTotal(
-        sum(parameter.numel() for parameter in model.parameters()),
-        watcher.counter.total,
+        count_parameters(model),
+        None if uncounted else flops,
         sum(
             _bytes_of(each.tensor)
             for each in watcher.outputs
             if each.call.layer.is_leaf and not each.call.layer.is_operation
         )
         / 1e6,
+        counted_flops=flops,
+        uncounted=tuple(dict.fromkeys(places)),
+        stored_params=sum(p.numel() for p in model.parameters() if not is_lazy(p)),
     )
 
 
@@ -206,11 +235,12 @@ def _watch_forward(
     size: tuple[int, int],
 ) -> _Watcher:
     counter = FlopCounter()
-    watcher = _Watcher(counter, LayoutWatcher(size))
+    watcher = _Watcher(counter, LayoutWatcher(size, follow_channels(model, arguments)))
     with (
         torch.no_grad(),
         without_fast_path(),  # the fast path hides attention from the counter
         counter,
+        watcher.layouts.trails,
         watch(model, layers, watcher.started, watcher.finished),
     ):
         call_model(model, arguments)
@@ -249,7 +279,8 @@ def _row(
         layout=layout.name,
         params=layer.params,
         output_mb=_bytes_of(entry.tensor) / 1e6,
-        flops=entry.flops,
+        flops=entry.counted if entry.is_complete else None,
+        counted_flops=entry.counted,
         calls=calls,
         traps=tuple(traps),
     )

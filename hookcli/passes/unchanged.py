@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hookcli.models.load import LoadedModel
 
+_TOOLS = ("torch._dynamo.", "torch.fx.", "sympy.")  # of modules that were compiled or exported
 _WITHOUT_STATE = (type, ModuleType, FunctionType, torch.jit.ScriptModule)
 
 
@@ -111,11 +112,13 @@ def _has_attributes(value: object) -> bool:
 def _is_of_python(value: object) -> bool:
     """Return whether hookcli leaves a value alone, because it holds no state of the model.
 
-    Such values are classes, Python modules, functions and scripted ``nn.Module`` objects, and also
-    objects of Python's standard library, such as loggers, which refer to many objects outside the
-    model.
+    Such values are classes, Python modules, functions, scripted ``nn.Module`` objects and the tools
+    that compiled or exported a module. There are also objects of Python's standard library, such as
+    loggers, which refer to many objects outside the model.
     """
     if isinstance(value, _WITHOUT_STATE):
+        return True
+    if type(value).__module__.startswith(_TOOLS) and not isinstance(value, nn.Module):
         return True
     package = type(value).__module__.partition(".")[0]
     return package in sys.stdlib_module_names and not isinstance(value, SimpleNamespace)

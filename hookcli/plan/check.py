@@ -14,6 +14,7 @@ from hookcli.config import DEFAULTS, EMBER, SCORES, AttentionRequest, InspectCon
 from hookcli.edits.grammar import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside import parse
+from hookcli.outside.files import split_key
 from hookcli.outside.flags import list_values
 from hookcli.outside.urls import choose
 from hookcli.records.rules import RULES
@@ -283,7 +284,7 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
             f"{str(file)!r} is a file of the run in {str(holder)!r}",
             "name a file outside run folders",
         )
-    weights = Path(request.model.weights)
+    weights = Path(split_key(request.model.weights)[0])
     if file.exists() and weights.exists() and file.samefile(weights):
         raise OutputError(f"{str(file)!r} holds the weights to be pruned", "name another file")
     if not os.access(file.parent, os.W_OK | os.X_OK) or file.is_dir():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.images.filesystems import choose_filesystem
-from hookcli.outside.files import hash_file, safe_name
+from hookcli.outside.files import hash_file, safe_name, split_key
 from hookcli.outside.urls import to_local
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
@@ -82,10 +82,13 @@ def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, clean
             from hookcli.models.onnx_weights import hash_graph  # for most runs not needed
 
             known = hash_graph(Path(model.name))
-        elif os.path.isfile(model.weights):  # noqa: PTH113  pathlib's may raise
-            known = hash_file(model.weights)
+        elif os.path.isfile(file := split_key(model.weights)[0]):  # noqa: PTH113  may raise
+            known = hash_file(file)
         images = {source.name: source.kept.sha256 if source.kept else "" for source in sources}
-        finish_resume(folder, to_command(config), known, images, cleans_up=cleans_up)
+        files = [text for _, text in model.inputs if os.path.isfile(text)]  # noqa: PTH113
+        inputs = {file: hash_file(file) for file in files}
+        command = to_command(config)
+        finish_resume(folder, command, known, images, inputs=inputs, cleans_up=cleans_up)
     check_folder(
         folder,
         plan_names(config, sources),

@@ -12,6 +12,7 @@ from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import NoImageError, RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
+from hookcli.hooks.nested import choose_tensor
 from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.models.device import count_threads
@@ -19,6 +20,7 @@ from hookcli.models.graph_file import check_graph_request
 from hookcli.models.load import LoadedModel, build_skeleton, load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_named_operations
+from hookcli.passes.find_reading import settle_reading
 from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.layouts import infer_layouts
 from hookcli.passes.runner import Side
@@ -213,6 +215,8 @@ def prepare_model(
     sources, unfit = fit_sources(fitter, found.sources)
     sources, unprepared = release_pictures(fitter, sources)
     loaded, first = _try_with(loaded, request, fitter, sources)
+    if has_weights:
+        loaded = settle_reading(loaded)
     images = (sources, [*found.skipped, *unfit, *unprepared], fitter, first)
     also = ("op:*",) if finds_operations else ()
     runner = _make_eager(loaded, request, at, edited_side, also, has_weights=has_weights)
@@ -471,7 +475,7 @@ def _try_with(
     fitter: Fitter,
     sources: Sequence[ImageSource],
 ) -> tuple[M, FirstImage]:
-    """Return ``loaded`` with a function as its ``first``, and this function.
+    """Return ``loaded`` with its ``first`` and ``choose``, and the first of these functions.
 
     The function finds the first usable image. With ``--on-error skip``, an image is usable only if
     the model does not fail on it. If all images are tensor files, the returned model's ``info``
@@ -485,7 +489,9 @@ def _try_with(
         info = replace(info, preprocessing=UNPREPARED)
         if not loaded.knows_input and (pixels := first()) is not None:
             info = replace(info, input_shape=tuple(pixels.shape))
-    return replace(loaded, info=info, first=first), first
+    key = request.model.output_key
+    choose = None if key is None else partial(choose_tensor, key)
+    return replace(loaded, info=info, first=first, choose=choose), first
 
 
 def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:

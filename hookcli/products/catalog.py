@@ -34,7 +34,7 @@ def _choose(scope: Scope) -> Iterator[Product]:
     if scope.style.mode != "none":
         yield Grids(scope)
     yield Figures(scope)
-    if config.backward is not None or attention is not None:
+    if config.backward is not None or attention is not None or config.heat is not None:
         yield Heats(scope)
     if config.backward is not None:
         yield GradientFlow(scope, config.backward)

@@ -1,24 +1,32 @@
-"""Maps drawn over the network's input: Grad-CAM, saliency and attention."""
+"""Maps drawn over the network's input: channels of a layer, Grad-CAM, saliency and attention."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from hookcli.config import BackwardStyle
 from hookcli.products.product import Cost, Product
 from hookcli.records.pictures import HeatPicture
-from hookcli.render.draw.heatmap import draw_heat, draw_saliency
+from hookcli.records.text import shape_text
+from hookcli.render.draw.grid_writer import frame_note
+from hookcli.render.draw.heatmap import draw_heat, draw_places, draw_saliency
+from hookcli.render.report.document import explain_layout
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
     from hookcli.activations.collector import Heat
+    from hookcli.config import RunConfig
     from hookcli.products.product import Forward, Outlook, RunEnd, Scope
     from hookcli.records.images import Score
     from hookcli.render.draw.grid_writer import GridWriter
 
 
+_HEAT_BYTES = 3.0  # per pixel of the network's input, measured
+
+
 class Heats(Product):
-    """The Grad-CAM and saliency maps of a backward pass, and the list of all maps for the page.
+    """The maps of ``--heat``, Grad-CAM and saliency maps, and the list of all maps for the page.
 
     The list also has the attention maps, which the product ``Attention`` draws.
     """
@@ -28,12 +36,20 @@ class Heats(Product):
         self._backward = scope.config.backward or BackwardStyle()  # a style that asks for no map
 
     def claim(self) -> list[str]:
-        asked = {names.CAM: self._backward.cams, names.SALIENCY: self._backward.saliency}
+        asked = {
+            names.HEAT: self.scope.config.heat,
+            names.CAM: self._backward.cams,
+            names.SALIENCY: self._backward.saliency,
+        }
         return [folder for folder, is_asked in asked.items() if is_asked]
 
-    def estimate(self, _outlook: Outlook) -> Cost:
-        heats = self._backward.saliency + len(self._backward.cams)
-        return Cost(self.scope.images * heats * self.scope.formats)
+    def estimate(self, outlook: Outlook) -> Cost:
+        files, size = self._backward.saliency + len(self._backward.cams), 0.0
+        if self.scope.config.heat is not None:
+            files = sum(area > 1 for area in outlook.areas) * len(self.scope.config.sides)
+            size = files * _HEAT_BYTES * math.prod(outlook.loaded.prepare.nominal_shape[-2:])
+        pictures = self.scope.images * self.scope.formats
+        return Cost(files * pictures, size * pictures)
 
     def collect(self, forward: Forward, writer: GridWriter) -> None:
         result = forward.result
@@ -43,7 +59,14 @@ class Heats(Product):
             self.note_pictures(forward.chunk, [picture.file])
 
     def describe(self, end: RunEnd) -> dict[str, object]:
-        return {"heats": end.totals.heats}
+        return {"heats": end.totals.heats, "heatless": explain_heatless(end, self.scope.config)}
+
+
+def explain_heatless(end: RunEnd, config: RunConfig) -> dict[str, str]:
+    """Return why ``--heat`` drew no map of some calls, by call id; empty without ``--heat``."""
+    drawn = {heat.call_id for heat in end.totals.heats}
+    rows = () if config.heat is None else end.rows
+    return {row.call_id: explain_layout(row.layout) for row in rows if row.call_id not in drawn}
 
 
 def _write_heat(heat: Heat, seen: bytes, score: Score | None, writer: GridWriter) -> HeatPicture:
@@ -55,6 +78,13 @@ def _write_heat(heat: Heat, seen: bytes, score: Score | None, writer: GridWriter
         file = names.saliency_file(heat.image)
         writer.write_over_photo(file, draw_saliency(seen, values, [f"Saliency   {source}", of]))
         return HeatPicture(heat.image, heat.kind, "", file)
+    if heat.layout is not None and heat.layout.channel_axis is not None:
+        file = names.picture_file(names.HEAT, heat.image, names.grid_name(heat.call))
+        form = f"{shape_text(heat.shape)}   {heat.layout.text}"
+        title = f"{heat.call.id}   {form}   {source}{frame_note(heat.layout, heat.shape)}"
+        of = f"the {heat.kind} of the {heat.shape[heat.layout.channel_axis]} channels"
+        writer.write_over_photo(file, draw_places(seen, values, title, of))
+        return HeatPicture(heat.image, heat.kind, heat.call.id, file)
     file = names.picture_file(names.CAM, heat.image, names.grid_name(heat.call))
     title = f"Grad-CAM of {heat.call.id}   {source}"
     writer.write_over_photo(file, draw_heat(seen, values, [title, of]))

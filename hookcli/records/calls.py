@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
-from hookcli.records.layouts import NO_TOKENS, Channels, Layout, Tokens, resolve_layout
+from hookcli.records.layouts import NO_TOKENS, UNKNOWN, Channels, Layout, Tokens, resolve_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Uncalled:
 
 ROOT_LABEL = "(model)"
 OPERATION = "op:"  # the start of a functional operation's name
+# The other possible position of the channels, for a class that may be used either way.
+_OTHERS = {
+    Channels.LIKELY_FIRST: (Channels.LAST,),
+    Channels.LIKELY_LAST: (Channels.FIRST,),
+}
 RECOMPUTED = "it was recomputed during the backward pass"  # one reason why a call has no gradient
 
 
@@ -57,9 +63,11 @@ class LayerInfo:
             shows it.
         tokens: the patch size and the extra tokens of the sequences that the layer gets, as far as
             the model shows them.
-        inferred: the name of the layout that hookcli inferred for the layer's output from other
-            tensors (``hooks.layouts``); empty without an inferred layout. Equality ignores this
-            field.
+        width: the number of channels that the module's parameters show; 0 if they do not show it.
+        inferred: the layouts that hookcli inferred in a forward pass (``hooks.layouts``): pairs of
+            a tensor (``Call.tensor``) and the name of its layout, at most one for each number of
+            axes. A name of question marks means that no axis holds the channels. Equality ignores
+            this field.
         chosen_calls: for an operation, the indices of the calls to observe, counted from 0; empty
             for all calls.
     """
@@ -71,7 +79,8 @@ class LayerInfo:
     params: int = 0
     channels: Channels = Channels.UNKNOWN
     tokens: Tokens = NO_TOKENS
-    inferred: str = field(default="", compare=False)
+    width: int = 0
+    inferred: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     chosen_calls: tuple[int, ...] = ()
 
     @property
@@ -88,17 +97,38 @@ class LayerInfo:
         """Return whether a call of the layer, counted from 0, is observed."""
         return not self.chosen_calls or call_index in self.chosen_calls
 
-    def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
+    def layout_of(
+        self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None, tensor: str = "output:"
+    ) -> Layout:
         """Return the layout of a tensor that the layer takes or returns.
 
         Args:
             shape: the shape of the tensor, with the batch axis.
             pixels: the height and width of the network's input; None if unknown.
+            tensor: which tensor of a call it is, as in ``Call.tensor``.
         """
-        if not self.inferred or len(self.inferred) != len(shape):
-            return resolve_layout(shape, self.channels, pixels, self.tokens)
-        channels = Channels.LAST if self.inferred.endswith("C") else Channels.FIRST
-        return replace(resolve_layout(shape, channels, pixels, self.tokens), inferred=True)
+        names = (name for each, name in self.inferred if each == tensor)
+        name = next((each for each in names if len(each) == len(shape)), "")
+        if name.startswith("?") or _is_unbatched(self, len(shape)):
+            return UNKNOWN
+        if name:
+            channels = Channels.LAST if name.endswith("C") else Channels.FIRST
+            return replace(resolve_layout(shape, channels, pixels, self.tokens), inferred=True)
+        if self.width and self.channels.is_last and shape[1:].count(self.width) > 1:
+            return UNKNOWN  # a norm may work on either axis
+        for channels in (self.channels, *_OTHERS.get(self.channels, ())):
+            layout = resolve_layout(shape, channels, pixels, self.tokens)
+            axis = layout.channel_axis
+            if not self.width or axis is None or shape[axis] == self.width:
+                return layout
+        return UNKNOWN
+
+
+def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
+    """Return whether a tensor of ``axes`` axes lacks the batch, as (C, H, W) of a ``Conv2d``."""
+    found = re.search(r"([23])d", layer.module_type)
+    is_first = layer.channels is Channels.FIRST
+    return found is not None and is_first and 2 < axes < int(found[1]) + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +150,15 @@ class Call:
     order: int = 0
     side: str = "output"
     output_key: str = ""
+
+    @property
+    def tensor(self) -> str:
+        """Which tensor of a call this is, the same for its gradient: ``output:1``, ``input:x``."""
+        return f"{'input' if 'input' in self.side else 'output'}:{self.output_key}"
+
+    def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
+        """Return the layout of this tensor; the arguments mean the same as for a layer."""
+        return self.layer.layout_of(shape, pixels, self.tensor)
 
     @property
     def id(self) -> str:

@@ -25,10 +25,9 @@ class Channels(Enum):
     and ``SAME`` otherwise. ``WINDOWS`` means that channels are last, and that the other axes are
     windows and tokens instead of rows and columns.
 
-    Four members are for functional operations whose name does not show the channel axis.
-    ``BY_VALUE``: the operation is elementwise. ``BY_AXES``: the output has the axes of an input in
-    the same order, but their lengths may differ. ``BY_SHAPE``: the output has the axes of an input
-    if both have the same shape. ``BY_NOTHING``: no input shows the axes of the output.
+    Two members are for functional operations whose name does not show the channel axis.
+    ``BY_INPUT``: the output has the axes of an input in the same order. ``BY_NOTHING``: it may have
+    any other axes.
     """
 
     FIRST = "first"
@@ -38,9 +37,7 @@ class Channels(Enum):
     SAME = "same"
     WINDOWS = "windows"
     UNKNOWN = "unknown"
-    BY_VALUE = "by value"
-    BY_AXES = "by axes"
-    BY_SHAPE = "by shape"
+    BY_INPUT = "by input"
     BY_NOTHING = "by nothing"
 
     @property
@@ -57,24 +54,9 @@ class Channels(Enum):
         return self in (Channels.LAST, Channels.LIKELY_LAST)
 
     @property
-    def is_elementwise(self) -> bool:
-        """Whether the layer is elementwise, so that its output has the layout of its input."""
-        return self in _ELEMENTWISE
-
-    @property
-    def follows_input(self) -> bool:
-        """Whether the layer is an operation whose name does not show the channel axis."""
-        return self in _BY_INPUT
-
-    @property
     def needs_inference(self) -> bool:
-        """Whether other tensors must show the layout, since the layer's type does not decide."""
-        return self.is_elementwise or self in _UNTOLD
-
-
-_ELEMENTWISE = (Channels.SAME, Channels.BY_VALUE, Channels.LIKELY_FIRST, Channels.LIKELY_LAST)
-_BY_INPUT = (Channels.BY_VALUE, Channels.BY_AXES, Channels.BY_SHAPE, Channels.BY_NOTHING)
-_UNTOLD = (Channels.UNKNOWN, Channels.BY_AXES, Channels.BY_SHAPE)
+        """Whether a forward pass must show the layout, since the layer's type does not decide."""
+        return self not in (Channels.FIRST, Channels.LAST, Channels.WINDOWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +174,7 @@ def resolve_layout(
             proportions, up to rounding by less than one row or column; None means square.
         tokens: the patch size and the extra tokens of the model's sequences.
     """
-    if 0 in shape or channels.follows_input:
+    if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
         return UNKNOWN
     if channels is Channels.WINDOWS:
         return Layout("NHWC", 3) if len(shape) == 4 else UNKNOWN

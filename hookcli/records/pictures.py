@@ -8,7 +8,9 @@ from typing import Annotated, TypeAlias
 from hookcli.outside.documents import AtLeastOne, FileName, Whole, keywords
 
 Size: TypeAlias = tuple[Whole, Whole]
-HeatKind: TypeAlias = Annotated[str, keywords(enum=["cam", "saliency", "attention", "rollout"])]
+HeatKind: TypeAlias = Annotated[
+    str, keywords(enum=["cam", "saliency", "attention", "rollout", "mean", "max", "sum", "l2"])
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,10 @@ class HeatPicture:
 
     Attributes:
         image: the key of the image.
-        kind: the kind of the map: ``cam`` (Grad-CAM), ``saliency``, ``attention``, or ``rollout``
-            (attention over all layers).
-        call_id: the id of the call, for a Grad-CAM or an attention map; empty for a saliency map
-            and for a rollout.
+        kind: the kind of the map: ``cam`` (Grad-CAM), ``saliency``, ``attention``, ``rollout``
+            (attention over all layers), or ``mean``, ``max``, ``sum`` or ``l2`` (of the channels of
+            a call).
+        call_id: the id of the call; empty for a saliency map and for a rollout.
         file: the file of the picture, relative to the run folder.
     """
 

@@ -241,6 +241,7 @@ class ReportDocument(FinishedRun):
             without a sample.
         grids: the pictures of feature maps, and the channels that their tiles show.
         heats: the pictures of maps that were drawn over images.
+        heatless: by call id, why ``--heat`` drew no map of the call.
         thumbnails: the pictures that hold the thumbnails of at least the first 2,000 images; empty
             for one image.
         attention: the rows of ``attention.csv``; empty without ``--attention``.
@@ -260,6 +261,7 @@ class ReportDocument(FinishedRun):
     histograms: dict[str, tuple[Whole, ...]]
     grids: tuple[Grid, ...] = ()
     heats: tuple[HeatPicture, ...] = ()
+    heatless: dict[str, str] = field(default_factory=dict)
     thumbnails: tuple[Thumbnails, ...] = ()
     attention: tuple[AttentionRow, ...] = ()
     attention_maps: tuple[AttentionMaps, ...] = ()

@@ -147,13 +147,17 @@ class SurveyRow:
         layout: the meaning of the tensor's axes, such as ``NCHW``; empty without a tensor.
         params: the number of parameters of the module and of all modules inside it.
         output_mb: the size of the tensor in 1e6 bytes; null without a tensor.
-        flops: the floating-point operations of the call, two per multiply-add; null without a
-            tensor, and for a file with a graph.
+        flops: the floating-point operations of the call, two per multiply-add: the products of
+            convolutions, linear and recurrent layers, and attention. Null if hookcli cannot count
+            all of them, without a tensor, and for a file with a graph.
         calls: the number of calls of the module in one forward pass.
         traps: the reasons why a simple hook on this layer gives wrong or misleading results.
         share: the row's share of the whole model's floating-point operations, from 0 to 1; in a
             listing sorted by parameters or memory, the row's share of the model's parameters or
-            output bytes. Null if the row has no such number, or if the model's total is 0.
+            output bytes. Null if the row or the model has no such number, or if the model's total
+            is 0.
+        counted_flops: the floating-point operations that hookcli counted, also if ``flops`` is null
+            because the call has others; null without a tensor, and for a file with a graph.
     """
 
     order: AtLeastOne | None
@@ -168,6 +172,7 @@ class SurveyRow:
     calls: Whole
     traps: tuple[str, ...]
     share: Share | None = None
+    counted_flops: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +180,26 @@ class ModelTotal:
     """The cost of the whole model for one image.
 
     Attributes:
-        params: the number of the model's parameters.
-        flops: the floating-point operations of a forward pass, two per multiply-add; null for a
-            file with a graph.
+        params: the number of the model's parameters. A weight that a parametrization,
+            ``weight_norm`` or LoRA computes counts once, as if it were a parameter itself; the
+            packed weights of quantized modules count, too.
+        flops: the floating-point operations of a forward pass, two per multiply-add; null if
+            hookcli cannot count all of them, and for a file with a graph.
         output_mb: the total size of the outputs of all calls of leaf modules, in 1e6 bytes.
+        counted_flops: the floating-point operations that hookcli counted, also if ``flops`` is null
+            because there are others; null for a file with a graph.
+        uncounted: the operators that hookcli cannot count, each with the module that called it, as
+            ``library::operator in module``.
+        stored_params: the number of values in the model's ``parameters()``, where a weight may be
+            several tensors; null for a file with a graph.
     """
 
     params: Whole
     flops: Whole | None
     output_mb: Distance
+    counted_flops: Whole | None = None
+    uncounted: tuple[str, ...] = ()
+    stored_params: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True)

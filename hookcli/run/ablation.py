@@ -238,7 +238,7 @@ class _Zeroing:
         keys = next(ablated.keys for ablated in self.layers if ablated.layer is layer)
         if not channels or not values.numel() or call.output_key not in keys:
             return values
-        axis = layer.layout_of(tuple(values.shape), self.size).channel_axis
+        axis = call.layout_of(tuple(values.shape), self.size).channel_axis
         if axis is None:
             raise RequestError(f"the channel axis of {layer.label} is unknown")
         if rows > 1 and len(values) != rows:

@@ -6,7 +6,7 @@ and one with a batch that holds the same image twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -169,7 +169,7 @@ class _Shapes:
     """
 
     shapes: dict[str, list[tuple[Call, tuple[int, ...]]]] = field(default_factory=dict)
-    called: set[str] = field(default_factory=set)
+    called: dict[str, str] = field(default_factory=dict)
     output: object = None
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
@@ -211,7 +211,7 @@ def _describe(
     counts: dict[int, int] = {}  # by call index: a ReLU may have more channels when called again
     keys = set()
     for call, shape in shapes:
-        axis = layer.layout_of(shape, size).channel_axis
+        axis = replace(call, layer=layer).layout_of(shape, size).channel_axis
         if axis is not None and counts.setdefault(call.call_index, shape[axis]) == shape[axis]:
             keys.add(call.output_key)
     if not counts:

@@ -386,7 +386,7 @@ def _choose_pass(prepared: PreparedRun) -> Callable[..., PassResult]:
     if config.backward is None or prepared.scorer is None:
         runner = prepared.model.runner
         focus = None if focus is None else focus.to(runner.device)
-        forward = ForwardSettings(runner, style, focus, save, sketch=sketch)
+        forward = ForwardSettings(runner, style, focus, save, sketch=sketch, heat=config.heat)
         return partial(run_forward, forward)
     score, wanted, cams = prepared.scorer, config.backward, prepared.cams
     eager = require_eager(prepared.model, "gradients").runner

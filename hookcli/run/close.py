@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hookcli.images.fit import require_image
 from hookcli.outside import json_text, tables
 from hookcli.plan.prepared import require_eager
+from hookcli.products.heats import explain_heatless
 from hookcli.products.product import RunEnd
 from hookcli.records.images import SkippedImage
 from hookcli.records.rows import LayerRow
@@ -114,7 +115,10 @@ def _complete(
         layers=len(model.runner.layers),
         findings=findings,
         grids=tuple(totals.grids),
-        undrawn=_list_undrawn(prepared.cams, totals.heats),
+        undrawn=(
+            *_list_undrawn(prepared.cams, totals.heats),
+            *explain_heatless(end, prepared.settings.config),
+        ),
         failed=tuple(rule for rule in fail_on if any(f.rule == rule for f in findings)),
         out_dir=str(end.folder.path),
         files=(names.REQUEST, *files, names.MANIFEST),

@@ -83,8 +83,9 @@ def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
         if tally.call.side != "param"
     }
     for layer in runner.layers:
-        if layer.module_path in totals.called - recorded:
-            yield Uncalled(layer, "it ran, but took and returned no tensor")
+        if layer.module_path in totals.called.keys() - recorded:
+            what = totals.called[layer.module_path]
+            yield Uncalled(layer, f"it ran, but {what or 'no tensor of it was observed'}")
         elif layer.module_path not in recorded:
             yield Uncalled(layer, runner.explain_uncalled(layer))
     for layer in runner.find_late(totals.called):

@@ -40,7 +40,7 @@ class RunResult:
         findings: the findings, the most serious first.
         grids: the pictures of feature maps, with the content of each tile.
         attention: one row per attention call, with statistics over all images.
-        undrawn: the layers for which a Grad-CAM was requested, but none was drawn.
+        undrawn: the layers for which a Grad-CAM or ``--heat`` was requested, but nothing was drawn.
         failed: the rules of ``--fail-on`` that have a finding.
         out_dir: the run folder; empty when nothing was written.
         files: the written files, relative to ``out_dir``.

@@ -70,6 +70,7 @@ def finish_resume(
     weights_sha256: str = "",
     images: Mapping[str, str] = MappingProxyType({}),
     *,
+    inputs: Mapping[str, str] = MappingProxyType({}),
     cleans_up: bool,
 ) -> None:
     """Raise an error if the run to resume is already complete.
@@ -83,6 +84,7 @@ def finish_resume(
             hash. An empty text skips this check.
         images: the files that the user names now, each with the hash of its content. The hash is
             empty if hookcli has not read the file. An empty mapping skips the comparison of images.
+        inputs: the files of the model's other inputs, each with the hash of its content.
         cleans_up: whether to delete the chunks that the complete run left behind.
 
     Raises:
@@ -104,6 +106,8 @@ def finish_resume(
             "hookcli": metadata.version("hookcli"),
             "command": list(plain(command)),
         }
+        if inputs:
+            wanted["code"] = {**done.code, **inputs}
         if weights_sha256:
             wanted["model"] = {**done.model, "sha256": weights_sha256}
         for difference in list_differences(document, wanted):

@@ -3,7 +3,9 @@
 Such channels affect other layers. For example, the dead channels of a layer are also dead in a
 dropout after the layer, and in a block that ends with the layer. If all channels of a layer are
 dead, the next layer gets only zeros, so that each of its channels holds a single value. hookcli
-reports only the layer that causes this, and how many other layers are affected.
+reports only the layer that causes this, and how many other layers are affected. Only dead channels
+explain a finding of another rule: a dead activation is reported even if the convolution before it
+is constant.
 """
 
 from __future__ import annotations
@@ -75,6 +77,14 @@ class _Hit:
         role, kind = role_of(self.path).name, self.tally.call.layer.module_type
         return self.rule, role, kind, self.share == 1
 
+    def may_follow_from(self, cause: _Hit) -> bool:
+        """Return whether a finding about ``cause`` may stand for this hit.
+
+        Whoever asks for a rule must learn of a hit of this rule, but dead channels make the next
+        layer constant, and the rule for dead channels is the more serious one.
+        """
+        return self.rule == cause.rule or (self.rule, cause.rule) == ("constant", "dead")
+
     def is_part_of(self, other: _Hit) -> bool:
         """Return whether both hits have the same rule, and this layer is inside the other layer."""
         start = f"{other.path}." if other.path else ""
@@ -130,7 +140,7 @@ def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> l
         for hit in _list_hits(tally, limits):
             inside = (each for each in reversed(makers) if each.is_part_of(hit))
             made = (maker for each, maker in before if hit.is_made_by(each))
-            maker = next(made, None) or next(inside, None)
+            maker = next(filter(hit.may_follow_from, made), None) or next(inside, None)
             if maker is None:
                 makers.append(hit)
             else:

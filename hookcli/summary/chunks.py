@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LEAST = 32  # a chunk has at least this many images, except the last chunk of a run
 # The version of the form of saved chunks. Increase the version when a field goes away, or when the
 # type or the meaning of a field changes.
-FORM = 3
+FORM = 4
 
 
 @dataclass(slots=True)
@@ -38,7 +38,8 @@ class Chunk:
         files: the state of each image's file, in the order of the run, including skipped images.
         images: the images that went through the model, in the order of the run.
         calls: by call id, the statistics of the call over the images.
-        called: the module paths of the selected layers that ran.
+        called: by module path of the selected layers that ran, what the layer took or returned if
+            that held no tensor; otherwise an empty text.
         written: by call id, what overwrote the call's output in place: a module (``by relu
             (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
         broken: by kind (``NaN`` or ``Inf``), the key of the first image for which hookcli observed
@@ -57,7 +58,7 @@ class Chunk:
     images: list[ImageResult] = field(default_factory=list)
     skipped: list[SkippedImage] = field(default_factory=list)
     calls: dict[str, CallTally] = field(default_factory=dict)
-    called: set[str] = field(default_factory=set)
+    called: dict[str, str] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)

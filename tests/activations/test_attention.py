@@ -14,7 +14,10 @@ from torch import nn
 from torch.nn import functional
 from torchvision.models.swin_transformer import ShiftedWindowAttention, ShiftedWindowAttentionV2
 from torchvision.models.video.mvit import MSBlockConfig, MViT
-from torchvision.models.video.swin_transformer import SwinTransformer3d
+from torchvision.models.video.swin_transformer import (
+    ShiftedWindowAttention3d,
+    SwinTransformer3d,
+)
 
 from hookcli.activations.attention import call_probabilities
 from hookcli.activations.attention_figures import (
@@ -532,6 +535,19 @@ def test_attention_among_learned_tokens_is_said_to_be_about_no_part_of_the_image
     )
 
 
+def test_tokens_that_get_learned_channels_stay_where_they_are():
+    plain = places_after(lambda tokens: tokens)
+    behind = places_after(lambda tokens: torch.cat([tokens, torch.ones(1, 12, 2)], -1))
+    before = places_after(lambda tokens: torch.cat([torch.ones(1, 12, 2), tokens], dim=2))
+    assert torch.equal(behind.queries, plain.queries)
+    assert torch.equal(before.queries, plain.queries)
+
+
+def test_a_single_token_and_a_learned_one_are_two_tokens():
+    places = places_after(lambda tokens: torch.cat([torch.ones(1, 1, 3), tokens[:, :1]], 1))
+    assert places.queries.tolist() == [[NO_PLACE, NO_PLACE]]  # one pixel of 12 is no grid
+
+
 # Windows in the batch axis
 
 
@@ -636,6 +652,74 @@ def test_queries_that_pad_a_window_do_not_count():
     shares = torch.tensor([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.4, 0.3, 0.3]])[None, None]
     figures = measure_heads(shares, places)
     assert (figures.entropy, figures.distance) == ((0.0,), (0.5,))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tokens: tokens[:, torch.tensor([0, 3, 9])],  # not evenly spaced
+        lambda tokens: torch.from_numpy(tokens.numpy())[:, :3],  # not followed
+    ],
+)
+def test_padding_is_known_and_left_out_even_if_no_token_has_a_known_place(change):
+    places = places_after(lambda tokens: functional.pad(change(tokens), (0, 0, 0, 1)))
+    assert (places.unknown != "", places.queries.tolist()) == (True, [[NO_PLACE] * 3 + [PADDING]])
+    even = torch.full((1, 1, 4, 4), 0.25)  # the entropy is log 4, but that of the padding is 0
+    even[..., 3, :] = torch.tensor([1.0, 0, 0, 0])
+    assert measure_heads(even, places).entropy == pytest.approx((math.log(4),))
+
+
+def test_a_token_that_pads_only_the_first_image_is_not_taken_for_padding():
+    first, other = (
+        replace(grid_places(0, 1, 3), queries=torch.tensor([tokens]))
+        for tokens in ([0, PADDING, PADDING], [PADDING, PADDING, 2])
+    )
+    assert first.unlike(other, "so").queries.tolist() == [[NO_PLACE, PADDING, NO_PLACE]]
+
+
+@pytest.mark.parametrize("name", ["twins", "swin", "video swin"])
+@pytest.mark.parametrize("lines", [[0, 1, 2, 3], [0, 1, 4, 9]], ids=["placed", "not placed"])
+def test_the_entropy_of_windows_is_that_of_the_queries_that_are_no_padding(name, lines):
+    torch.manual_seed(0)
+    size, window, shift = (4, 4), (3, 3), (1, 1)
+    if name == "twins":
+        part: Any = pytest.importorskip("timm").models.twins.LocallyGroupedAttn(8, 2, ws=3)
+        shift = (0, 0)
+    elif name == "swin":
+        part = ShiftedWindowAttention(8, [3, 3], [1, 1], 2)
+    else:
+        part = ShiftedWindowAttention3d(8, [2, 3, 3], [1, 1, 1], 2)
+        size, window, shift = (3, 4, 4), (2, 3, 3), (1, 1, 1)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = part.eval()
+
+        def forward(self, x):
+            x = x[..., lines, :][..., lines].movedim(1, -1)
+            return self.part(x.flatten(1, 2), size) if name == "twins" else self.part(x)
+
+    for parameter in part.parameters():
+        parameter.data = torch.randn_like(parameter)
+    (call,) = attention_of(Net(), random(1, 8, *size[:-2], lines[-1] + 1, lines[-1] + 1))
+    shares = call.ordered[0].double().numpy()
+    entropy = -(shares * np.log(np.maximum(shares, 1e-300))).sum(-1)
+    real = real_tokens(size, window, shift)
+    means = [entropy[:, head][real].mean() for head in range(2)]
+    assert bool(call.places.unknown) == (lines[-1] == 9)
+    assert measure_heads(call.ordered[0], call.places).entropy == pytest.approx(means, abs=1e-5)
+
+
+def real_tokens(size, window, shift) -> np.ndarray:
+    """Return which tokens of which window are inside the image, (windows, tokens), cell by cell."""
+    steps = [-(-length // part) for length, part in zip(size, window, strict=True)]
+    found = []
+    for corner in np.ndindex(*steps):
+        for inside in np.ndindex(*window):
+            spots = zip(corner, window, inside, shift, steps, size, strict=True)
+            found.append(all((c * w + i + s) % (n * w) < z for c, w, i, s, n, z in spots))
+    return np.array(found).reshape(math.prod(steps), -1)
 
 
 def test_a_pooled_key_is_in_the_middle_of_its_patches():

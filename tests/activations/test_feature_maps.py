@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
-from hookcli.activations.feature_maps import Bars, Tiles, take_cam, take_tiles
+from hookcli.activations.feature_maps import Bars, Tiles, take_cam, take_heat, take_tiles
 from hookcli.config import GridStyle
 from hookcli.records.layouts import Channels, Layout, resolve_layout
 from hookcli.records.pictures import LEVELS, MIDDLE, NOT_FINITE
@@ -390,3 +391,47 @@ def test_more_than_256_values_on_a_side_are_averaged():
 @pytest.mark.parametrize("mode", ["sheet", "auto"])
 def test_only_grids_of_layers_have_their_channels_beside_them(mode):
     assert take_tiles(MAXIMA, PAIR, GridStyle(mode)).maps is None
+
+
+# Heat: one value of all channels for each place
+
+BY_NUMPY = {
+    "mean": lambda maps: maps.mean(0),
+    "max": lambda maps: maps.max(0),
+    "sum": lambda maps: maps.sum(0),
+    "l2": lambda maps: np.sqrt((maps**2).sum(0)),
+}
+
+
+@pytest.mark.parametrize("of", BY_NUMPY)
+@pytest.mark.parametrize(
+    ("layout", "arrange"),
+    [
+        (Layout("NCHW", 1, 3, 4), lambda maps: maps),
+        (Layout("NHWC", 3, 3, 4), lambda maps: maps.movedim(1, -1)),
+        (
+            Layout("NLC", 2, 3, 4, prefix=2),
+            lambda maps: torch.cat([torch.full((1, 2, 5), 99.0), maps.flatten(2).mT], 1),
+        ),
+    ],
+    ids=["NCHW", "NHWC", "tokens behind a prefix"],
+)
+def test_the_heat_of_a_place_is_that_of_its_channels(of, layout, arrange):
+    maps = torch.randn(1, 5, 3, 4, generator=torch.Generator().manual_seed(0))
+    heat = take_heat(arrange(maps), layout, of).numpy()
+    assert heat == pytest.approx(BY_NUMPY[of](maps[0].numpy().astype(np.float64)), abs=1e-5)
+
+
+@pytest.mark.parametrize("of", BY_NUMPY)
+def test_the_heat_of_a_place_with_nan_is_nan(of):
+    heat = take_heat(pairs([1.0, math.nan], [3.0, 2.0]), PAIR, of)
+    assert heat.isnan().tolist() == [[False, True]]
+
+
+def test_the_heat_of_half_precision_is_computed_in_float32():
+    maps = torch.full((1, 4, 1, 2), 60000.0).half()
+    assert take_heat(maps, PAIR, "sum").tolist() == [[240_000.0] * 2]  # Inf in float16
+
+
+def test_the_heat_of_complex_values_is_that_of_their_magnitudes():
+    assert take_heat(pairs([3 + 4j, 0j]), PAIR, "mean").tolist() == [[5.0, 0.0]]

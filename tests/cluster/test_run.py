@@ -49,6 +49,17 @@ def read_tables(out):
     return {file.name: file.read_bytes() for file in Path(out).glob("*.csv")}
 
 
+def test_maps_over_the_images_are_the_same_on_the_cluster(run):
+    Path("many").mkdir()
+    for number in range(34):
+        draw(f"many/p{number:02}.png", number)
+    words = ("--layers", "conv[1:2]", "--size", "32", "--heat", "mean", "--grids", "none")
+    ended = run_both(run, "inspect", "squeezenet1_1", "many", "--weights", "random", *words)
+    assert ended.code == 0
+    assert_same_folders(Path("here"), Path("there"))
+    assert len([*Path("there/heat").rglob("*.png")]) == 34 * 2
+
+
 @pytest.mark.parametrize("first", [1, 65])
 def test_an_image_on_which_the_model_fails_ends_the_run_with_the_same_tables(run, first):
     unlucky(first, 68)

@@ -199,3 +199,23 @@ def test_weights_of_an_encoder_that_nobody_has_cached_need_a_network(run, librar
     with as_the_hub(nowhere(), tmp_path / "hub"):
         ended = run("inspect", "smp:unet/resnet18", CAT, *LOOK, "--weights", "imagenet")
     assert "cannot get the weights imagenet" in refused(ended, 4)
+
+
+@pytest.mark.parametrize(("name", "size"), [("smp:unet/resnet18", 100), ("smp:fpn/resnet18", 96)])
+def test_a_size_is_that_of_both_sides(library, photos, name, size):
+    prepare = load_model(ModelRequest(name, weights="random", size=size)).prepare
+    resized = opaque(photos[0]).resize((size, size), Resampling.BILINEAR)
+    prepared = library.encoders.preprocess_input(
+        np.asarray(resized), input_range=[0, 1], **IMAGENET
+    )
+    expected = torch.from_numpy(prepared.transpose(2, 0, 1)).float()
+    assert torch.equal(prepare.to_pixels([opaque(photos[0])]), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"), [({"size": 100}, "`size=96`"), ({"size": 96, "resize": 128}, "give one")]
+)
+def test_a_size_that_the_network_cannot_take_is_refused(library, changes, hint):
+    with pytest.raises(RequestError) as refused:
+        load_model(ModelRequest("smp:fpn/resnet18", weights="random", **changes))
+    assert hint in refused.value.hint

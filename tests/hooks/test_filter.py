@@ -15,7 +15,7 @@ from torchvision.ops import FrozenBatchNorm2d, StochasticDepth
 from hookcli.config import ModelRequest
 from hookcli.errors import FilterSyntaxError, HookcliError, NoLayerMatchedError, RequestError
 from hookcli.hooks.filter import select_layers
-from hookcli.hooks.layers import explain_uncalled, list_layers
+from hookcli.hooks.layers import explain_uncalled, list_layers, list_watchable
 from hookcli.hooks.operation_filter import to_pattern
 from hookcli.models.load import build_skeleton
 
@@ -507,6 +507,61 @@ def test_a_dropout_is_said_to_do_nothing_in_evaluation(families):
 
 def test_a_layer_with_no_known_reason_is_said_not_to_have_been_called(families):
     assert reason(families, "dense") == "the model did not call it for this input"
+
+
+class Uses(nn.Module):
+    """It has layers that hooks do not see, or that nobody calls."""
+
+    def __init__(self):
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.scripted = torch.jit.script(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)))
+        self.holds = nn.Module()
+        self.kept = nn.ReLU()
+        self.stored = self.kept.forward
+        self.shut = Shut()
+        self.own = nn.ReLU()
+        self.own.forward = torch.relu
+
+
+class Shut(nn.Module):
+    def __call__(self, x):
+        return x
+
+    def forward(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("scripted.0", "its hooks are passed by: it is TorchScript"),
+        ("scripted", "the model did not call it for this input, or called only its forward"),
+        ("kept", "the model did not call it for this input, or called only its forward"),
+        ("own", "the model did not call it for this input, or called only its forward"),
+        ("holds", "it has no forward: it only holds parameters or modules that the model uses"),
+        (
+            "shut",
+            "the model did not call it for this input, or its own __call__ passes the hooks by",
+        ),
+    ],
+)
+def test_a_layer_that_hooks_may_not_see_is_said_to_be_one(path, why):
+    assert reason(Uses(), path) == why
+
+
+def test_a_family_and_a_class_have_the_scripted_modules():
+    model = Uses()
+    assert paths(model, "conv") == paths(model, "Conv2d") == ["scripted.0"]
+    assert paths(model, "norm") == ["scripted.1"]
+    assert paths(model, "Sequential") == ["scripted"]
+    assert [layer.module_type for layer in list_layers(model)][2] == "Conv2d"
+
+
+def test_hooks_fire_on_a_scripted_part_but_not_inside_it():
+    watchable = [layer.module_path for layer in list_watchable(Uses())]
+    assert watchable == ["", "scripted", "holds", "kept", "shut", "own"]
 
 
 def test_a_skeleton_holds_no_values(resnet34):

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from hookcli.hooks.channel_trails import follow_channels
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.layouts import LayoutWatcher
+from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.watch import watch
 from hookcli.passes.find_operations import find_operations
 
@@ -19,12 +21,15 @@ SIZE = (6, 6)
 
 def inferred_in(model, pixels):
     """The names of the inferred layouts, by module path."""
-    watcher = LayoutWatcher(SIZE)
+    watcher = LayoutWatcher(SIZE, follow_channels(model, pixels))
     layers = list_watchable(model)
-    with torch.no_grad(), watch(model, layers, watcher.started, watcher.finished):
+    watching = watch(model, layers, None, watcher.finished)
+    with torch.no_grad(), watching, watcher.trails:
         model(pixels)
     named = {layer.module_path: watcher.infer(layer).inferred for layer in layers}
-    return {path: name for path, name in named.items() if name}
+    return {
+        path: name for path, names in named.items() for tensor, name in names if tensor == "output:"
+    }
 
 
 class Own(nn.Module):
@@ -64,9 +69,9 @@ def test_a_block_that_returns_its_part_s_output_has_the_part_s_layout():
     assert inferred_in(model, tokens(7, 7)) == {"0": "NLC", "": "NLC"}
 
 
-def test_where_a_transposed_tensor_has_the_same_shape_nothing_is_inferred():
+def test_the_channels_of_a_transposed_tensor_of_the_same_shape_are_followed():
     model = nn.Sequential(nn.Linear(7, 7), Own(lambda x: x.transpose(1, 2) + 0))
-    assert inferred_in(model, tokens(7, 7)) == {}
+    assert inferred_in(model, tokens(7, 7)) == {"1": "NCL", "": "NCL"}
 
 
 def test_an_activation_has_the_layout_of_its_input_even_with_equal_axes():
@@ -115,7 +120,7 @@ def test_calls_with_different_layouts_give_the_module_no_layout():
         def forward(self, x):
             return self.own(self.linear(x)), self.own(self.conv(x))
 
-    assert "own" not in inferred_in(Shared(), tokens(5, 3))
+    assert inferred_in(Shared(), tokens(5, 3))["own"] == "???"
 
 
 def test_a_guess_from_a_neighbour_gives_way_to_the_tensor_that_came_in():
@@ -141,13 +146,13 @@ def layouts_of_operations(function, *parts):
     model, pixels = Own(function, *parts), torch.rand(1, 4, *SIZE)
     operations = [found.layer for found in find_operations(model, (pixels,))]
     layers = [*list_watchable(model), *operations]
-    watcher, shapes = LayoutWatcher(SIZE), {}
+    watcher, shapes = LayoutWatcher(SIZE, follow_channels(model, pixels)), {}
 
     def finished(call, output):
         shapes.setdefault(call.layer.module_path, output.shape)
         watcher.finished(call, output)
 
-    with torch.no_grad(), watch(model, layers, watcher.started, finished):
+    with torch.no_grad(), watch(model, layers, None, finished), watcher.trails:
         model(pixels)
     return {
         layer.module_type: watcher.infer(layer)
@@ -162,23 +167,28 @@ def conv():
 
 
 def test_an_operation_of_tensors_of_unknown_layout_has_none_whatever_its_shape():
-    own = layouts_of_operations(lambda x: (x + 1).softmax(1).flatten(1))
-    assert own == {"add": "unknown", "softmax": "unknown", "flatten": "unknown"}
+    own = layouts_of_operations(lambda x: (x.cumprod(1) + 1).softmax(1).flatten(1))
+    assert own == {"cumprod": "unknown"} | {
+        "add": "unknown",
+        "softmax": "unknown",
+        "flatten": "unknown",
+    }
 
 
 def test_heads_of_attention_are_no_picture():
     def attend(x):
-        heads = x.flatten(2).transpose(1, 2).reshape(1, 36, 5, 1).transpose(1, 2)
+        heads = x.flatten(2).transpose(1, 2).reshape(1, 36, 3, 2).transpose(1, 2)
         return nn.functional.scaled_dot_product_attention(heads, heads, heads)
 
-    assert set(layouts_of_operations(attend, conv()).values()) == {"unknown"}
+    own = layouts_of_operations(attend, nn.Conv2d(4, 6, 1))
+    assert own["reshape"] == own["scaled_dot_product_attention"] == "unknown"
 
 
-def test_attention_has_other_axes_than_the_norm_of_its_inputs():
+def test_attention_that_mixes_the_rows_of_each_channel_keeps_the_channels():
     def attend(x):
         return nn.functional.scaled_dot_product_attention(x, x, x)
 
-    assert layouts_of_operations(attend, conv()) == {"scaled_dot_product_attention": "unknown"}
+    assert layouts_of_operations(attend, conv()) == {"scaled_dot_product_attention": "NCHW"}
 
 
 def test_a_table_of_indices_has_no_channels():
@@ -212,7 +222,7 @@ def test_functional_convolutions_put_channels_first_and_linear_puts_them_last():
 
     own = layouts_of_operations(forward)
     assert own == {"ones": "unknown", "conv2d": "NCHW", "max_pool2d": "NCHW"} | {
-        "permute": "unknown",
+        "permute": "NHWC",
         "linear": "NHWC",
     }
 
@@ -266,7 +276,7 @@ def test_no_tensor_is_kept_alive():
 
     watcher = LayoutWatcher(SIZE)
     model = nn.Sequential(nn.Linear(4, 4), Making(), nn.Linear(4, 4))
-    with torch.no_grad(), watch(model, list_watchable(model), watcher.started, watcher.finished):
+    with torch.no_grad(), watch(model, list_watchable(model), None, watcher.finished):
         model(tokens(7, 4))
         gc.collect()
         assert [reference() for reference in made] == [None]
@@ -288,3 +298,31 @@ def test_a_module_that_raises_and_is_caught_is_followed_no_further():
             return 2 * self.linear(x)
 
     assert inferred_in(Catching(), tokens(7, 4)) == {"": "NLC"}
+
+
+def test_each_tensor_of_a_call_has_a_layout_of_its_own():
+    model = nn.Sequential(nn.Linear(4, 4), nn.MultiheadAttention(4, 2, batch_first=True))
+    tokens_of = model[0]
+    model.forward = lambda x: model[1](*[tokens_of(x)] * 3)
+    watcher = LayoutWatcher(SIZE, follow_channels(model, ()))
+    layers = list_watchable(model)
+    watching = watch(model, layers, watcher.started, watcher.finished)
+    with torch.no_grad(), without_fast_path(), watching, watcher.trails:
+        model(tokens(7, 4))
+    attention = watcher.infer(next(each for each in layers if each.module_path == "1"))
+    weights, mixed = ((7, 7), "output:1"), ((7, 4), "output:0")
+    names = [attention.layout_of((1, *shape), SIZE, key).name for shape, key in (mixed, weights)]
+    assert names == ["NLC", "unknown"]
+
+
+def test_a_layer_that_permutes_takes_another_layout_than_it_returns():
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), Own(lambda x: x.permute(0, 2, 3, 1)))
+    pixels = torch.rand(1, 3, *SIZE)
+    watcher = LayoutWatcher(SIZE, follow_channels(model, pixels))
+    layers = list_watchable(model)
+    watching = watch(model, layers, watcher.started, watcher.finished)
+    with torch.no_grad(), watching, watcher.trails:
+        model(pixels)
+    own = watcher.infer(next(each for each in layers if each.module_path == "1"))
+    names = [own.layout_of((1, 6, 6, 6), SIZE, side).name for side in ("input:", "output:")]
+    assert names == ["NCHW", "NHWC"]

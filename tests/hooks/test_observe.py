@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
+from torch.distributions import Normal
 
-from hookcli.errors import ForwardError, RequestError
+from hookcli.errors import ForwardError
 from hookcli.hooks.layers import list_layers
-from hookcli.hooks.nested import named_tensors
-from hookcli.hooks.observe import observe, refuse_unhookable
+from hookcli.hooks.nested import map_tensors, named_tensors
+from hookcli.hooks.observe import observe
 from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.watch import watch
 from hookcli.records.calls import LayerInfo
@@ -338,49 +339,6 @@ def test_after_the_block_nothing_is_observed():
     assert ids == []
 
 
-# Models on which hooks never fire
-
-
-def scripted():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.jit.script(nn.ReLU())
-
-
-def compiled_in_place():
-    module = nn.ReLU()
-    module.compile()
-    return module
-
-
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (scripted, "scripted"),
-        (lambda: torch.compile(nn.ReLU()), "compiled"),
-        (compiled_in_place, "compiled"),
-    ],
-    ids=["torch.jit.script", "torch.compile", "module.compile"],
-)
-def test_a_model_on_which_hooks_never_fire_is_refused(make, reason):
-    with pytest.raises(RequestError, match=rf"is (a )?{reason}"):
-        refuse_unhookable(make())
-
-
-def test_the_refusal_names_the_part_that_is_compiled():
-    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Sequential(compiled_in_place()))
-    with pytest.raises(RequestError) as raised:
-        refuse_unhookable(model)
-    assert (
-        raised.value.message
-        == "1.0 is compiled, and hooks registered after torch.compile never fire"
-    )
-
-
-def test_a_plain_model_is_not_refused():
-    refuse_unhookable(toys.Nested())
-
-
 # Who writes over what
 
 
@@ -429,3 +387,69 @@ def test_a_scripted_part_is_observed_as_a_whole():
     with observe(model, list_layers(model), lambda call, _: seen.append(call.id)):
         model(torch.ones(1, 1, 2, 2))
     assert seen == ["0", "1", "(model)"]
+
+
+# Outputs of other forms
+
+
+@dataclass(frozen=True)
+class Frozen:
+    logits: torch.Tensor
+    name: str = "net"
+
+
+class Geometric:
+    """As in e2cnn: a wrapper of one tensor."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+class Returns(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        return self.make(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [(Frozen, "logits"), (Geometric, "tensor"), (lambda x: [Frozen(x)], "0.logits")],
+)
+def test_tensors_in_dataclasses_and_wrappers_are_observed_and_changed(make, key):
+    model = Returns(make)
+    seen = []
+    with observe(model, list_layers(model), lambda call, _: seen.append(call.id)):
+        before = model(pixel(1.0))
+    assert seen == [f"(model)[{key}]"]
+    after = map_tensors(before, lambda _key, tensor: tensor * 3)
+    assert [float(tensor) for _, tensor in named_tensors(after)] == [3.0]
+    assert [float(tensor) for _, tensor in named_tensors(before)] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda x: Normal(x, x), "torch.distributions.normal.Normal"),
+        (lambda _: None, "None"),
+        (lambda _: "text", "str"),
+    ],
+)
+def test_an_output_without_a_tensor_is_named_by_its_class(make, what):
+    model, called = nn.Sequential(nn.ReLU(), Returns(make)), {}
+    with observe(model, list_layers(model), lambda *_: None, called=called):
+        model(pixel(1.0))
+    assert called == {
+        "": f"returned no tensor: {what}",
+        "0": "",
+        "1": f"returned no tensor: {what}",
+    }
+
+
+def test_an_input_without_a_tensor_is_named_by_its_class():
+    model, called = Returns(lambda x: x), {}
+    with observe(model, list_layers(model), lambda *_: None, at="input", called=called):
+        model("text")
+    assert called == {"": "took no tensor: str"}

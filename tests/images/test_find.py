@@ -125,9 +125,23 @@ def test_the_order_is_that_of_the_parts_of_the_paths_as_bytes():
 
 
 def test_the_order_of_many_files_is_that_of_their_tuples_of_bytes():
-    names = [f"p/{a}/{b}{c}.png" for a in ("x", "x y", "x.z", "é") for b in "10a-A" for c in "9z"]
+    names = [f"p/{a}/{b}{c}.png" for a in ("x", "x y", "x.z", "é") for b in "!_a-A" for c in "9z"]
     make(*names)
     assert found("p") == sorted(names, key=lambda name: tuple(name.encode().split(b"/")))
+
+
+def test_numbers_in_the_names_of_folders_and_files_count_as_numbers():
+    names = ["day2/1.png", "day2/11.png", "day10/9.png", "day10/10.png"]
+    make(*(f"p/{name}" for name in names))
+    Path("list").write_text("p\n")
+    wanted = [f"p/{name}" for name in names]
+    assert found("p") == found("p/*") == found("p/**/*.png") == found("@list") == wanted
+
+
+def test_a_list_keeps_its_own_order():
+    make("10.png", "9.png")
+    Path("list").write_text("10.png\n9.png\n")
+    assert found("@list") == ["10.png", "9.png"]
 
 
 def test_names_that_are_not_utf_8_are_found_and_sorted_by_their_bytes():

@@ -166,6 +166,21 @@ def test_rows_of_a_tensor_file_at_a_url_are_images():
     assert [source.key for source in sources] == ["a_0", "a_1"]
 
 
+def test_numbers_in_names_at_urls_count_as_numbers():
+    names = ["day2/1.png", "day2/11.png", "day10/9.png", "day10/10.png"]
+    for name in names:
+        put(name)
+    assert found(PHOTOS) == found(f"{PHOTOS}/*/*.png") == found(f"{PHOTOS}/*") == (names, [])
+
+
+def test_frames_at_a_url_come_in_the_order_of_their_numbers():
+    for number in range(1, 12):
+        put(f"clip/{number}.png", picture(number))
+    (clip,), _ = read_images([f"{PHOTOS}/clip"], clip_frames=11)
+    wanted = [Image.open(io.BytesIO(picture(number))).tobytes() for number in range(1, 12)]
+    assert [frame.tobytes() for frame in clip.read().pictures] == wanted
+
+
 def test_a_folder_of_frames_at_a_url_is_a_clip():
     for number in range(3):
         put(f"clip/{number}.png", picture(number))

@@ -369,3 +369,10 @@ def test_one_channel_is_shown_grey_from_its_least_to_its_greatest_value():
     assert shown(torch.tensor([[[0.0] * 16 + [0.5] * 16 + [1.0] * 16]]).expand(1, 48, 48)) == (
         pytest.approx([0, 128, 255], abs=3)
     )
+
+
+def test_the_tensors_of_a_file_come_in_the_order_of_their_numbers(tmp_path):
+    names = ["x1", "x2", "x10"]
+    save_file({name: values(3, 4, 4) for name in reversed(names)}, tmp_path / "a.safetensors")
+    sources, _ = read_images([str(tmp_path / "a.safetensors")])
+    assert [source.row for source in sources] == [":x1", ":x2", ":x10"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from typing import Any
 
 import pytest
 import torch
@@ -86,3 +87,19 @@ def test_weights_on_a_gpu_have_the_hash_of_the_same_on_the_host():
     part = nn.Conv2d(3, 2, 1)
     expected = hash_weights(part)
     assert hash_weights(part.cuda()) == expected
+
+
+def test_a_buffer_can_still_be_resized_after_its_weights_were_hashed():
+    part = nn.BatchNorm1d(2)
+    before = hash_weights(part)
+    part.running_mean.resize_(4)
+    part.running_mean.resize_(2)
+    assert hash_weights(part) == before
+
+
+def test_a_compiled_part_has_the_hash_of_a_plain_one():
+    conv = nn.Conv2d(1, 1, 1)
+    plain = hash_weights(nn.Sequential(conv))
+    part: Any = torch.compile(conv)
+    whole: Any = torch.compile(nn.Sequential(part))
+    assert hash_weights(whole) == plain

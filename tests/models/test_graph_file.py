@@ -15,7 +15,7 @@ FLOAT = "float32"
 def describe(*shapes, dtype=FLOAT, **options):
     inputs = [GraphInput(shape, dtype) for shape in shapes]
     request = ModelRequest("net.onnx", **options)
-    return describe_graph(request, inputs, "", has_classifier=False)
+    return describe_graph(request, inputs, "", None)
 
 
 def refuse(*shapes, **options):

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from torchvision.models import GoogLeNetOutputs, InceptionOutputs
 
 from hookcli.cli.output.wording import to_words
 from hookcli.config import ModelRequest, ScoreRequest
 from hookcli.models.load import load_model
+from hookcli.models.mode import set_mode
 from hookcli.models.scores import score_output
 from hookcli.models.tasks import read_predictions
 from hookcli.passes.call import run_model
@@ -236,3 +238,14 @@ def test_the_same_command_in_training_mode_gives_the_same_figures(run):
         assert run("inspect", "net.py:made", "a.png", *words).code == 0
     one, other = (Path(folder, "layers.csv").read_bytes() for folder in ("one", "other"))
     assert one == other
+
+
+def test_all_but_the_exported_part_is_put_into_evaluation_mode():
+    exported = torch.export.export(nn.Sequential(nn.ReLU()), (torch.ones(1),)).module()
+    model = nn.Sequential(nn.Dropout(), exported, nn.Sequential(nn.Dropout()))
+    assert set_mode(model, "eval") is model
+    assert [each.training for each in (model, *model)] == [False, False, True, False]
+    assert not any(each.training for each in model[2].modules())
+    assert set_mode(exported, "eval") is exported
+    with pytest.raises(NotImplementedError):
+        set_mode(model, "train")

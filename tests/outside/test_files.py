@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from hookcli.errors import OutputError
-from hookcli.outside.files import NotRegularError, open_regular, read_regular, write_atomic
+from hookcli.outside.files import (
+    NotRegularError,
+    natural_key,
+    open_regular,
+    read_regular,
+    write_atomic,
+)
 
 
 def test_a_regular_file_is_read_also_through_a_link(tmp_path):
@@ -73,3 +79,28 @@ def test_a_url_is_no_file_of_this_machine(url):
     with pytest.raises(OutputError, match="a URL can only be the run folder"):
         write_atomic(Path(url), b"")
     assert list(Path().iterdir()) == []
+
+
+def test_numbers_in_names_are_compared_as_numbers():
+    names = ["f1.png", "f2.png", "f10.png", "f10b.png", "f16.png", "f100.png", "f100/2", "f100/11"]
+    assert sorted(sorted(names), key=natural_key) == [*names[:5], *names[6:], names[5]]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a/2.png", "a/10.png", "a-b/1.png"],  # folder by folder
+        ["img.png", "img1.png", "imgs.png"],  # a name without a number comes before, as in bytes
+        ["0", "00", "000", "001", "01", "1"],
+        ["t-1.5", "t-1.10", "t-2"],
+        ["Z1", "a1", "é1", "\udcff1"],  # as bytes, whatever the locale
+        ["1" * 5000, "2" * 5000, "1" * 5001],  # more digits than int() takes
+    ],
+)
+def test_the_rest_of_a_name_is_compared_as_bytes(names):
+    assert sorted(sorted(names, key=hash), key=natural_key) == names
+
+
+def test_the_order_of_numbers_is_that_of_int_whatever_zeros_come_before():
+    numbers = ["9", "010", "11", "0099", "100", "256", "00000257", "65536"]
+    assert sorted(sorted(numbers), key=natural_key) == sorted(numbers, key=int)

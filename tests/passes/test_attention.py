@@ -12,6 +12,7 @@ from torch import nn
 from hookcli.hooks.layers import list_layers
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.attention import AttentionSettings, attend
+from hookcli.passes.find_attention import find_attention
 
 ADDED = "its softmax is added to other weights before it weighs the values"
 BLIND = "its softmax is over values that could not be followed from the pixels"
@@ -321,6 +322,49 @@ def test_values_that_are_learned_are_weighed_too():
     _, seen = attention_of(Net(coordinates))
     assert seen.hidden == ()
     assert len(seen.calls) == 1
+
+
+class Latents(nn.Module):
+    """Learned tokens that attend to the image, then to each other; then the image attends to them.
+
+    ``mixes`` mixes the heads of the second attention.
+    """
+
+    def __init__(self, mixes=False):
+        super().__init__()
+        self.latents, self.mixes = nn.Parameter(torch.randn(5, 4)), mixes
+
+    def forward(self, pixels):
+        tokens = torch.cat([pixels.flatten(2).mT, torch.ones(1, pixels[0, 0].numel(), 1)], -1)
+        z = self.latents.expand(1, -1, -1)
+        z = z + (z @ tokens.mT).softmax(-1) @ tokens
+        heads = z.unflatten(-1, (2, 2)).transpose(1, 2)
+        shares = (heads @ heads.mT).softmax(-1)
+        if self.mixes:
+            shares = torch.einsum("bhqk,hg->bgqk", shares, torch.ones(2, 2) / 2)
+        z = z + (shares @ heads).transpose(1, 2).flatten(2)
+        return (tokens @ z.mT).softmax(-1) @ z
+
+
+def test_attention_among_and_to_learned_latents_has_figures():
+    torch.manual_seed(0)
+    pixels = torch.randn(1, 3, 2, 4)
+    layers = list_layers(model := Latents().eval())
+    found = find_attention(model, PLAIN, layers, pixels)
+    assert [(c.places.heads, c.places.query_grid, c.places.key_grid) for c in found.calls] == [
+        (1, (), (2, 4)), (2, (), ()), (1, (2, 4), ()),
+    ]  # fmt: skip
+    assert [c.places.unknown[:31] for c in found.calls] == [
+        "", "its tokens represent no part of", "",
+    ]  # fmt: skip
+    assert not found.hidden
+
+
+def test_heads_of_latents_that_are_mixed_are_still_said_to_be():
+    model = Latents(mixes=True).eval()
+    found = find_attention(model, PLAIN, list_layers(model), torch.randn(1, 3, 2, 4))
+    (reason,) = (reason for _, reason in found.hidden)
+    assert reason.startswith("its heads are mixed")
 
 
 def test_a_mix_of_all_tokens_has_no_place_on_the_image():

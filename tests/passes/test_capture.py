@@ -231,12 +231,71 @@ def test_an_exclusion_that_leaves_nothing_is_an_error():
         pass
 
 
-def test_a_compiled_model_is_refused():
+class Half(nn.Module):
+    """A function that was compiled before runs one of its modules."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.ReLU()
+        self.run = torch.compile(self.inner, backend="eager")
+        self(pixel(1.0))
+
+    def inner(self, x):
+        return self.layer(x)
+
+    def forward(self, x):
+        return self.run(x)
+
+
+def compiled(model):
+    return torch.compile(model, backend="eager")
+
+
+def in_place():
+    model = nn.Sequential(nn.ReLU())
+    model.compile(backend="eager")
+    model(pixel(1.0))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "layers"),
+    [
+        (lambda: compiled(nn.Sequential(nn.ReLU())), ["0", "(model)"]),
+        (lambda: nn.Sequential(compiled(nn.ReLU())), ["0", "(model)"]),
+        (in_place, ["0", "(model)"]),
+        (Half, ["layer", "(model)"]),
+    ],
+    ids=["torch.compile", "a part", "module.compile", "a compiled function"],
+)
+def test_a_compiled_model_is_observed_in_eager_mode(make, layers):
+    model = make()
     with (
-        pytest.raises(RequestError, match="compiled"),
-        capture(torch.compile(toys.Nested())),  # type: ignore[arg-type]
+        pytest.warns(UserWarning, match="^compiled: its layers are run in eager mode$"),
+        capture(model, "all") as captured,
     ):
-        pass
+        model(pixel(1.0))
+    assert ids(captured) == layers
+    assert captured.uncalled == ()
+
+
+def test_a_module_that_is_compiled_inside_the_block_is_observed():
+    model = nn.Sequential(nn.ReLU())
+    with capture(model, "0") as captured:
+        torch.compile(model, backend="eager")(pixel(1.0))
+    assert ids(captured) == ["0"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [torch.Tensor.to_sparse, lambda x: x.to_sparse(2), torch.Tensor.to_mkldnn],
+    ids=["sparse", "hybrid", "mkldnn"],
+)
+def test_a_kept_tensor_of_another_layout_is_drawn(change):
+    model = nn.Identity()
+    with capture(model, "all", keep=True) as captured:
+        model(change(torch.eye(3)[None, None]))
+    assert "<img" in captured._repr_html_()
 
 
 def test_an_unknown_side_is_an_error_of_the_request():
@@ -356,3 +415,26 @@ def test_a_model_on_the_meta_device_has_no_values_to_show():
         pytest.raises(hookcli.HookcliError, match="on the meta device, which holds no values"),
     ):
         model(torch.zeros(1, 3, 4, 4, device="meta"))
+
+
+class NormOfMaps(nn.LayerNorm):
+    """Works on NCHW, as the norms of ConvNeXt do."""
+
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize(("channels", "example"), [(5, None), (6, torch.rand(1, 3, 6, 6))])
+def test_a_norm_of_maps_has_channels_first_if_its_width_or_an_example_shows_it(channels, example):
+    model = nn.Sequential(nn.Conv2d(3, channels, 1), NormOfMaps(channels))
+    with hookcli.capture(model, layers="1", example=example) as captured:
+        model(torch.rand(1, 3, 6, 6))
+    (record,) = captured.records
+    assert record.layout.name == "NCHW"
+
+
+def test_a_norm_of_maps_as_wide_as_it_has_channels_has_no_layout_without_an_example():
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), NormOfMaps(6))
+    with hookcli.capture(model, layers="1") as captured:
+        model(torch.rand(1, 3, 6, 6))
+    assert captured.records[0].layout.channel_axis is None

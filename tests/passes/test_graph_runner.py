@@ -119,8 +119,8 @@ def test_a_value_of_another_shape_is_not_fed(toy):
 
 
 def test_the_last_layer_shows_whether_the_model_is_a_classifier(toy):
-    assert toy.has_classifier
-    assert not Toy(Graph.of(NODES[:3]), lambda pixels: (pixels,)).has_classifier
+    assert toy.reading == "logits"
+    assert Toy(Graph.of(NODES[:3]), lambda pixels: (pixels,)).reading is None
 
 
 def test_the_model_has_all_weights(toy):

@@ -46,9 +46,9 @@ def test_the_layout_of_a_layer_of_ones_own_is_inferred():
     model = Rows()
     layers = infer_layouts(loaded(model), list_layers(model))
     assert {layer.label: layer.inferred for layer in layers} == {
-        "(model)": "NLC",
-        "linear": "",
-        "own": "NLC",
+        "(model)": (("output:", "NLC"),),
+        "linear": (),
+        "own": (("input:", "NLC"), ("output:", "NLC")),
     }
 
 
@@ -107,7 +107,7 @@ def test_no_layout_is_inferred_if_the_model_raises():
 
     model = Raising()
     layers = infer_layouts(loaded(model), list_layers(model))
-    assert [layer.inferred for layer in layers] == ["", "", ""]
+    assert [layer.inferred for layer in layers] == [(), (), ()]
     assert model.calls == 0
 
 

@@ -185,3 +185,27 @@ def test_throw_dice_changes_every_generator_and_unchanged_restores_it():
         thrown = draw()
     assert draw() == before
     assert all(one != other for one, other in zip(before, thrown, strict=True))
+
+
+@pytest.mark.parametrize(("before", "during"), [(0, 4), (6, 2), (3, 3)])
+def test_a_tensor_that_was_resized_in_place_is_restored(before, during):
+    model: Any = nn.Module()
+    model.register_buffer("low", torch.arange(float(before)))
+    model.seen = [torch.ones(before)]
+    with unchanged(model):
+        for tensor in (model.low, model.seen[0]):
+            tensor.resize_(during).fill_(7)
+    assert model.low.tolist() == [*range(before)]
+    assert model.seen[0].tolist() == [1] * before
+    model.low.resize_(9)
+
+
+def test_the_symbols_of_an_exported_model_are_left_alone():
+    """The numbers of sympy, to which such a module refers, are read-only."""
+    shapes = ({0: torch.export.Dim("batch")},)
+    program = torch.export.export(
+        nn.Sequential(nn.ReLU()), (torch.ones(2, 1),), dynamic_shapes=shapes
+    )
+    model = program.module()
+    with unchanged(model):
+        assert model(torch.ones(3, 1)).shape == (3, 1)

@@ -138,3 +138,26 @@ def test_a_convolution_that_loses_as_many_channels_as_the_one_before_loses_its_o
 def test_the_activations_of_two_branches_do_not_explain_each_other(found, name, dead):
     said = {each.partition(" are zero")[0] for each in found(name) if "zero" in each}
     assert said == {f"{dead} of 4 channels of blocks.0.{place}" for place in ("first", "second")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "bias", "rule", "does"),
+    [
+        ("ReLU", -1, "dead", "are zero everywhere"),
+        ("ReLU6", 9, "saturated", "stay at an end of their activation"),
+    ],
+)
+@pytest.mark.parametrize("number", [7, 16])
+def test_a_constant_convolution_hides_no_other_rule(found, run, kind, bias, rule, does, number):
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "def made():\n"
+        f"    net = nn.Sequential(nn.Conv2d(3, 16, 1), nn.{kind}(), nn.Identity())\n"
+        "    net[0].weight.data.abs_(); net[0].bias.data[:] = 0.1\n"
+        f"    net[0].weight.data[:{number}], net[0].bias.data[:{number}] = 0, {bias}\n"
+        "    return net\n"
+    )
+    told = f"{number} of 16 channels of 1 {does}"
+    assert [each for each in found("made") if each.partition(", and so")[0] == told]
+    words = ("--layers", "all", "--grids", "none", "--overwrite", "-o", "out", "-q")
+    assert run("inspect", "net.py:made", "noise.npy", *words, "--fail-on", rule).code == 7

@@ -13,12 +13,12 @@ from hookcli.summary.chunks import Chunk, chunk_size
 
 def test_the_sum_of_two_chunks_has_the_results_of_both_in_their_order():
     total = Chunk()
-    total.merge(Chunk(0, skipped=[SkippedImage("a", "broken")], called={"conv"}, halved=1))
+    total.merge(Chunk(0, skipped=[SkippedImage("a", "broken")], called={"conv": ""}, halved=1))
     total.merge(
-        Chunk(1, skipped=[SkippedImage("b", "broken")], called={"fc"}, halved=2, alone=True)
+        Chunk(1, skipped=[SkippedImage("b", "broken")], called={"fc": ""}, halved=2, alone=True)
     )
     assert [image.file for image in total.skipped] == ["a", "b"]
-    assert (total.called, total.halved, total.alone) == ({"conv", "fc"}, 3, True)
+    assert (total.called, total.halved, total.alone) == ({"conv": "", "fc": ""}, 3, True)
 
 
 def test_the_first_of_two_chunks_says_where_a_nan_is_and_which_edit_made_it():

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torchvision.ops import FrozenBatchNorm2d
 
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.nan_origin import find_forward_origin
@@ -382,6 +383,16 @@ def test_a_parameter_that_is_nan_is_named():
     assert made_by(model) == {"NaN": "0 (Conv2d) has NaN in its own weight"}
 
 
+@pytest.mark.parametrize("kind", [nn.BatchNorm2d, FrozenBatchNorm2d])
+def test_an_infinite_weight_of_a_normalization_that_makes_nan_is_named(kind):
+    model = nn.Sequential(kind(1)).eval()
+    model[0].weight.data.fill_(math.inf)  # its bias is 0 - 0 * Inf
+    assert made_by(model)["NaN"] == (
+        f"0 ({kind.__name__}) has Inf in its own weight; "
+        f"NaN is made by 0 ({kind.__name__}): its inputs were finite"
+    )
+
+
 def test_pixels_that_are_not_finite_are_the_input():
     assert made_by(nn.Sequential(nn.ReLU()), torch.full((1, 1, 2, 2), math.inf)) == {
         "Inf": "the input holds Inf"
@@ -522,7 +533,6 @@ MASKED = """
 import math
 import torch
 from torch import nn
-
 
 class Net(nn.Module):
     def __init__(self):

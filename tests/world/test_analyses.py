@@ -20,6 +20,7 @@ from safetensors.numpy import save_file
 
 from hookcli.analysis.places import read_bases
 from hookcli.cli.output import subjects
+from hookcli.outside.files import hash_file
 from hookcli.reading.load import load_run
 from tests.conftest import PHOTOS, run_in
 from tests.toy_runs import ToyRun, edit_json
@@ -34,15 +35,20 @@ PAGE, LIST = "report.html", "analysis.json"
 COUNT = 20
 
 
-def write_run(folder, seed=0, numbers=range(COUNT), apart=2, **facts):
-    """Write a run of images in two classes, with a layer of maps and a layer of vectors."""
+def write_run(folder, seed=0, numbers=range(COUNT), apart=2, constant=(), **facts):
+    """Write a run of images in two classes, with a layer of maps and a layer of vectors.
+
+    The values of the layers in ``constant`` are all 1.
+    """
     draw = np.random.default_rng(seed)
     images = {}
     for number in numbers:
         maps = draw.normal(size=(1, 40, 4, 4)).astype("f4")
         maps[0, :20] += apart * (number % 2)
         vectors = maps.mean((2, 3)) + draw.normal(scale=0.1, size=(1, 40)).astype("f4")
-        images[f"photo{number:02}"] = {"conv": maps, "fc": vectors}
+        layers = {"conv": maps, "fc": vectors}
+        layers |= {name: np.ones_like(layers[name]) for name in constant}
+        images[f"photo{number:02}"] = layers
     parts = {key: [0.0, 0.0, 8.0, 8.0] for key in images}
     return ToyRun(images, parts=parts, **facts).write(folder)
 
@@ -367,6 +373,26 @@ def test_a_control_run_is_probed_beside_the_layers(run):
     assert [row["folds"] for row in rows[2:]] == [row["folds"] for row in alone]
     assert [row["folds"] for row in rows[2:]] != [row["folds"] for row in rows[:2]]
     assert "no control of the pixels: photo00.png" in ended.err
+
+
+@pytest.mark.parametrize("constant", ["conv", "fc", "conv fc"])
+def test_a_control_run_may_have_constant_layers(run, constant):
+    write_run(Path("other"), seed=1, constant=constant.split())
+    ended = run("probe", "run", *VERBS["probe"], "--control", "other", "--format", "json")
+    assert ended.code == 0, ended.err
+    rows = json.loads(ended.out)["layers"]
+    controls = [row["layer"] for row in rows if row["control"] == "run"]
+    assert controls == [name for name in ("conv", "fc") if name not in constant]
+
+
+def test_photos_that_are_all_alike_are_no_control(run):
+    for number in range(COUNT):
+        Image.new("RGB", (8, 8)).save(f"photo{number:02}.png")
+    alike = hash_file("photo00.png")
+    write_run(Path("alike"), hashes={f"photo{number:02}": alike for number in range(COUNT)})
+    ended = run("probe", "alike", *VERBS["probe"])
+    assert ended.code == 0, ended.err
+    assert "no control of the pixels: the features are the same for all images" in ended.err
 
 
 def test_the_probe_equals_scikit_learn_on_what_export_gives(run):

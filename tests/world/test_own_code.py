@@ -453,6 +453,7 @@ def test_what_the_code_prints_stays_out_of_the_data(inspect):
         "at import",
         "made",
         "runs",
+        "runs",  # to see in which operation it ends
     ]
 
 

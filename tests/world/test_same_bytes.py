@@ -30,6 +30,7 @@ COMMANDS = {
         "conv[1:5],conv[-1]",
     ),
     "a focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--layers", "conv[1:3]"),
+    "heat": ("inspect", *SQUEEZE, "--heat", "mean", "--layers", "conv[1:3]"),
     "edits": (
         "inspect",
         *SQUEEZE,
@@ -180,7 +181,7 @@ def test_what_is_compared_holds_every_kind_of_file(home):
     assert kinds >= {
         *("run.json", "manifest.json", "report.json", "report.html", "layers.csv"),
         *("records.parquet", "grids", "sheets", "seen", "tensors", "overview.png"),
-        *("gradient_flow.png", "cam", "saliency", "top_images.csv", "thumbnails"),
+        *("gradient_flow.png", "cam", "heat", "saliency", "top_images.csv", "thumbnails"),
     }
     parts = [p.name for p in (root / "a folder/records.parquet").iterdir()]
     assert sorted(parts) == ["part-000000.parquet", "part-000001.parquet"]

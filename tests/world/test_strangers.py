@@ -70,6 +70,7 @@ NAMES = (
     "parts",
     "cam/cat/001_0.png",
     "cam",
+    "heat/cat/001_0.png",
     "saliency/cat.png",
     ".partial-layers.csv",
     ".partial-run.json",

@@ -384,3 +384,18 @@ def test_an_address_may_be_typed_with_the_slash_of_an_operation(browser, tmp_pat
     tab.goto((tmp_path / "report.html").as_uri() + "#" + address.replace("/3", f"/{channels[0]}"))
     assert tab.locator("#viewer").is_visible() == address.endswith("/3")
     tab.close()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_map_of_a_layer_over_the_image_is_in_the_viewer(browser, tmp_path, count):
+    photos = [PHOTOS / name for name in ("cat.png", "coffee.png")[:count]]
+    folder = inspected(tmp_path, *photos, "--heat", "mean", "--size", "64", "--grids", "layers")
+    for page in opened(browser, folder):
+        page.goto(f"{(folder / 'report.html').as_uri()}#layer1.0.conv1")
+        open_grid(page, 1)
+        shown = page.locator("#heat")
+        assert shown.get_attribute("src") == "heat/cat/002_layer1.0.conv1.png"
+        assert shown.get_attribute("alt") == "The mean of the channels of layer1.0.conv1"
+        assert shown.evaluate("each => each.naturalWidth") > 400
+        page.keyboard.press("ArrowDown")
+        assert shown.get_attribute("src") == "heat/cat/003_layer1.0.conv2.png"

@@ -10,10 +10,23 @@ from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import LayersDocument
 from hookcli.cli.output.table import Look, print_listing
-from hookcli.config import Exclude, Layers, ModelArguments, ModelName, ModelRequest, Size
+from hookcli.config import (
+    Bands,
+    Exclude,
+    InputsAs,
+    Layers,
+    Mean,
+    ModelArguments,
+    ModelName,
+    ModelRequest,
+    OtherInputs,
+    Size,
+    Std,
+)
+from hookcli.outside.files import natural_key
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
-from hookcli.records.text import shape_text
+from hookcli.records.text import and_more, shape_text
 
 if TYPE_CHECKING:
     from hookcli.passes.survey import Survey
@@ -31,7 +44,7 @@ _LOOK = Look(
         "layout": lambda row: row.layout,
         "params": lambda row: f"{row.params:,}",
         "MB": lambda row: "" if row.output_mb is None else f"{row.output_mb:.2f}",
-        "MFLOPs": lambda row: "" if row.flops is None else f"{row.flops / 1e6:,.1f}",
+        "MFLOPs": lambda row: f"{_flops_text(row)}",
         "share": lambda row: "" if row.share is None else f"{row.share:.1%}",
         "calls": lambda row: str(row.calls),
         "traps": lambda row: "; ".join(row.traps),
@@ -42,6 +55,7 @@ _LOOK = Look(
     foot=("traps",),
     brief=lambda trap: trap.partition(" by ")[0].partition(" inside ")[0],
 )
+_MOST_NAMED = 3  # operators in the caption
 # For each order, the column that decides the order, and the name of the unit that it counts.
 _COUNTED: dict[Sort, tuple[str, str]] = {
     "flops": ("flops", "FLOPs"),
@@ -66,7 +80,12 @@ def layers(
         ),
     ] = "calls",
     size: Size = None,
+    mean: Mean = None,
+    std: Std = None,
+    bands: Bands = (),
     model_arg: ModelArguments = (),
+    input: OtherInputs = (),  # noqa: A002
+    inputs_as: InputsAs = "arguments",
     output_format: options.Format = "table",
 ) -> None:
     """List a model's layers: shapes, parameters, cost, and traps for hooks.
@@ -83,19 +102,41 @@ def layers(
     from hookcli.cli.completion import save_model_names
     from hookcli.passes.survey import survey_layers
 
-    request = ModelRequest(model, size=size, arguments=model_arg)
+    request = ModelRequest(
+        model,
+        size=size,
+        mean=mean,
+        std=std,
+        bands=bands,
+        arguments=model_arg,
+        inputs=input,
+        inputs_as=inputs_as,
+    )
     with console.no_data():
         found, input_shape = survey_layers(request, layers, exclude, operations=operations)
     save_model_names()
+    for note in found.notes:
+        console.warn(note)
     rows = _sort(found, sort)
     document = LayersDocument(model=model, input_shape=input_shape, total=found.total, layers=rows)
     caption = _caption(found.total, shape_text(input_shape), sort)
     look = _LOOK
     if found.total.flops is None:
-        empty = ("MFLOPs", "share") if sort in ("calls", "flops", "name") else ("MFLOPs",)
+        empty = {"MFLOPs"} if found.total.counted_flops is None else set()
+        empty |= {"share"} if sort in ("calls", "flops", "name") else set()
         shown = (name for name in _LOOK.columns if name not in empty)
         look = replace(_LOOK, columns={name: _LOOK.columns[name] for name in shown})
     print_listing(look, rows, document, output_format=output_format, caption=caption)
+
+
+def _flops_text(cost: SurveyRow | ModelTotal) -> str:
+    """Return a number of operations in millions; empty for what did not run."""
+    if cost.counted_flops is None:
+        return ""
+    if cost.flops is None and not cost.counted_flops:
+        return "not counted"
+    least = "at least " if cost.flops is None else ""
+    return f"{least}{cost.counted_flops / 1e6:,.1f}"
 
 
 def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
@@ -109,7 +150,12 @@ def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
         for row in found.rows
     ]
     if sort == "name":
-        rows.sort(key=lambda row: row.call_id)
+        rows.sort(key=lambda row: natural_key(row.call_id))
+    elif sort == "flops":  # a row that is not counted may be the largest
+        rows.sort(
+            key=lambda row: (_flops_text(row) == "not counted", row.counted_flops or 0),
+            reverse=True,
+        )
     elif sort in _COUNTED:
         rows.sort(key=lambda row: -1.0 if row.share is None else row.share, reverse=True)
     return tuple(rows)
@@ -117,11 +163,24 @@ def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
 
 def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]:
     _, what = _COUNTED.get(sort, _COUNTED["flops"])
-    flops = "" if total.flops is None else f", {total.flops / 1e6:,.1f} MFLOPs"
+    text = _flops_text(total)
+    flops = f", {text} MFLOPs" if text else ""
+    if total.uncounted:
+        named = ", ".join(total.uncounted[:_MOST_NAMED])
+        named += and_more(len(total.uncounted) - _MOST_NAMED)
+        flops = (
+            f"{flops} (not counted: {named})"
+            if total.counted_flops
+            else f", FLOPs not counted ({named})"
+        )
+    stored = total.stored_params
+    parts = (
+        f" ({stored:,} with the parts of computed weights)" if (stored or 0) > total.params else ""
+    )
     whole = (
-        f"total: {total.params:,} parameters{flops} and "
+        f"total: {total.params:,} parameters{parts}{flops} and "
         f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
     )
-    if total.flops is None and sort not in _COUNTED:
+    if total.flops is None and sort not in ("params", "memory"):
         return (whole,)
     return whole, f"share: of all {what}; a block's share includes its parts"

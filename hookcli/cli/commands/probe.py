@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
@@ -136,6 +137,8 @@ def _probe(
         for call in controls:
             if call.call_id in scores:
                 score = _try_layer(call, control_keys, known, style, is_needed=False)
+                if score is None:
+                    console.warn(f"no control of {call.call_id}: it says nothing there")
                 rows += [replace(score[0], control="run")] if score else []
             progress.chunk_done(progress.done + 1, 0)
         rows += _probe_pixels(analysis, style, keys, known)
@@ -213,15 +216,19 @@ def _open_control(
 def _probe_pixels(
     analysis: Analysis, style: ProbeRequest, keys: Sequence[str], labels: Sequence[str]
 ) -> list[ProbeRow]:
-    """Return the row of the control of the pixels; none if the photos cannot be read."""
+    """Return the row of the control of the pixels; none if they cannot be read or are alike."""
+    from hookcli.analysis.features import EmptyLayerError
     from hookcli.analysis.probe import probe_features, read_pixels
 
     pixels, reason = read_pixels(analysis.runs[0], keys)
-    if pixels is None:
-        console.warn(f"no control of the pixels: {reason}")
-        return []
-    score = probe_features(pixels, labels, style.folds)
-    return [score.row(_PIXELS, pixels.shape[1], "pixels")]
+    if pixels is not None:
+        try:
+            score = probe_features(pixels, labels, style.folds)
+            return [score.row(_PIXELS, pixels.shape[1], "pixels")]
+        except EmptyLayerError as error:
+            reason = error.message
+    console.warn(f"no control of the pixels: {reason}")
+    return []
 
 
 def _look(document: ProbeDocument) -> Look[ProbeRow]:
@@ -319,12 +326,12 @@ def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:
     from hookcli.render.charts.curves_png import Curve, draw_curves
 
     layers = [row for row in document.layers if not row.control]
-    controls = [row for row in document.layers if row.control == "run"]
-    curves = [
-        Curve(name, [row.accuracy for row in rows], [row.spread for row in rows])
-        for name, rows in (("this run", layers), ("the control run", controls))
-        if rows
-    ]
+    controls = {row.layer: row for row in document.layers if row.control == "run"}
+    found = [controls.get(row.layer) for row in layers]
+    shares = [(row.accuracy, row.spread) if row else (math.nan, math.nan) for row in found]
+    curves = [Curve("this run", [row.accuracy for row in layers], [row.spread for row in layers])]
+    if controls:
+        curves.append(Curve("the control run", *zip(*shares, strict=True)))
     pixels = [
         (f"the pixels ({PIXELS} x {PIXELS})", row.accuracy)
         for row in document.layers

@@ -282,10 +282,10 @@ def print_warnings(config: RunConfig, result: RunResult) -> None:
         console.warn("--range has no effect: no picture has more than 8 bits")
     if result.undrawn:
         more = and_more(len(result.undrawn) - 1)
-        console.warn(
-            f"--cam: no picture of {result.undrawn[0]}{more}: "
-            "no gradient reached it, or it has no feature maps"
-        )
+        option, why = "--cam", "no gradient reached it, or it has no feature maps"
+        if config.heat is not None:
+            option, why = "--heat", "it has no places on the image (the page says why)"
+        console.warn(f"{option}: no picture of {result.undrawn[0]}{more}: {why}")
 
 
 def _warn_of_missing_channels(config: RunConfig, result: RunResult) -> None:

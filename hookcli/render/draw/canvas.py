@@ -35,7 +35,7 @@ _INK: dict[Theme, tuple[tuple[int, int, int], tuple[int, int, int]]] = {
     "dark": ((22, 22, 28), (236, 236, 240)),
     "light": ((255, 255, 255), (26, 27, 34)),
 }
-_NOT_FINITE = (0, 229, 255)
+NOT_FINITE_COLOUR = (0, 229, 255)
 _EMBER = (
     (4, 5, 16),
     (38, 22, 84),
@@ -192,7 +192,7 @@ def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
         colours = _spread_colours(_TIDE, at, levels)
     else:
         colours = _matplotlib_colours(colormap, levels)
-    not_finite = _NOT_FINITE_IN_TIDE if colormap == TIDE else _NOT_FINITE
+    not_finite = _NOT_FINITE_IN_TIDE if colormap == TIDE else NOT_FINITE_COLOUR
     return np.concatenate([colours, [not_finite]])
 
 

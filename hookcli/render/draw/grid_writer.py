@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from hookcli.activations.feature_maps import Picture
     from hookcli.config import GridStyle
+    from hookcli.records.layouts import Layout
     from hookcli.records.pictures import Places
     from hookcli.render.draw.canvas import Canvas
 
@@ -177,7 +178,7 @@ def render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas,
         heading = [_title(picture, model), _bars_note(content)]
         return drawing.draw_bars(content.values.numpy(), heading, signed=style.signed), None
     labels = [str(channel) for channel in content.channels.tolist()]
-    title = _title(picture, model) + _frame_note(picture)
+    title = _title(picture, model) + frame_note(picture.layout, picture.shape)
     heading = [title, _channels_note(content, style), _scale_note(content, style)]
     return drawing.draw_grid(content.levels.numpy(), labels, heading, style.tile)
 
@@ -257,12 +258,12 @@ def _name_source(model: str, image_key: str) -> str:
     return f"{for_page(model)}   {for_page(image_key)}"
 
 
-def _frame_note(picture: Picture) -> str:
+def frame_note(layout: Layout, shape: Sequence[int]) -> str:
     """Return text for a title that says which frame of a clip is drawn; empty without frames."""
-    axis = picture.layout.frame_axis
+    axis = layout.frame_axis
     if axis is None:
         return ""
-    frames = picture.shape[axis]
+    frames = shape[axis]
     return f"   the middle frame, {frames // 2 + 1} of {frames}"
 
 

@@ -1,4 +1,4 @@
-"""Draw Grad-CAM and pixel saliency beside the network's input."""
+"""Draw Grad-CAM, pixel saliency and the channels of a layer beside the network's input."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from hookcli.records.pictures import LEVELS
 from hookcli.records.text import shape_text
 from hookcli.render.draw.canvas import (
     MARGIN,
+    NOT_FINITE_COLOUR,
     NOTE_SIZE,
     Canvas,
     heading_height,
     load_palette,
     measure_text,
     new_canvas,
+    wrap_heading,
     write_text,
 )
 
@@ -42,8 +44,9 @@ class _Panel:
 
     pixels: NDArray[np.uint8]  # (H, W, 3)
     caption: str
-    bar: NDArray[np.uint8]  # (1, W, 3): the colours from 0 to ``end``
+    bar: NDArray[np.uint8]  # (1, W, 3): the colours from ``start`` to ``end``
     end: str  # the value at the right end of the bar
+    start: str = "0"
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
@@ -64,11 +67,40 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
         return _draw(picture, None, [*heading, f"map of {shape_text(values.shape)}; {trouble}"])
     largest = float(values.max())
     note = f"map of {_size_note(values, picture)}; largest value {largest:.3g}"
-    grey = np.asarray(picture.convert("L"), np.float32) * _DIM
-    over = lay_over(grey, _resize((values / largest).clip(0, 1), picture))
-    bar = lay_over(np.full((1, picture.width), 60, np.float32), _ramp(picture))
+    over, bar = _lay_over_photo(picture, values / largest)
     panel = _Panel(over, "the map over it", bar, f"{largest:.3g}")
     return _draw(picture, panel, [*heading, note])
+
+
+def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -> Canvas:
+    """Draw the network's input on the left, and a value of each place over it on the right.
+
+    The colours range from the smallest to the largest value. Places whose values are not finite are
+    cyan. If the values have no range, only the input is drawn, and the heading says why.
+
+    Args:
+        seen: the network's input as an image file.
+        values: the values, (h, w); resized bilinearly to the input.
+        title: the first line above the picture.
+        of: what the values are, such as ``the mean of the 64 channels``.
+    """
+    picture = Image.open(io.BytesIO(seen)).convert("RGB")
+    is_finite = np.isfinite(values)
+    broken = int((~is_finite).sum())
+    finite = values[is_finite] if is_finite.any() else np.zeros(1)
+    low, high = float(finite.min()), float(finite.max())
+    notes = [of, f"map of {_size_note(values, picture)}"]
+    if broken:
+        notes.append(f"{broken} of {values.size} values are NaN or Inf: cyan")
+    if low == high:
+        what = "no value is finite" if broken == values.size else f"every place holds {low:.3g}"
+        return _draw(picture, None, [title, "; ".join([*notes[:2], f"not drawn: {what}"])])
+    shares = np.where(is_finite, (values / 2 - low / 2) / (high / 2 - low / 2), 0)
+    over, bar = _lay_over_photo(picture, shares)
+    over[_resize((~is_finite).astype(np.float32), picture) > 0.5] = NOT_FINITE_COLOUR
+    panel = _Panel(over, of, bar, f"{high:.3g}", f"{low:.3g}")
+    width = 2 * picture.width * _factor(picture) + _GAP
+    return _draw(picture, panel, wrap_heading([title, "; ".join(notes)], width))
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
@@ -95,6 +127,15 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     glow = _glow(_resize((values / end).clip(0, 1), picture))
     panel = _Panel(glow, "saliency", _glow(_ramp(picture)), f"{end:.3g}")
     return _draw(picture, panel, [*heading, note, scale])
+
+
+def _lay_over_photo(
+    picture: Image.Image, shares: NDArray[np.float32]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return a map over a grey copy of a picture, (H, W, 3), and the bar of its colours."""
+    grey = np.asarray(picture.convert("L"), np.float32) * _DIM
+    bar = lay_over(np.full((1, picture.width), 60, np.float32), _ramp(picture))
+    return lay_over(grey, _resize(shares.clip(0, 1), picture)), bar
 
 
 def _find_trouble(values: NDArray[np.float32]) -> str:
@@ -155,9 +196,14 @@ def _glow(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
     return pixels
 
 
+def _factor(picture: Image.Image) -> int:
+    """Return the integer factor by which a small picture is enlarged."""
+    return max(1, -(-_SMALLEST // max(picture.size)))
+
+
 def _draw(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) -> Canvas:
     """Draw the heading, the picture and, unless ``panel`` is None, the panel beside the picture."""
-    factor = max(1, -(-_SMALLEST // max(picture.size)))
+    factor = _factor(picture)
     size = width, height = picture.width * factor, picture.height * factor
     top, right = heading_height(heading) + _CAPTION, MARGIN + width + _GAP
     below = top + height + 4
@@ -169,7 +215,7 @@ def _draw(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) ->
     canvas.photos.append((picture.resize(size, Image.Resampling.NEAREST), (MARGIN, top)))
     if panel:
         write_text(canvas, panel.caption, (right, top - _CAPTION), size=NOTE_SIZE, width=width)
-        write_text(canvas, "0", (right, below + _BAR + 1), size=NOTE_SIZE, width=width)
+        write_text(canvas, panel.start, (right, below + _BAR + 1), size=NOTE_SIZE, width=width)
         end = right + width - measure_text(panel.end, NOTE_SIZE)
         write_text(canvas, panel.end, (end, below + _BAR + 1), size=NOTE_SIZE, width=width)
         beside, bar = Image.fromarray(panel.pixels), Image.fromarray(panel.bar)

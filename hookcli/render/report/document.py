@@ -91,6 +91,11 @@ def _describe_maps(maps: ChannelMaps, address: Callable[[str], str]) -> dict[str
     return {"src": address(facts.pop("file")), **facts}
 
 
+def explain_layout(layout: str) -> str:
+    """Return why a call whose tensor has this layout has no feature maps."""
+    return _FLAT.get(layout, _FLAT_ELSE)
+
+
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
     """Return the reasons why layers have bars instead of feature maps, keyed by call id.
 
@@ -98,7 +103,7 @@ def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str,
     """
     layouts = {row.call_id: row.layout for row in layers}
     return {
-        grid.call_id: _FLAT.get(layouts.get(grid.call_id, ""), _FLAT_ELSE)
+        grid.call_id: explain_layout(layouts.get(grid.call_id, ""))
         for grid in grids
         if not grid.places
     }

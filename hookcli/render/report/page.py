@@ -155,7 +155,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "top_data": ours(_script_data(top_for_script(document, places, images))),
         "ranked_data": ours(pack_ranked(document, places, images) if several else ""),
         "heats_of": pictures_by_image(
-            heat for heat in document.heats if heat.kind in ("cam", "saliency")
+            heat for heat in document.heats if heat.kind not in ("attention", "rollout")
         ),
         "rollouts_of": pictures_by_image(heat for heat in document.heats if heat.kind == "rollout"),
         "links": [(name, linked(place)) for name, place in list_pictures(document)],

@@ -25,7 +25,7 @@ RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
 TENSORS, PARTS = tensor_index.FOLDER, "parts"
 LOCKS = "lock"  # only in a run folder in cloud storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
-MAPS = "maps"
+MAPS, HEAT = "maps", "heat"
 ATTENTION = "attention"
 THUMBNAILS = "thumbnails"
 
@@ -35,7 +35,9 @@ LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # only in cloud storage, which c
 JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # the journals of the run, not of its chunks
 TOP = f"{PARTS}/top.json"
 
-FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these folders hold a folder per image
+FOLDERS_BY_IMAGE = frozenset(
+    {GRIDS, MAPS, HEAT, CAM, ATTENTION}
+)  # these folders hold a folder per image
 _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from hookcli.render.draw.canvas import Canvas, heading_height, load_palette, new_canvas
-from hookcli.render.draw.heatmap import draw_heat, draw_saliency
+from hookcli.render.draw.heatmap import draw_heat, draw_places, draw_saliency
 
 GREY = 128
 SIDE = 224  # pixels of the picture that the network saw
@@ -62,6 +62,40 @@ def test_values_below_zero_are_drawn_as_zero():
     below = np.where(values == 0, np.float32(-3), values)
     first, second = (draw_heat(seen(), each, ["title"]) for each in (below, values))
     assert np.array_equal(decode(first), decode(second))
+
+
+def test_the_colours_of_places_range_from_the_smallest_to_the_largest_value():
+    canvas = draw_places(seen(), np.array([[-3, 1], [1, 5]], np.float32), "title", "the sum")
+    words = [text.words for text in canvas.texts]
+    assert words[-2:] == ["-3", "5"]
+    assert words[1] == "the sum; map of 2x2 enlarged to 224x224"
+    right = lightness(panels(canvas)[1])
+    assert right[0, 0] == pytest.approx(GREY * 0.55, abs=3)  # as where a Grad-CAM is zero
+    assert right[-1, -1] > 200
+
+
+def test_places_that_are_not_finite_are_cyan_and_counted():
+    values = np.array([[0, np.nan], [1, np.inf]], np.float32)
+    canvas = draw_places(seen(), values, "title", "the sum")
+    assert "2 of 4 values are NaN or Inf: cyan" in " ".join(text.words for text in canvas.texts)
+    right = panels(canvas)[1]
+    assert (right[:, 120:] == (0, 229, 255)).all()
+    assert not (right[:, :100] == (0, 229, 255)).all(-1).any()
+
+
+@pytest.mark.parametrize(
+    ("value", "why"), [(2.5, "every place holds 2.5"), (np.nan, "no value is finite")]
+)
+def test_places_without_a_range_of_values_are_not_drawn_and_the_heading_says_why(value, why):
+    canvas = draw_places(seen(), np.full((2, 2), value, np.float32), "title", "the sum")
+    assert len(canvas.photos) == 1
+    assert canvas.texts[1].words.endswith(f"not drawn: {why}")
+
+
+def test_places_with_the_largest_numbers_do_not_overflow():
+    values = np.array([[-3e38, 3e38]], np.float32)
+    words = [text.words for text in draw_places(seen(), values, "title", "the sum").texts]
+    assert words[-2:] == ["-3e+38", "3e+38"]
 
 
 @pytest.mark.parametrize("draw", [draw_heat, draw_saliency])

@@ -84,6 +84,7 @@ function show() {
   byId("pointed").textContent = "";
   viewer.classList.toggle("flat", !grid?.places);
   byId("whole").hidden = !grid;
+  showHeat();
   byId("mark").hidden = !grid?.places;
   if (grid) byId("whole").src = grid.src;
   if (!grid?.places) {
@@ -100,6 +101,14 @@ function show() {
   const { x, y } = placeOf(grid, tile), { width, height } = grid.places;
   Object.assign(byId("mark").style, { left: `${100 * x / grid.size[0]}%`, top: `${100 * y / grid.size[1]}%`, width: `${100 * width / grid.size[0]}%`, height: `${100 * height / grid.size[1]}%` });
   keepAddress();
+}
+
+// The picture of the layer over the image, which the page has beside the image.
+function showHeat() {
+  const page = data.images > 1 ? document.querySelector(`template[data-panel="${shown}"]`)?.content : document;
+  const known = page?.querySelector(`[data-heat="${layer}"]`);
+  byId("heat").hidden = !known;
+  if (known) Object.assign(byId("heat"), { src: known.getAttribute("src"), alt: known.alt });
 }
 
 function showChoice(grid) {

@@ -1,0 +1,111 @@
+"""The modules of a model, where parts are compiled by torch.compile or belong to TorchScript."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from contextlib import ExitStack, contextmanager
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from hookcli.outside.foreign import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WRAPPER, WRAPPED = "OptimizedModule", "_orig_mod"  # torch.compile's module, and the one underneath
+_WRAPPED = re.compile(rf"(^|\.){WRAPPED}(?=\.|$)")
+_NOTE = "compiled: its layers are run in eager mode; the compiled one: `against=('compile',)`"
+_COMPILER = "torch._dynamo.eval_frame"
+_BLOCKS: list[None] = []  # one item for each block of ``run_eagerly``
+_EAGER = ExitStack()  # undoes what the first of these blocks did
+
+
+def find_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a model by their paths, in the order of ``named_modules()``.
+
+    For a module that ``torch.compile(module)`` made, this is the module underneath.
+    """
+    pairs = model.named_modules()
+    return {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
+
+
+def strip_wrapped(path: str) -> str:
+    """Return the path of a module as it is without torch.compile."""
+    return _WRAPPED.sub("", path).removeprefix(".") if WRAPPED in path else path
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the module underneath if ``torch.compile(module)`` made ``model``."""
+    return find_modules(model)[""] if _is_wrapper(model) else model
+
+
+def list_classes(module: nn.Module) -> tuple[type, ...]:
+    """Return the class of a module, and its base classes.
+
+    TorchScript has only the name of the class that was scripted or traced, so base classes are
+    known only for the classes of ``torch.nn``.
+    """
+    if not isinstance(module, torch.jit.ScriptModule):
+        return type(module).__mro__
+    name = str(ask(module, "original_name") or type(module).__name__)
+    known = ask(nn, name)
+    return known.__mro__ if isinstance(known, type) else (type(name, (nn.Module,), {}),)
+
+
+def note_compiled(model: nn.Module) -> str:
+    """Return a note if torch.compile made any module of a model, or a function in a module."""
+    is_compiled = _COMPILER in sys.modules and any(map(_is_compiled, model.modules()))
+    return _NOTE if is_compiled else ""
+
+
+@contextmanager
+def run_eagerly() -> Iterator[None]:
+    """Run compiled modules and functions in eager mode in the ``with`` block.
+
+    Hooks do not fire in compiled code, and torch.compile cannot trace the hooks of hookcli.
+    """
+    if not _BLOCKS:
+        _begin()
+    _BLOCKS.append(None)
+    try:
+        yield
+    finally:
+        _BLOCKS.pop()
+        if not _BLOCKS:
+            _EAGER.close()
+
+
+def _begin() -> None:
+    if _COMPILER in sys.modules:
+        _EAGER.enter_context(torch.compiler.set_stance("force_eager"))
+        return
+    make: Any = torch.compile  # importing the compiler takes a second: wait until it is needed
+
+    def make_first(*args: Any, **options: Any) -> Any:
+        compiled = make(*args, **options)
+        _EAGER.close()
+        _begin()
+        return compiled
+
+    _EAGER.callback(setattr, torch, "compile", make)
+    setattr(torch, "compile", make_first)  # noqa: B010  for mypy
+
+
+def _is_wrapper(module: nn.Module) -> bool:
+    return type(module).__name__ == WRAPPER and WRAPPED in module._modules
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    if isinstance(module, torch.jit.ScriptModule):
+        return False
+    held = (*vars(module).values(), inspect.getattr_static(type(module), "forward", None))
+    functions = [each for each in held if isinstance(each, (FunctionType, MethodType))]
+    return _is_wrapper(module) or any(
+        hasattr(each, "_torchdynamo_orig_callable") and not hasattr(each, "_torchdynamo_disable")
+        for each in functions
+    )

@@ -1,0 +1,124 @@
+"""Find out what the numbers are that a classifier returns: logits, probabilities, or values."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.errors import ForwardError
+from hookcli.models.load import count_outputs
+from hookcli.models.tasks import Classification, Reading, read_problem
+from hookcli.outside.foreign import ask
+from hookcli.passes.call import call_model
+from hookcli.passes.unchanged import unchanged
+
+if TYPE_CHECKING:
+    from hookcli.models.load import LoadedModel
+    from hookcli.models.task import Task
+
+_ROUNDED = 1e-2  # half precision
+# The names of autograd's nodes, by what they tell of a model that ends in them.
+_NODE = re.compile(r"(\w+?)Backward\d*")
+_MOVES = re.compile(
+    r"Alias|AsStrided|Clone|Expand|Permute|\w*Reshape\w*|Select|Slice|Squeeze|T|ToCopy|Transpose|"
+    r"Unsqueeze|\w*View"
+)
+_CHANGES = re.compile(r"Add|Cat|Div|Mean|Mul|Neg|Rsub|Stack|Sub|Sum")
+_PROBABILITIES = re.compile(r"Hardsigmoid|Sigmoid|Softmax")
+_OTHERS = re.compile(
+    r"Clamp\w*|\w*[Ee]lu\w*|Exp|Hardswish|Hardtanh|LogSigmoid|Mish|Silu|Softplus|Softsign|Tanh|"
+    r"\w*Norm\w*|Compiled\w*"
+)
+_LOGIT = (
+    "the model has one output, which is read as the logit of class 1: if it is another value, give "
+    "it a name in `categories`"
+)
+_VALUE = (
+    "the model has one output, and nothing shows whether it is a probability: if it is one, or a "
+    "logit, name both classes in `categories`"
+)
+
+
+def settle_reading(loaded: LoadedModel) -> LoadedModel:
+    """Return a model with a task that knows what the numbers in the model's output are.
+
+    The models of libraries return logits, unless their configuration says something else. hookcli
+    runs the user's own model on the first image, and looks for the operation in which it ends. A
+    single output is a value if it has one name, and the logit or the probability of the second
+    class if it has two names. Without names, a note says what hookcli assumes.
+
+    Raises:
+        RequestError: the model's output has no tensor with the requested output key.
+    """
+    task, names, info = loaded.task, len(loaded.categories), loaded.info
+    if not isinstance(task, Classification):
+        if loaded.choose is not None:
+            _find(loaded, task)  # refuses a wrong output key
+        return loaded
+    reading, width = task.reading, count_outputs(loaded.module)
+    task = task.read_as(reading, is_single=width == 1 or loaded.choose is not None)
+    is_told = "regress" in f"{info.name} {type(loaded.module).__name__}".lower()
+    if is_told:
+        reading = "values"
+    elif loaded.choose is not None or not loaded.source.is_known:
+        reading, width = _find(loaded, task) or (reading, width)
+    if width == 1 and names == 1:
+        reading = "values"
+    elif width == 1 and names != 2 and not is_told and reading in ("logits", "values"):
+        info = replace(info, notes=(*info.notes, _LOGIT if reading == "logits" else _VALUE))
+    task = task.read_as(reading, is_single=task.is_single)
+    return replace(loaded, info=info, prepare=replace(loaded.prepare, task=task))
+
+
+def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int] | None:
+    """Return what the user's own model returns, and how many numbers; None if it cannot run."""
+    module, inputs = loaded.module, loaded.inputs
+    if any(map(is_lazy, module.parameters())):
+        return None
+    pixels = loaded.pixels_to_try().detach().requires_grad_()
+    with suppress(ForwardError), torch.enable_grad(), unchanged(module):
+        arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
+        output = call_model(module, arguments, seed=inputs.seed)
+        with loaded.guard():
+            found = task.find(loaded.pick(output))
+        if not isinstance(found, Tensor) or found.is_nested:
+            return None
+        values, width = found.detach().float(), found.shape[1]
+        told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}
+        reading = told.pop() if told else _judge(found.grad_fn, values, module)
+        if reading == "values" and (width, len(loaded.categories)) == (1, 2):
+            reading = "probabilities" if _is_share(values) else "logits"
+        return reading, width
+    return None
+
+
+def _judge(node: Any, values: Tensor, module: nn.Module) -> Reading:
+    """Return what ``values`` (N, K) are, from the node of autograd that made them.
+
+    Without a node, the model computes without gradients: then the values themselves may tell.
+    """
+    is_share, is_changed = _is_share(values), False
+    is_whole = is_share and bool(((values.sum(1) - 1).abs() < _ROUNDED).all())
+    other: Reading = "probabilities" if is_whole and values.shape[1] > 1 else "values"
+    while node is not None:
+        match = _NODE.fullmatch(type(node).__name__)
+        name = match[1] if match else ""
+        if not (_MOVES.fullmatch(name) or _CHANGES.fullmatch(name)):
+            if _PROBABILITIES.fullmatch(name):
+                return other if is_changed else "probabilities"
+            return other if _OTHERS.fullmatch(name) else "logits"
+        is_changed |= _CHANGES.fullmatch(name) is not None
+        node = next((each for each, _ in node.next_functions if each is not None), None)
+    if not is_share:
+        return "logits"
+    return "probabilities" if isinstance(list(module.modules())[-1], nn.Sigmoid) else other
+
+
+def _is_share(values: Tensor) -> bool:
+    return bool(((values >= 0) & (values <= 1)).all())
