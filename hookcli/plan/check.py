@@ -337,7 +337,7 @@ def _check_colours(model: ModelRequest) -> None:
     if len(counts) > 1:
         raise RequestError("`mean`, `std` and `bands` need as many numbers as the model has bands")
     if counts - {3} and (model.mean is None) != (model.std is None):
-        raise RequestError("`mean` and `std` of other bands than three: give both")
+        raise RequestError("`mean` and `std` need a number for each band: give both")
     if min(model.bands, default=0) < 0:
         raise RequestError("`bands` are counted from 0")
 

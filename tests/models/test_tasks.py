@@ -741,9 +741,10 @@ def test_maxvit_refuses_a_size_that_its_windows_do_not_divide(run):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("--mean", "0.5,0.5"), "--mean takes three numbers, one per colour: 0.485,0.456,0.406"),
-        (("--mean", "0.5"), "--mean and --std of a grey model are one number each: give both"),
-        (("--std", "1,1,1,1"), "--std takes three numbers, one per colour: 0.485,0.456,0.406"),
+        (("--mean", "0.5,0.5"), "--mean and --std need a number for each band: give both"),
+        (("--mean", "0.5"), "--mean and --std need a number for each band: give both"),
+        (("--std", "1,1,1,1"), "--mean and --std need a number for each band: give both"),
+        (("--std", "1,nan,1"), "--std takes three numbers, one per colour: 0.485,0.456,0.406"),
         (("--mean", "a,b,c"), "--mean cannot read 'a,b,c'"),
         (("--std", "1,0,1"), "--std must be greater than 0"),
     ],

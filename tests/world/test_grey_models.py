@@ -49,5 +49,5 @@ def test_a_model_of_the_zoo_takes_colours(run):
     ended = run("inspect", "squeezenet1_1", *WORDS, "--weights", "random", *GREY)
     assert (ended.code, ended.err.splitlines()[0]) == (
         2,
-        "error: squeezenet1_1 takes colours: --mean and --std are three numbers each",
+        "error: squeezenet1_1 takes 3 channels: --mean and --std are 3 numbers each",
     )
