@@ -144,7 +144,7 @@ def test_a_tiff_whose_data_would_grow_is_not_read(tiff):
     with tifffile.TiffFile(stream) as opened:
         page = opened.pages[0]
         counts = page.tags["StripByteCounts"]
-    bomb = zlib.compress(bytes(1 << 26), 9)
+    bomb = zlib.compress(bytes(1 << 27), 9)
     data = bytearray(stream.getvalue())
     place = len(data)
     data += bomb
@@ -190,7 +190,7 @@ def test_the_frames_of_a_scan_are_pages(dicom):
     Path("scan.dcm").write_bytes(dicom(values, frames=3).getvalue())
     sources, _ = read_images(["scan.dcm"], style=ReadStyle(page="all"))
     assert [s.name for s in sources] == ["scan.dcm[0]", "scan.dcm[1]", "scan.dcm[2]"]
-    assert [s.read().pictures[0].getpixel((0, 0))[0] for s in sources] == [0, 51, 255]
+    assert [np.asarray(s.read().pictures[0]).max() for s in sources] == [0, 51, 255]
 
 
 def test_a_scan_that_claims_too_many_pixels_is_not_read(dicom):

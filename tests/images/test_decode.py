@@ -19,8 +19,9 @@ from PIL import EpsImagePlugin, Image
 
 from hookcli import inspect_images
 from hookcli.config import GridStyle, ModelRequest
-from hookcli.images.decode import UndecodableError, decode
+from hookcli.images.decode import decode
 from hookcli.images.read import read_images, with_frames
+from hookcli.images.style import UndecodableError
 from hookcli.plan.prepare import plan_run
 from hookcli.records.images import SkippedImage
 from tests.configs import inspect_config

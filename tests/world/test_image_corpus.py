@@ -20,8 +20,8 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_image
 
-from hookcli.images.decode import UndecodableError
 from hookcli.images.read import read_images, with_frames
+from hookcli.images.style import UndecodableError
 
 if TYPE_CHECKING:
     from pathlib import Path
