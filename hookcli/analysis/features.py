@@ -140,7 +140,6 @@ class SavedCall:
             yield Block(keys, part, self._find_layout(tensor.shape, size))
 
     def _find_layout(self, shape: Sequence[int], size: tuple[int, int] | None) -> Layout:
-        """Return the layout of saved tensors, given their shape and the size of the input."""
         if self.pool in ("mean", "max"):
             return Layout("NC", 1) if len(shape) == 2 else UNKNOWN
         of_image = (1, *shape[1:])
@@ -334,11 +333,7 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
 
 def _read_pool(run: Run) -> str:
-    """Return how a run reduced the tensors that it saved, as ``SavedCall.pool`` says.
-
-    Raises:
-        RequestError: the manifest is damaged.
-    """
+    """Return how a run reduced the tensors that it saved, as ``SavedCall.pool`` says."""
     try:
         options = list_saved_options(run.manifest["command"])
         pool = dict(words.split(" ", 1) for words in options).get("--pool", "none")
@@ -389,10 +384,7 @@ def _as_real(values: Array) -> Array:
 
 
 def _split_axes(shape: Sequence[int], most: int) -> Iterator[tuple[range, ...]]:
-    """Yield parts of a tensor with at most ``most`` values, as ranges of each axis.
-
-    Axes are split from the first to the last; the last axis of a part may be a single value.
-    """
+    """Yield parts of at most ``most`` values, as ranges of each axis, split from the first on."""
     if not shape or 0 in shape:
         yield tuple(range(length) for length in shape)
         return

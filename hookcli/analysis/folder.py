@@ -186,10 +186,7 @@ def _write_list(folder: Path, command: tuple[str, ...], names: tuple[str, ...]) 
 
 
 def _read_list(folder: Path) -> AnalysisList | None:
-    """Return the list of an analysis in a folder; None if there is none.
-
-    Names that lead out of the folder are left out.
-    """
+    """Return None if there is no list; leave out names that lead out of the folder."""
     file = folder / LIST
     try:
         if file.is_symlink():

@@ -181,12 +181,10 @@ def find_neighbours(features: Features, count: int) -> Neighbours:
 def _find_duplicates(
     places: NDArray[np.int64], distances: NDArray[np.float64], typical: float
 ) -> tuple[list[tuple[int, ...]], int]:
-    """Return groups of near duplicates, and the number of images that are in too dense a place.
+    """Return groups of near duplicates, and the number of images in too dense a place.
 
-    Args:
-        places: the positions of the nearest images, (images, N), the nearest first.
-        distances: their distances, (images, N).
-        typical: the distance that half of all pairs of images exceed.
+    The nearest images, (images, N), come nearest first. Half of all pairs are farther apart than
+    ``typical``.
     """
     near = max(_SAME, NEAR * typical) if len(places) >= _ENOUGH else _SAME
     counts = [_count_alike(each, near) for each in distances]
@@ -207,12 +205,7 @@ def _find_duplicates(
 
 
 def _count_alike(distances: NDArray[np.float64], near: float) -> int:
-    """Return how many of the nearest images look like copies of an image.
-
-    Args:
-        distances: the distances of its nearest images, in ascending order.
-        near: the largest distance of near duplicates.
-    """
+    """Return how many of the nearest images look like copies; ``distances`` ascend."""
     if distances[-1] <= _SAME:
         return len(distances)
     for count in range(len(distances) - 1, 0, -1):
@@ -223,7 +216,6 @@ def _count_alike(distances: NDArray[np.float64], near: float) -> int:
 
 
 def _list_connected(links: Sequence[Collection[int]]) -> Iterator[tuple[int, ...]]:
-    """Yield the groups of images that are linked, directly or through others."""
     known: set[int] = set()
     for image in range(len(links)):
         if image in known:

@@ -65,7 +65,6 @@ def copy_pictures(
 
 
 def _copy(run: Run, folder: AnalysisFolder, name: str) -> bool:
-    """Copy a picture of the run, and return whether it is there."""
     if not name or run.files.measure(name) is None:
         return False
     try:

@@ -198,10 +198,7 @@ def _find(call: SavedCall, take: Callable[[Places], Features]) -> Components:
 
 
 def _find_foreground(call: SavedCall, components: Components) -> Foreground:
-    """Return the threshold of Otsu 1979 (A threshold selection method from gray-level histograms).
-
-    ``components`` are those of all places.
-    """
+    """Use the threshold of Otsu 1979 (A threshold selection method from gray-level histograms)."""
     limit = _REACH_OF_BINS * float(components.spread[0])
     inside, border = np.zeros(_BINS, np.int64), np.zeros(_BINS, np.int64)
     for places in call.read_places():

@@ -196,11 +196,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
 
 def _standardize(fitted: Features, tested: Features) -> None:
-    """Give each column of ``fitted`` the mean 0 and the deviation 1, and scale ``tested`` alike.
-
-    A scaler needs twice the memory of what it scales, so that each one gets a few columns. They do
-    not depend on each other: the values are exactly those of one scaler.
-    """
+    """Scale a few columns at a time, as a scaler needs twice the memory of what it scales."""
     from sklearn.preprocessing import StandardScaler
 
     for start in range(0, fitted.shape[1], _COLUMNS):

@@ -254,11 +254,7 @@ def list_partners(
 
 
 def _match_rows(a: Sequence[SavedCall], b: Sequence[SavedCall]) -> list[NDArray[np.int64]]:
-    """Return, for each call, the positions of the images that all calls have, in one order.
-
-    Raises:
-        RequestError: the calls have no image in common.
-    """
+    """Return, for each call, the positions of the images that all calls have, in one order."""
     one = list_contents(a[0].run)
     two = list_contents(b[0].run) if b else {}
     others = {key: other for key, other in match_images(one, two) if one[key] == two[other]}
@@ -289,13 +285,7 @@ def _write_similarities(
     pool: WholePool,
     file: IO[bytes],
 ) -> None:
-    """Append the centered similarities of the images in each batch to a file, as float32.
-
-    All batches together have the norm 1.
-
-    Raises:
-        EmptyLayerError: the features are constant.
-    """
+    """Append each batch's centered similarities; all batches together have the norm 1."""
     parts = call.read_columns(_PART) if pool == "none" else iter([call.pool_features(pool)])
     sums = [np.zeros((len(batch), len(batch))) for batch in batches]
     size = 0.0  # the mean squared norm of an image's features, to tell rounding from variance
@@ -316,10 +306,7 @@ def _write_similarities(
 
 
 def _multiply(features: Features) -> NDArray[np.float64]:
-    """Return the similarities (images, images) of features (images, C).
-
-    hookcli subtracts the mean of each column first, which does not change CKA and keeps the digits.
-    """
+    """Subtract the mean of each column first, which does not change CKA and keeps the digits."""
     shifted = (features - features.mean(0, dtype=np.float64)).astype(np.float32)
     products: Features = shifted @ shifted.T
     return products.astype(np.float64)

@@ -60,10 +60,7 @@ def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
 
 
 def _guess_form(word: str) -> str:
-    """Guess the setting from a value alone, such as ``dtype`` for ``bfloat16``.
-
-    Return the whole form, ``dtype=bfloat16``, or an empty text if there is no guess.
-    """
+    """Return the form, such as ``dtype=bfloat16`` for ``bfloat16``; empty without a guess."""
     if word in DTYPES:
         return f"dtype={word}"
     if word in MODES:
@@ -74,11 +71,7 @@ def _guess_form(word: str) -> str:
 
 
 def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
-    """Return the request for variant B with the setting ``name`` changed to ``value``.
-
-    Raises:
-        RequestError: the setting does not accept this value.
-    """
+    """Return B's request with the setting ``name`` changed to ``value``."""
     run = other.run
     if name == "channels-last":
         return replace(other, channels_last=True)

@@ -227,12 +227,7 @@ def open_analysis(
 
 
 def _check_kept(keep: Path, place: Path) -> None:
-    """Check that a run can be kept in a folder, beside an analysis in ``place``.
-
-    Raises:
-        OutputError: the folder is a URL, or has files, or it is in the folder of the analysis, or
-            has it inside.
-    """
+    """Refuse a URL, a folder with files, and a folder inside or around that of the analysis."""
     refuse_url(keep)
     new = "name a new folder with `keep_run`"
     try:
@@ -246,11 +241,7 @@ def _check_kept(keep: Path, place: Path) -> None:
 
 
 def _describe_run(run: Run, folder: str) -> AnalysedRun:
-    """Return what documents say of a run; ``folder`` is its name, or empty if it is not kept.
-
-    Raises:
-        RequestError: the manifest of the run is damaged.
-    """
+    """Describe a run for documents; ``folder`` is its name, or empty if it is not kept."""
     from hookcli.reading.run_files import cannot_read
     from hookcli.records.analysis import AnalysedRun
     from hookcli.records.runs import ModelInfo

@@ -81,12 +81,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., int | None]:
 def _list_own_options(
     own: Sequence[Field], hints: Mapping[str, Any]
 ) -> Iterator[tuple[int, Parameter]]:
-    """Yield the position in ``--help`` and the Typer parameter of each option of a command.
-
-    Args:
-        own: the parameters of the command's function.
-        hints: the types of these parameters, by name.
-    """
+    """Yield each option's position in ``--help`` and its Typer parameter."""
     left_out = {field.parameter for field in own if field.request is None}
     for hint in hints.values():
         parts = getattr(hint, "__metadata__", ())
@@ -102,11 +97,7 @@ def _list_own_options(
 
 
 def _list_options(request: type, *, may_miss: bool = False) -> Iterator[tuple[int, Parameter]]:
-    """Yield the position in ``--help`` and the Typer parameter of each option of a request.
-
-    This includes the requests inside ``request``. With ``may_miss``, the command line may leave out
-    the whole request, so all options are optional.
-    """
+    """Yield the options of a request and those inside it; with ``may_miss``, all are optional."""
     panel = find_panel(request)
     for field in list_fields(request):
         if field.flag is not None:
@@ -120,11 +111,7 @@ def _list_options(request: type, *, may_miss: bool = False) -> Iterator[tuple[in
 
 
 def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
-    """Return the parameter from which Typer makes an option or an argument.
-
-    The default of an optional parameter is None, so that hookcli can tell whether the user gave the
-    option; the help of the option names the default of the field.
-    """
+    """Default an optional parameter to None, which shows whether the user gave the option."""
     kind = field.kind
     if flag.many or flag.read is not None:
         kind = list[str] if flag.many else str
@@ -148,15 +135,7 @@ def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
 
 
 def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of fields, by field name.
-
-    ``given`` has the values of the options that the user gave. If there is no option for a field,
-    the result leaves the field out, and the field keeps its default.
-
-    Raises:
-        RequestError: the text of an option cannot be read, or an option needs another option, which
-            the user did not give.
-    """
+    """Return the values by field name, without the fields that have no option."""
     values: dict[str, Any] = {}
     for field in fields:
         flag, value = field.flag, given.get(field.parameter)
@@ -172,14 +151,7 @@ def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str,
 
 
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
-    """Return the value of a field that is itself a request, filled with the given options.
-
-    Return None if the request is optional and the user did not give the option that asks for it.
-
-    Raises:
-        RequestError: the text of an option cannot be read, or an option needs another option, which
-            the user did not give.
-    """
+    """Fill a request; return None if it is optional and the user did not ask for it."""
     parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:
         is_asked = value is not None and field.flag.read_given(value)

@@ -155,7 +155,6 @@ def _refuse(context: typer.Context, name: str, source: RunOrModel) -> None:
 
 
 def _is_run(name: str) -> bool:
-    """Return whether a name is that of a folder on this machine with the files of a run."""
     from hookcli.store.places.names import MANIFEST, REQUEST
 
     folder = Path(to_local(name))
@@ -228,13 +227,7 @@ def run_model(
 
 @contextmanager
 def _open_folder(keep: Path | None) -> Iterator[Path]:
-    """Yield the folder of a run: one to keep, or a temporary one.
-
-    A temporary folder is deleted when the block ends, even by Ctrl-C or SIGTERM.
-
-    Raises:
-        OutputError: the folder cannot be created.
-    """
+    """Yield the folder to keep, or a temporary one, which even Ctrl-C and SIGTERM delete."""
     if keep is not None:
         yield keep
         return

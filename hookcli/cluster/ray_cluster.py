@@ -34,7 +34,7 @@ class RayCluster:
     """A ``with`` block that joins or starts a Ray cluster, and stops all workers at its end."""
 
     def __init__(self, request: ClusterRequest, setup: WorkerSetup) -> None:
-        """Store the request, and the setup that every worker receives; nothing starts yet."""
+        """Start nothing yet; every worker will receive ``setup``."""
         self._request, self._setup = request, setup
         self._actors: list[Any] = []
         self._stack = ExitStack()
@@ -109,10 +109,7 @@ class RayCluster:
             raise LostWorkerError from error
 
     def _connect(self, stack: ExitStack) -> None:
-        """Join or start the cluster; when ``stack`` closes, leave or stop the cluster.
-
-        If this process has joined a cluster already, use that cluster.
-        """
+        """Join or start a cluster until ``stack`` closes, unless this process has joined one."""
         if self._ray.is_initialized():
             return
         is_auto = self._request.address == AUTO
@@ -140,13 +137,11 @@ class RayCluster:
             self._ray.kill(actor)
 
     def _count_room(self, resources: dict[str, float]) -> int:
-        """Return how many workers fit on a node with these resources."""
         room = int(resources.get("CPU", 0) // self._request.cpus)
         return min(room, int(resources.get("GPU", 0) / self._gpus)) if self._gpus else room
 
     @property
     def _gpus(self) -> float:
-        """The number of GPUs per worker."""
         if self._request.gpus is not None:
             return self._request.gpus
         return float(self._setup.settings.config.run.model.device.startswith("cuda"))

@@ -100,10 +100,7 @@ def _read_weights(settings: RunSettings, model: PreparedModel) -> SentWeights | 
 
 
 def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
-    """Return the settings with the weights and the device type that this process uses.
-
-    Workers would otherwise resolve ``auto`` themselves, and could choose differently.
-    """
+    """Pin weights and device type: workers that resolve ``auto`` could choose differently."""
     if not isinstance(model, EagerModel):
         return settings
     request, loaded = settings.config.run, model.loaded
@@ -117,9 +114,8 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
     """Yield the results of the chunks in order.
 
     A chunk depends on facts that earlier chunks reveal: the input shape, and whether images can
-    share a forward pass. hookcli therefore runs the first chunks one by one until an image goes
-    through the model. If a later chunk has run before a fact was known, hookcli runs that chunk
-    again.
+    share a forward pass. hookcli therefore runs the first chunks one by one, and runs a chunk again
+    that ran before a fact was known.
     """
     waiting: dict[int, tuple[Work, ChunkResult | WorkerFailure]] = {}
     following = merger.following
@@ -147,13 +143,7 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
 
 
 class _Merger:
-    """Adds up the chunks of a run in order, after the saved chunks of an interrupted run.
-
-    Attributes:
-        following: the number of the next chunk to add.
-        count: the number of chunks of the run.
-        top: the images with the largest values of each channel, in the chunks added so far.
-    """
+    """Adds up the chunks of a run in order, after the saved chunks of an interrupted run."""
 
     def __init__(
         self, prepared: PreparedRun, folder: RunFolder, totals: Chunk, listener: ProgressListener
@@ -165,25 +155,19 @@ class _Merger:
         self._saved = -_SAVED_EVERY  # the time when the top images were last saved
         sources = prepared.model.sources
         self.top = resume_chunks(settings, sources, folder, totals=totals, listener=listener)
-        self.following = self.top.chunks
-        self.count = -(-settings.images // self._size)
+        self.following = self.top.chunks  # the number of the next chunk to add
+        self.count = -(-settings.images // self._size)  # the number of chunks of the run
 
     @property
     def start(self) -> ChunkStart:
-        """The facts that the next chunk needs to know about the chunks added so far."""
         return ChunkStart.after(self._totals)
 
     def make_work(self, number: int) -> Work:
-        """Return the message that asks a worker to run chunk ``number``.
-
-        The message includes the facts that the chunks added so far have revealed.
-        """
         first = number * self._size
         sources = self._prepared.model.sources[first : first + self._size]
         return Work(number, tuple(sources), first, self.start)
 
     def add(self, done: ChunkResult) -> None:
-        """Add the result of the next chunk, and report the progress to the listener."""
         totals, number = self._totals, self.following
         self._folder.adopt({*done.chunk.written_files, chunk_file(number), chunk_journal(number)})
         totals.merge(done.chunk)

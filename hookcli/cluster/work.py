@@ -167,7 +167,6 @@ def _hash_request(folder: Place) -> str:
 
 
 def _hash_code() -> str:
-    """Return the sha256 of all Python files of hookcli."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):

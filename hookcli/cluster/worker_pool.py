@@ -23,20 +23,11 @@ _PATIENCE = 30.0  # seconds without any worker before hookcli warns
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A worker of the pool.
-
-    Attributes:
-        actor: the worker's Ray handle.
-        is_ready: whether the worker has loaded the same model as the driver.
-        work: the chunks that the worker received and has not returned; the first one is running.
-        deaths: how many predecessors of this worker, in the same slot of the pool, were killed in a
-            row before they had loaded the model.
-    """
-
-    actor: Any
-    is_ready: bool = False
+    actor: Any  # the worker's Ray handle
+    is_ready: bool = False  # whether it has loaded the driver's model
+    # received and not returned; the first is running
     work: list[Work] = field(default_factory=list)
-    deaths: int = 0
+    deaths: int = 0  # of its predecessors, in a row, before they had loaded the model
 
 
 class WorkerPool:
@@ -45,10 +36,7 @@ class WorkerPool:
     def __init__(
         self, cluster: RayCluster, facts: WorkerFacts, warn: Callable[[str], None]
     ) -> None:
-        """Start as many workers as ``cluster.count_workers`` returns.
-
-        ``facts`` are the facts about this process, which must be the same in every worker.
-        """
+        """Start the workers; ``facts`` about this process must be the same in each of them."""
         self._cluster, self._facts, self._warn = cluster, facts, warn
         self._queue: deque[Work] = deque()
         self._running: dict[Any, tuple[_Member, Work | None]] = {}
@@ -100,14 +88,7 @@ class WorkerPool:
         return member
 
     def _admit(self, member: _Member, result: WorkerFacts | WorkerFailure) -> None:
-        """Let a worker that has loaded the model run chunks.
-
-        ``result`` is the value that the worker's ``prepare`` returned.
-
-        Raises:
-            ModelError: the worker's facts differ from the facts of this process.
-            HookcliError: the worker could not load the model.
-        """
+        """Let a worker run chunks if its ``prepare`` returned the facts of this process."""
         if isinstance(result, WorkerFailure):
             raise result.error()
         for name, here in self._facts.facts.items():
@@ -132,14 +113,7 @@ class WorkerPool:
             self._running[member.actor.run.remote(work)] = (member, work)
 
     def _replace(self, member: _Member, work: Work | None) -> None:
-        """Start a new worker in place of a killed one, and queue the lost chunk again.
-
-        hookcli calls this for each lost call. ``work`` is the chunk of the call; None if the worker
-        was still loading the model.
-
-        Raises:
-            ModelError: workers are killed repeatedly.
-        """
+        """Queue the lost chunk again; ``work`` is None if the worker was loading the model."""
         if member in self._members:
             self._members.remove(member)
             self._count_death(member)
@@ -151,14 +125,7 @@ class WorkerPool:
         self._assign_work()
 
     def _count_death(self, member: _Member) -> None:
-        """Count the death of a worker, and check that workers are not killed repeatedly.
-
-        The death counts against the chunk that was running; if no chunk was running, against the
-        worker's slot in the pool.
-
-        Raises:
-            ModelError: there were too many deaths.
-        """
+        """Count a death against the running chunk; without one, against the worker's slot."""
         deaths = member.deaths + 1
         if member.work:
             number = member.work[0].number

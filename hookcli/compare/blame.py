@@ -123,10 +123,9 @@ class Blamer:
     def _find_lone(
         self, values: Iterable[str], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Return the calls that only A has, and those that only B has.
+        """Group the calls of only A and of only B by the common call that follows them.
 
-        They are grouped by the common call that follows them directly. Calls that B computes as a
-        part of other calls do not count.
+        Calls that B computes as a part of other calls do not count.
         """
         found: dict[str, tuple[list[str], list[str]]] = {}
         of_b: list[str] = []
@@ -162,22 +161,14 @@ class _Measured:
 
     A call that A lacks is paired with one that B lacks if both follow the same call and return the
     same values, because exporters replace some operations by others, such as a pooling by a mean.
-
-    Attributes:
-        values: the outputs of A's calls, by call id.
-        partners: the id of the call of A, by the id of the call of the fed run.
-        reshapes: whether a call may return its values in another shape than in A, as exports do
-            that merge several reshapes.
-        errors: the distance of each call, by the id of the call of A, or by the own id if A has no
-            such call.
-        types: the type of the module of each call, by the same id.
     """
 
-    values: Mapping[str, Values]
-    partners: Mapping[str, str]
-    reshapes: bool = False
+    values: Mapping[str, Values]  # the outputs of A's calls, by call id
+    partners: Mapping[str, str]  # the id in A, by the id in the fed run
+    reshapes: bool = False  # a call may have another shape than in A, as exports merge reshapes
+    # by the id in A, or by the own id if A has no such call
     errors: dict[str, float | None] = field(default_factory=dict)
-    types: dict[str, str] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
     _last: str = ""
 
     def feed(self, call_id: str) -> Values | None:
@@ -196,10 +187,7 @@ class _Measured:
             self._last = partner
 
     def _find_replaced(self, array: Values) -> str:
-        """Return the id of the call of A that a call of B with the output ``array`` replaces.
-
-        Only the calls that follow the last common call count. The id is empty if none fits.
-        """
+        """Find the call of A, after the last common one, that a call of B replaces."""
         ids = [*self.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
@@ -207,12 +195,7 @@ class _Measured:
         return next((each for each in gap if _error(self.values[each], array) < SAME), "")
 
     def list_errors(self, rounding: Mapping[str, float | None], least: float) -> list[OwnError]:
-        """Return the own errors of the calls that A and B have, in the order of B.
-
-        Args:
-            rounding: the error of rounding of each call of A, by call id.
-            least: the error of rounding of any call, at least.
-        """
+        """Return the errors in B's order; an error of rounding is at least ``least``."""
         return [
             OwnError(call_id, self.types[call_id], error, max(rounding.get(call_id) or 0.0, least))
             for call_id, error in self.errors.items()
@@ -228,11 +211,7 @@ class _Mover:
         self._random = np.random.default_rng(0)
 
     def __call__(self, values: Values) -> Values:
-        """Return floating-point values, each moved by the last digit of a coarser dtype.
-
-        ``epsilon`` is the distance of 1 from the next larger number of that dtype. Other values are
-        returned unchanged.
-        """
+        """Move floating-point values by the last digit of a coarser dtype."""
         if values.dtype.kind != "f":
             return values
         _, exponents = np.frexp(values)
@@ -248,10 +227,7 @@ def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
 
 
 def _error(a: Values, b: Values, *, reshapes: bool = False) -> float:
-    """Return the relative L2 distance of B from A, or Inf if they cannot be compared.
-
-    ``reshapes`` says whether B may have the same values in another shape.
-    """
+    """Return Inf if A and B cannot be compared; with ``reshapes``, shapes may differ."""
     if a.shape != b.shape:
         if not (reshapes and is_same(a, b)):
             return float("inf")

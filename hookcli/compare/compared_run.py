@@ -90,7 +90,6 @@ class ComparedRun:
     damage: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that no image has two calls with the same id."""
         for key, calls in self.calls.items():
             refuse_twice(f"call of {key!r}", [call.tensor.call_id for call in calls])
 
@@ -161,11 +160,7 @@ def _read_run(name: str) -> ComparedRun:
 
 
 def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
-    """Return a function that reads the saved tensor of a row.
-
-    With ``is_whole``, the run saved whole tensors. The function then gives the tensor the shape in
-    the row, and raises a RequestError if the number of values does not fit this shape.
-    """
+    """With ``is_whole``, the run saved whole tensors, which have the shape in the row."""
 
     def read() -> Array:
         values = run.tensor(row.call_id, row.image)
@@ -230,11 +225,7 @@ def _read_file(name: str) -> bytes:
 
 
 def _read_stdin() -> bytes:
-    """Return the bytes of standard input; empty if the process has no standard input.
-
-    Raises:
-        DamagedError: the input is larger than any golden file.
-    """
+    """Return at most as many bytes as a golden file has; none without standard input."""
     data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise DamagedError(f"it has more than {MOST_BYTES:,} bytes")

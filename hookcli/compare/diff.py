@@ -190,10 +190,7 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
 def _list_changed_types(
     types: Mapping[tuple[str, str], Collection[str]],
 ) -> Iterator[ChangedFact]:
-    """Yield the layer types that differ between A and B.
-
-    ``types`` maps each pair of a layer's types in A and B to the ids of the calls with this pair.
-    """
+    """``types`` maps a layer's types in A and B to the ids of the calls with this pair."""
     for (one, two), ids in types.items():
         if one != two:
             yield ChangedFact(f"type of {_some(ids)}", one, two)
@@ -211,11 +208,7 @@ def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
 def _pair_by_order(
     a: Sequence[RunCall], b: Sequence[RunCall]
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield pairs of calls, matched by their order instead of their ids.
-
-    hookcli first matches long sequences of calls with equal sides, types and shapes, and then pairs
-    the calls between these sequences one by one, with None for a missing call.
-    """
+    """Match long sequences of equal sides, types and shapes, then the calls between them."""
     kinds_of_a, kinds_of_b = (
         [(_side(call), call.tensor.module_type, call.tensor.shape) for call in calls]
         for calls in (a, b)
@@ -232,7 +225,6 @@ def _side(call: RunCall) -> str:
 
 
 def _is_graph(run: ComparedRun) -> bool:
-    """Return whether a run is of a file with a graph."""
     name: str = run.facts["model"]["name"]
     return name.endswith(GRAPH_FILES)
 
@@ -243,10 +235,7 @@ def _leave_out(
     *,
     is_graph_a: bool,
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield the pairs of calls without those that the graph computes as a part of other calls.
-
-    ``left_out`` receives these calls with the reasons. ``is_graph_a`` says which run has the graph.
-    """
+    """Move the calls that the graph computes as a part of other calls to ``left_out``."""
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     known = [(call.tensor, other) for call, other in calls if call is not None]
     types = {tensor.call_id: tensor.module_type for tensor, _ in known}
@@ -266,12 +255,7 @@ def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
 
 
 def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
-    """Return the key in A and the key in B of each image that both runs have.
-
-    Raises:
-        RequestError: a run has no image, the runs have no image in common, or an image has the same
-            key but different contents.
-    """
+    """Return the keys in A and B of each image that both runs have, with equal contents."""
     for run in (a, b):
         if not run.images:
             raise RequestError(f"{run.name!r} holds no image", "make it again with readable images")
@@ -300,15 +284,7 @@ def _some(names: Collection[str]) -> str:
 def _measure_pair(
     key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
 ) -> CallPair:
-    """Measure the distance between a call of A and the matching call of B, for A's image ``key``.
-
-    hookcli uses the best data that both runs have: whole, unchanged tensors; otherwise sketches;
-    otherwise tensors that were reduced in the same way; otherwise the figures of the tensors, which
-    every run has.
-
-    Raises:
-        RequestError: a shard is damaged, or a tensor does not have the shape in its record.
-    """
+    """Use the best data of both: whole tensors, sketches, tensors reduced alike, or figures."""
     if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)
     if a.tensor.shape != b.tensor.shape or a.tensor.reason or b.tensor.reason:
@@ -328,7 +304,6 @@ def _measure(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> 
 
 
 def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
-    """Measure the distance between tensors that both runs saved."""
     assert a.read is not None and b.read is not None  # noqa: S101, PT018
     one, two = a.read(), b.read()
     if one.shape != two.shape:
@@ -342,10 +317,7 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
 
 
 def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:
-    """Return the sketch of a call, (67,), computed from the saved tensor if none was recorded.
-
-    Return None if the run has neither a sketch nor a whole, unchanged tensor of the call.
-    """
+    """Return the recorded sketch (67,) or that of a whole saved tensor; None without both."""
     if call.sketch is not None or call.read is None or run.saved:
         return call.sketch
     return sketches.sketch_values(call.read())

@@ -119,17 +119,12 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
 
 
 def _is_golden(file: Path) -> bool:
-    """Return whether the first 200 bytes of a file are the beginning of a golden file."""
     with open_regular(file) as stream:
         return _BEGINNING.match(stream.read(200)) is not None
 
 
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
-    """Return the keys of the images for which a run saved the whole tensor of a call, by call id.
-
-    Raises:
-        RequestError: the run saved no tensors, or reduced or converted the tensors before saving.
-    """
+    """Return the keys of the images with whole saved tensors, by call id; refuse other runs."""
     again = "run `InspectConfig` again, with `sketch=True`"
     if not run.calls:
         raise RequestError(f"the run in {str(run.folder)!r} kept no sketches", again)
@@ -141,11 +136,7 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
 
 
 def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) -> bytes | None:
-    """Return the sketch of a call's saved tensor, as bytes; None if the tensor was not saved.
-
-    ``kept`` has the keys of the images with saved tensors, by call id. A tensor without values
-    needs no saved tensor.
-    """
+    """Return None if the tensor was not saved; one without values needs no saved tensor."""
     if 0 in row.shape:
         return sketches.to_bytes(sketches.sketch_values(np.empty(0)))
     if row.image not in kept.get(row.call_id, ()):

@@ -120,17 +120,13 @@ class _RunEffects:
     def leave_out(
         self, calls: Mapping[str, SeenCall], common: Collection[str], listed: _Listed
     ) -> None:
-        """Keep the listed calls of one side that the other computes as a part of other calls.
-
-        ``common`` has the ids of the calls that both sides have.
-        """
+        """Keep the listed calls that the other side computes as a part of other calls."""
         types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
         for each in list_left_out(types, common):
             if listed.has(calls[each.call_id]):
                 self.left_out[each.call_id] = each
 
     def merge(self, later: _RunEffects) -> None:
-        """Add the layers and effects of the next images."""
         self.called |= later.called
         self.effects_a.merge(later.effects_a)
         self.effects_b.merge(later.effects_b)
@@ -139,38 +135,21 @@ class _RunEffects:
 
 @dataclass(slots=True)
 class _Sides:
-    """Both sides of a comparison, and what is known from the images compared so far.
-
-    Attributes:
-        a: the reference.
-        b: the other side.
-        judge: compares pairs of calls with the tolerance.
-        match: how to pair calls: by ``id`` or by ``order``.
-        blamer: measures the own errors; None if nobody asked for them.
-        worst: keeps the tensors to draw; None without pictures.
-        keys: the keys of the images that were compared.
-        skipped: the images that could not be compared.
-        effects: the layers that ran, and the effects of the edits.
-    """
+    """Both sides of a comparison, and what is known from the images compared so far."""
 
     a: Side
     b: Side
     judge: Judge
     match: Match
-    blamer: Blamer | None
-    worst: WorstCalls | None
-    keys: list[str] = field(default_factory=list)
+    blamer: Blamer | None  # None if nobody asked for own errors
+    worst: WorstCalls | None  # the tensors to draw; None without pictures
+    keys: list[str] = field(default_factory=list)  # of the images that were compared
     skipped: list[SkippedImage] = field(default_factory=list)
     effects: _RunEffects = field(default_factory=_RunEffects)
     _first_shape: tuple[int, ...] | None = None
 
     def compare(self, source_a: ImageSource, source_b: ImageSource) -> None:
-        """Run an image through both sides, and judge its calls, unless the image is skipped.
-
-        Raises:
-            ForwardError: a model raised an exception, and the request does not allow skipping
-                images.
-        """
+        """Run an image through both sides, and judge its calls, unless the image is skipped."""
         image_a = prepare_like(self.a.fitter, source_a, self._first_shape)
         image_b = prepare_like(self.b.fitter, source_b, self._first_shape)
         for image in (image_a, image_b):
@@ -210,11 +189,7 @@ class _Sides:
         )
 
     def _try(self, image_a: PreparedImage, image_b: PreparedImage) -> list[CallPair] | None:
-        """Return the pairs of calls of one image; None if a model fails and the image is skipped.
-
-        Raises:
-            ForwardError: as ``compare``.
-        """
+        """Return the pairs of calls; None if a model fails and the image is skipped."""
         now = _RunEffects()
         pairs: list[CallPair] | None = None
         on_error, several = self.a.request.run.on_error, len(self.a.sources) > 1
@@ -226,11 +201,7 @@ class _Sides:
     def _run(
         self, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects
     ) -> Iterator[CallPair]:
-        """Yield the pairs of listed calls of an image, in the order in which they complete in A.
-
-        With a blamer, the own errors of all calls are measured, too. ``effects`` receives the
-        layers that ran, and the effects of edits.
-        """
+        """Yield the listed pairs in A's order; add the effects of this image to ``effects``."""
         a, b = self.a, self.b
         listed = _Listed(a.layers), _Listed(b.layers)
         seen = SeenCalls(keeps_values=self.blamer is not None, merges_calls=b.runner.merges_calls)
@@ -263,7 +234,6 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: tuple[_Listed, _Listed]
     ) -> Iterator[CallPair]:
-        """Yield the pairs of listed calls that both sides compute, as seen for one image."""
         of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
             one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
@@ -273,10 +243,7 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes)
 
     def _leaves_out(self, call_id: str, other: str) -> bool:
-        """Return whether a pair is not judged, because one side computes its calls in another way.
-
-        ``call_id`` and ``other`` are the ids in A and in B; one of them may be empty.
-        """
+        """Return whether one side computes a pair's calls in another way; an id may be empty."""
         of_a, of_b = self.a.runner.merges_calls, self.b.runner.merges_calls
         if not other:
             return of_b
@@ -296,7 +263,6 @@ class _Listed:
 
 
 def _is_listed(listed: tuple[_Listed, _Listed], a: SeenCall | None, b: SeenCall | None) -> bool:
-    """Return whether a comparison lists a pair; ``listed`` has the listed calls of A and of B."""
     return listed[0].has(a) or listed[1].has(b)
 
 
@@ -309,10 +275,7 @@ def _offer(
     a: Values,
     b: Values,
 ) -> None:
-    """Offer a pair of calls for a picture, if the comparison lists it.
-
-    ``size`` is the height and width of the input of A's layers.
-    """
+    """Offer a listed pair for a picture; ``size`` is (height, width) of the input in A."""
     if not _is_listed(listed, pair.a, pair.b):
         return
     one, two = pair.a.tensor, pair.b.tensor

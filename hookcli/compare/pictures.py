@@ -192,10 +192,7 @@ def _draw_pictures(
     *,
     several: bool,
 ) -> Iterator[tuple[DiffPicture, bytes]]:
-    """Yield each picture with the bytes of its PNG file; headings show ``models``.
-
-    ``several`` says whether several images were compared.
-    """
+    """Yield each picture with the bytes of its PNG file; headings show ``models``."""
 
     def draw(numbered: tuple[int, DiffRow]) -> tuple[DiffPicture, bytes]:
         number, row = numbered
@@ -242,10 +239,7 @@ def _figures(row: DiffRow) -> str:
 
 
 def _say_protected(folder: Path) -> str:
-    """Return why hookcli must not write into ``folder``, as words that follow the folder's name.
-
-    The words are empty if hookcli may write.
-    """
+    """Return why hookcli must not write into ``folder``; empty if it may."""
     if not folder.is_symlink() and not folder.exists():
         return ""
     if not folder.is_dir():
@@ -257,13 +251,7 @@ def _say_protected(folder: Path) -> str:
 
 
 def _list_known(folder: Path) -> set[str]:
-    """Return the names of the page and the pictures that an earlier comparison wrote to ``folder``.
-
-    The set is empty if no comparison wrote to the folder.
-
-    Raises:
-        OutputError: the folder cannot be read.
-    """
+    """Return the names that an earlier comparison wrote to ``folder``."""
     page = folder / PAGE
     try:
         if page.is_symlink() or not page.is_file():

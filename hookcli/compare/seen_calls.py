@@ -119,11 +119,7 @@ class SeenCalls:
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
     def _measure_pair(self, partner: str, call_id: str, a: Values, b: Values) -> None:
-        """Measure a pair of tensors, given the ids of the calls in A and in B, and show it.
-
-        If the shapes differ, there is no distance, unless an export has the same values in another
-        shape; B may be A with its axes in another order.
-        """
+        """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
         if self.merges_calls and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
         distance = measure_arrays(a, b) if a.shape == b.shape else None
@@ -135,22 +131,14 @@ class SeenCalls:
                 self.show(SeenPair(self.a[partner], self.b[call_id], distance), a, b)
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
-        """Return the id of the call of A that a call of an export computes; None if there is none.
-
-        ``partner`` is the call of A with the same path and index.
-        """
+        """Return A's call that an export computes, if any; ``partner`` has its path and index."""
         merged = self._find_merged(partner, tensor)
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
         return merged if merged in self.values else None
 
     def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
-        """Return the id of the call of A that computes the same as an operation of B.
-
-        An export may lack some calls of an operation, or have more, so that the indices differ.
-        ``partner`` has the same index. None if that call is paired already, and no other has the
-        same values.
-        """
+        """Compare values: an export may have fewer or more calls, so that indices differ."""
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, _FAR):
             return partner
@@ -163,10 +151,7 @@ class SeenCalls:
         return partner if is_free else None
 
     def _find_merged(self, partner: str, tensor: Tensor) -> str:
-        """Return the id of the ReLU after ``partner`` in A, if B merged it into its counterpart.
-
-        Quantized files do so. B's tensor then has no negative values, and A's has some.
-        """
+        """Return the ReLU after ``partner`` in A if B merged it, as quantized files do."""
         ids = [*self.a]
         place = ids.index(partner) + 1
         follower = ids[place] if place < len(ids) else ""
@@ -184,11 +169,7 @@ class SeenCalls:
         return partner
 
     def _find_partner(self, call: Call) -> str | None:
-        """Return the id of the counterpart of a call of B; None if A has no such call.
-
-        Outputs of the same call that have different keys, as those of a dictionary and those of an
-        exported graph, match by their order.
-        """
+        """If the output keys differ, as between a dictionary and a graph, match by order."""
         if call.id in self.a:
             return call.id
         ids = self._outputs.get((call.layer.module_path, call.call_index, call.side), [])

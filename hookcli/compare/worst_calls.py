@@ -29,18 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _SeenCall:
-    """A call of the image that is running, with its tensors on both sides.
+    """A call of the image that is running, with its tensors on both sides."""
 
-    Attributes:
-        ids: the id of the call in A, and in B.
-        rank: the sort key; the worst call comes first.
-        layout: the meaning of the axes of both tensors.
-        a: the tensor of A.
-        b: the tensor of B.
-    """
-
-    ids: tuple[str, str]
-    rank: tuple[float, int]
+    ids: tuple[str, str]  # in A, and in B
+    rank: tuple[float, int]  # the worst call sorts first
     layout: Layout
     a: Values
     b: Values

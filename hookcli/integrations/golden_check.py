@@ -91,11 +91,7 @@ def check_golden(
 
 
 def _name(model: nn.Module | str | ModelRequest, patch: pytest.MonkeyPatch) -> ModelRequest:
-    """Return a request for ``model``.
-
-    For a module, the request names a copy, which hookcli can find until ``patch`` is undone. The
-    copy runs on the module's device and, if hookcli supports the dtype, in the module's dtype.
-    """
+    """Name a copy of a module, on its device and in its dtype, until ``patch`` is undone."""
     if not isinstance(model, nn.Module):
         return ModelRequest(model, device="cpu") if isinstance(model, str) else model
     values = [value for value in model.parameters() if value.is_floating_point()]

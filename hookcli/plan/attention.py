@@ -119,9 +119,6 @@ def find_patch(
 
 
 def _mean_place(weights: Sequence[float]) -> float:
-    """Return the weighted mean position along a side, from 0 (its start) to 1 (its end).
-
-    ``weights`` has a weight for each pixel of the side.
-    """
+    """Return the weighted mean position of a side's pixels, from 0 (its start) to 1 (its end)."""
     total = sum(weight * (place + 0.5) for place, weight in enumerate(weights))
     return total / sum(weights) / len(weights)

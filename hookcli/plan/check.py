@@ -260,13 +260,6 @@ def _check_tensors(config: RunConfig) -> None:
 
 
 def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) -> None:
-    """Check that the pruned weights can be written into ``file``.
-
-    Raises:
-        RequestError: nothing is pruned, or the name does not end in .safetensors.
-        OutputError: the file exists already, is a link or part of a run folder, holds the weights
-            to be pruned, or cannot be written.
-    """
     if not request.prunes:
         raise RequestError("`save_weights` writes the pruned weights, and needs `prunes`")
     if file.suffix != ".safetensors":

@@ -158,11 +158,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
 
 
 def _check_export(config: CompareConfig, way: str) -> None:
-    """Check that B has no setting that only PyTorch's own way of running a model has.
-
-    Raises:
-        RequestError: B has such a setting.
-    """
+    """Refuse settings of B that only PyTorch's own way of running a model has."""
     asked = {
         "channels-last": config.other.channels_last,
         "threads": config.other.threads is not None,
@@ -174,10 +170,7 @@ def _check_export(config: CompareConfig, way: str) -> None:
 
 
 def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
-    """Return a request in which a file's images are prepared as for the other side's model.
-
-    What the user asks for about the weights then applies to the other side alone.
-    """
+    """Prepare a file's images as for the other model; options about weights apply only to that."""
     model = request.model
     if not model.is_file or other.model.is_file:
         return request
@@ -194,14 +187,7 @@ def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
 
 
 def _refuse_shared(a: Side, b: Side) -> None:
-    """Check that A and B share no module that one side would change.
-
-    A user's factory may return the same module at every call. No side changes a module if both
-    sides have the same ``ModelRequest``, neither side prunes, and B keeps the memory format.
-
-    Raises:
-        RequestError: A and B share such a module.
-    """
+    """A user's factory may return the same module at every call; no side may then change it."""
     one, two = a.request.run, b.request.run
     is_changed = b.request.channels_last or one.prunes or two.prunes
     if (one.model != two.model or is_changed) and a.runner.parts & b.runner.parts:

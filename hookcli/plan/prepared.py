@@ -109,10 +109,7 @@ def require_eager(model: PreparedModel, what: str) -> EagerModel:
 
 
 def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> None:
-    """Check that a model without modules gets no edits, no pruning and no option in ``asked``.
-
-    ``asked`` maps the names of options to their values.
-    """
+    """``asked`` maps the names of more options to their values."""
     request = model.request
     for option, value in {"`edits`": request.edits, "`prunes`": request.prunes, **asked}.items():
         if value:
@@ -224,13 +221,7 @@ def prepare_model(
 
 
 def _prepare_file(request: RunRequest, found: FoundImages) -> PreparedModel:
-    """Make the model in a file ready; the arguments mean the same as in ``prepare_model``.
-
-    Raises:
-        RequestError: no layer matched, or the request needs modules, which a file does not have.
-        NoImageError: no image fits the model.
-        ModelError: the file cannot be read.
-    """
+    """Make the model in a file ready; the arguments mean the same as in ``prepare_model``."""
     check_graph_request(request.model)
     runner, described = open_graph(request.model)
     fitter = make_fitter(request.images, described, request.model.bands)
@@ -253,11 +244,7 @@ def _make_eager(
     *,
     has_weights: bool,
 ) -> EagerRunner:
-    """Choose the layers, prune the model, and return the runner for them.
-
-    The arguments mean the same as in ``prepare_model``. If any form in ``also`` chooses operations,
-    the runner knows all operations.
-    """
+    """If any form in ``also`` chooses operations, the runner knows all operations."""
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
     choose = partial(select_layers, module, request.layers, request.exclude)
@@ -475,12 +462,7 @@ def _try_with(
     fitter: Fitter,
     sources: Sequence[ImageSource],
 ) -> tuple[M, FirstImage]:
-    """Return ``loaded`` with its ``first`` and ``choose``, and the first of these functions.
-
-    The function finds the first usable image. With ``--on-error skip``, an image is usable only if
-    the model does not fail on it. If all images are tensor files, the returned model's ``info``
-    says that hookcli does not change them.
-    """
+    """Add ``first``, which finds an image that the model takes, and ``choose`` to the model."""
     first = FirstImage(fitter, sources)
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):
         first = FirstImage(fitter, sources, partial(goes_through, loaded))

@@ -88,10 +88,7 @@ class Attention(Product):
 
 
 def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWriter) -> None:
-    """Draw the attention of an image, and record the pictures in the chunk.
-
-    ``seen`` is the network's input as a JPEG.
-    """
+    """Draw the attention over ``seen``, the network's input as a JPEG."""
     image, source = attention.image, writer.title_of(attention.image)
     if attention.rollout is not None:
         what = f"Attention rollout {_name_query(attention.rollout)}   {source}"

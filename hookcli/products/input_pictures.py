@@ -69,11 +69,7 @@ class InputPictures(Product):
 
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
-    """Return the keys of the images whose input gets a picture in a run over many images.
-
-    These are images that findings name, and up to 100 images with large values: for each call, the
-    images with the largest values of the first channel that the page shows.
-    """
+    """Name the images of findings, and up to 100 with the largest values of a shown channel."""
     keys = [source.key for source in end.sources]
     best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)
     firing = (key for tops in best.values() for top in tops[:1] for key in top.images)
@@ -82,11 +78,7 @@ def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
 
 
 def _show(source: ImageSource, place: int, end: RunEnd) -> str | None:
-    """Write the picture of the network's input for an image, and return the name of the file.
-
-    Write nothing and return None if the image's file has changed since the run read it. ``place``
-    is the position of the image in ``end.totals.images``.
-    """
+    """Return None if the image's file has changed since the run read it."""
     from hookcli.images.prepare import prepare_image
 
     ready = prepare_image(end.fitter, source)

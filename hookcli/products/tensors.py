@@ -79,11 +79,7 @@ class Tensors(Product):
 def _write_tensors(
     ended: EndedChunk, kept: dict[str, dict[str, Tensor]], writer: GridWriter
 ) -> None:
-    """Write the tensors of a chunk into one file, and record this file in the chunk.
-
-    ``kept[call_id][key]`` is the tensor of a call for the image ``key``. The tensors of a call are
-    written in the order of the images.
-    """
+    """``kept[call_id][key]`` is the tensor of a call for the image ``key``."""
     from hookcli.store.tensors import write_shard
 
     in_order = {

@@ -199,11 +199,6 @@ class Run:
         return open_grid(self.files, find_grid(self.files, call_id, image_key))
 
     def _repr_html_(self) -> str:
-        """Return the HTML that a notebook shows: the model, the findings, layers and some grids.
-
-        Raises:
-            RequestError: the manifest or the table is damaged.
-        """
         try:
             facts = convert(self.manifest, _ShownFacts)
         except DamagedError as error:
@@ -326,11 +321,7 @@ def load_run(folder: str | Path) -> Run:
 
 
 def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
-    """Return the saved tensors by call id.
-
-    The tensors of the same images share one tuple of keys; else the index of 20,000 images and 50
-    calls would need 60 MB.
-    """
+    """Share one tuple of keys: else the index of 20,000 images and 50 calls needs 60 MB."""
     calls = read_json(files, INDEX, TensorIndex)[1].calls
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     return {
@@ -394,11 +385,7 @@ def _find_places(run: Run, call_id: str) -> _Places:
 
 
 def _keys_of(run: Run, call_id: str) -> set[str]:
-    """Return the keys of the images with a saved tensor of a call.
-
-    Raises:
-        RequestError: no tensor of the call was saved, or the index of the saved tensors is damaged.
-    """
+    """Return the keys of the images with a saved tensor of a call."""
     if call_id not in run.saved:
         raise _no_tensor(run, call_id)
     known = {key for tensor in run.saved[call_id] for key in tensor.images}

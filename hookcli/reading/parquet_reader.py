@@ -86,11 +86,7 @@ def _read_table(stream: BinaryIO) -> pa.Table:
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:
-    """Return the table with dictionary-encoded columns decoded to plain text.
-
-    Raises:
-        ValueError: a text is so long that copies of it in many rows could fill the memory.
-    """
+    """Refuse a text that is so long that copies of it in many rows could fill the memory."""
     for place, field in enumerate(table.schema):
         if types.is_dictionary(field.type):
             column = table.column(place)
@@ -102,11 +98,7 @@ def _expand_texts(table: pa.Table) -> pa.Table:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """Check the columns of a table, which may have more columns than this version writes.
-
-    Raises:
-        ValueError: a column is missing, appears twice, or has a different type.
-    """
+    """Allow more columns than this version writes."""
     names = schema.names
     for name in _NEEDED:
         _expect(name in names, f"no column {name!r}")
@@ -118,11 +110,7 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether the type of a column fits the wanted type.
-
-    Integers and floats may have any width. The type of a column that holds only nulls fits any
-    wanted type except a list.
-    """
+    """Allow any width of numbers, and a column of only nulls unless a list is wanted."""
     if types.is_list(wanted):
         return bool(types.is_list(kind) and types.is_integer(kind.value_type))
     is_kind = next(

@@ -82,18 +82,7 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
 
 
 def _find_part(places: Places, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the left, top, right and bottom of the part of a sheet that shows a layer.
-
-    The part covers the layer's name, the labels and the tiles.
-
-    Args:
-        places: the positions of the layer's tiles.
-        tiles: the number of tiles.
-        size: the width and height of the sheet.
-
-    Raises:
-        ValueError: the part is not inside the sheet.
-    """
+    """Return left, top, right and bottom of a layer's name, labels and tiles on a sheet."""
     columns = min(tiles, places.columns)
     rows = -(-tiles // places.columns)
     left, top = places.left, places.top

@@ -98,10 +98,7 @@ def read_rows(
 def _read_bfloat16(
     stream: BufferedReader, tensor: SavedTensor, start: int, stop: int
 ) -> NDArray[np.float32]:
-    """Return some rows of a bfloat16 tensor as a float32 array (stop - start, …).
-
-    The result is exact, since a bfloat16 is the upper half of a float32.
-    """
+    """Return rows as float32, exactly: a bfloat16 is the upper half of a float32."""
     width = math.prod(tensor.shape[1:])
     stream.seek(0)
     length = int.from_bytes(stream.read(8), "little")

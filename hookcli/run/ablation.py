@@ -106,31 +106,19 @@ def ablate_images(
 
 @dataclass(slots=True)
 class _Ablation:
-    """Runs images through the model and adds up their scores.
-
-    Attributes:
-        images: the images that have gone through the model so far.
-        sums: by module path and channel, two sums of scores over these images: the first without
-            zeroing, the second with the channel zeroed.
-        first_shape: the shape of the pixels of the first image, without the leading axis; None
-            until an image has gone through the model.
-    """
+    """Runs images through the model and adds up their scores."""
 
     prepared: PreparedAblation
     plan: AblationPlan
     forward_done: Callable[[], None]
+    # those that have gone through the model
     images: list[ImageResult] = field(default_factory=list)
+    # by module path and channel: the sums of scores without and with the channel zeroed
     sums: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
-    first_shape: tuple[int, ...] | None = None
+    first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run one image, and add its scores to the sums.
-
-        ``pixels`` is (1, …). If the model fails on the image, nothing is added.
-
-        Raises:
-            ForwardError: the model raised an exception.
-        """
+        """Run one image, (1, …), and add its scores; if the model fails on it, add nothing."""
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))
@@ -156,10 +144,7 @@ class _Ablation:
             self.sums[place] = sum_before + before, sum_after + after
 
     def rank(self) -> tuple[ChannelRow, ...]:
-        """Return a row for each channel; the channel on which the score depends most comes first.
-
-        Channels with the same effect keep their order.
-        """
+        """Sort the channels by falling effect; channels with the same effect keep their order."""
         labels = {each.layer.module_path: each.layer.label for each in self.plan.layers}
         count = len(self.images)
         rows = []
@@ -182,10 +167,7 @@ class _Ablation:
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))
 
     def _run(self, pixels: Tensor, rows: int) -> list[object]:
-        """Run a batch with the same image in all rows, and return the output of each row.
-
-        ``pixels`` is the single image, (1, …). ``rows`` is the number of rows of the batch.
-        """
+        """Run the image, (1, …), in all ``rows`` of a batch; return the output of each row."""
         batch = pixels.repeat(rows, *[1] * (pixels.dim() - 1))
         if self.prepared.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
@@ -198,11 +180,7 @@ class _Ablation:
             return [row_of(output, row) for row in range(rows)]
 
     def _score(self, output: object, image: ImageResult) -> float:
-        """Return the score of a row's output, for the same class as in ``image.score``.
-
-        Return NaN for a score that is not finite, and 0 if a detection model no longer finds a box
-        of the class.
-        """
+        """Score the class of ``image``: NaN if not finite, 0 if no box of it is left."""
         plain = image.score
         try:
             value = self.prepared.scorer(output, target=plain.target if plain else None).score.value
@@ -218,17 +196,11 @@ class _Ablation:
 
 @dataclass(slots=True)
 class _Zeroing:
-    """Zeroes channels in the outputs of layers, a different channel in each row of a batch.
-
-    Attributes:
-        layers: the layers whose outputs are changed.
-        size: the height and width of the image that the layers receive.
-        batch: the running batch, which the caller sets before each forward pass.
-    """
+    """Zeroes a different channel in each row of a batch."""
 
     layers: tuple[AblationLayer, ...]
-    size: tuple[int, int]
-    batch: AblationBatch
+    size: tuple[int, int]  # the height and width of the image that the layers receive
+    batch: AblationBatch  # the caller sets it before each forward pass
 
     def __call__(self, call: Call | None, values: Tensor) -> Tensor:
         assert call is not None  # noqa: S101  only a change of parameters has no call

@@ -160,14 +160,7 @@ def plan_ablation(
 
 @dataclass(slots=True)
 class _Shapes:
-    """Records the shapes of the floating-point tensors in one forward pass.
-
-    Attributes:
-        shapes: by module path, the calls of the layer, each with the shape of the call's tensor.
-        called: the module paths of the layers that ran.
-        output: the output of the model.
-    """
-
+    # by module path
     shapes: dict[str, list[tuple[Call, tuple[int, ...]]]] = field(default_factory=dict)
     called: dict[str, str] = field(default_factory=dict)
     output: object = None
@@ -193,20 +186,11 @@ def _describe(
     *,
     alone: bool,
 ) -> AblationLayer:
-    """Return a layer with the channels that will be zeroed.
+    """Choose the channels to zero; ``size`` is (height, width) of the image.
 
     If a call returns several tensors, the first tensor with channels decides the number of
-    channels. hookcli zeroes channels in every tensor that has this number.
-
-    Args:
-        layer: the layer.
-        shapes: the layer's calls, each with the shape of its tensor.
-        size: the height and width of the image that the layers receive.
-        style: the requested channels.
-        alone: whether each channel needs a forward pass of its own.
-
-    Raises:
-        RequestError: the layer has no known channels, or lacks a requested channel.
+    channels, and hookcli zeroes every tensor that has this number. With ``alone``, each channel
+    needs a forward pass of its own.
     """
     counts: dict[int, int] = {}  # by call index: a ReLU may have more channels when called again
     keys = set()

@@ -64,25 +64,17 @@ class ChunkStart:
 
 @dataclass(frozen=True, slots=True)
 class _Forwards:
-    """The results of a batch's forward passes.
+    """The results of a batch's forward passes."""
 
-    Attributes:
-        results: one result per forward pass.
-        predictions: the predictions for each image.
-        kinds: for each result, whether the model's output has ``NaN`` and ``Inf``: a set of names.
-    """
-
-    results: Sequence[BatchResult]
-    predictions: Sequence[tuple[Prediction, ...]]
-    kinds: Sequence[frozenset[str]]
+    results: Sequence[BatchResult]  # one per forward pass
+    predictions: Sequence[tuple[Prediction, ...]]  # for each image
+    kinds: Sequence[frozenset[str]]  # for each result, which of NaN and Inf the model's output has
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The reason why the model failed on images, and whether it ran out of memory."""
-
     reason: str
-    is_memory: bool
+    is_memory: bool  # whether the model ran out of memory
 
 
 class ChunkRunner:
@@ -101,15 +93,7 @@ class ChunkRunner:
         warn: Callable[[str], None],
         start: ChunkStart,
     ) -> None:
-        """Prepare for the next chunk; no image runs yet.
-
-        Args:
-            prepared: the run.
-            products: the products that collect results from each forward pass.
-            writer: draws and writes pictures.
-            warn: shows a warning to the user.
-            start: the facts about earlier chunks.
-        """
+        """Take the facts about earlier chunks from ``start``; no image runs yet."""
         self.chunk = Chunk()
         self.stopped = False
         self._model, self._settings = prepared.model, prepared.settings
@@ -162,11 +146,7 @@ class ChunkRunner:
             raise KeyboardInterrupt
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Return the images that can go through the model, and mark the other images as skipped.
-
-        If hookcli does not know the model's input, the pixels must have as many axes and channels
-        as the first image that went through the model.
-        """
+        """Skip images unlike the first that the model took, unless its input is known."""
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []
@@ -191,16 +171,7 @@ class ChunkRunner:
         return EndedChunk(self.chunk, [image.key for image in images], records)
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
-        """Run images of one shape; if the batch fails, run its halves.
-
-        Returns:
-            The number of images on which the model failed.
-
-        Raises:
-            BrokenForwardError: the model failed, and failing images must not be skipped.
-            NoBoxError: the model found no box to score in an image, and failing images must not be
-                skipped.
-        """
+        """Run images of one shape; if that fails, run halves. Return how many failed."""
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
         pixels = self._model.runner.place(stacked)
         done = self._run_forward(batch, pixels)
@@ -219,16 +190,7 @@ class ChunkRunner:
         return failed
 
     def _run_forward(self, batch: Sequence[PreparedImage], pixels: Tensor) -> _Forwards | _Failure:
-        """Run a batch, and return the results or the reason why the model failed.
-
-        ``pixels`` is (N, …). An error that does not end the run is not kept, because its traceback
-        would keep tensors in memory.
-
-        Raises:
-            BrokenForwardError: the model failed, and failing images must not be skipped.
-            NoBoxError: the model found no box to score in an image, and failing images must not be
-                skipped.
-        """
+        """Keep no error that the run survives: its traceback would hold tensors in memory."""
         loaded = self._model.loaded
         try:
             with broken_forwards():
@@ -254,13 +216,7 @@ class ChunkRunner:
         return _Forwards(results, predictions, kinds)
 
     def _run_pass(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
-        """Run images together, or one by one if images must not share a forward pass.
-
-        ``pixels`` is (N, …).
-
-        Returns:
-            One result per forward pass.
-        """
+        """Run images, (N, …), together or one by one; return one result per forward pass."""
         batches = [(keys, pixels)]
         if self._one_at_a_time:
             batches = [([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
@@ -273,7 +229,6 @@ class ChunkRunner:
         return results
 
     def _collect(self, batch: Sequence[PreparedImage], pixels: Tensor, forwards: _Forwards) -> None:
-        """Add the results of a batch to the chunk."""
         loaded = self._model.loaded
         self._first_shape = self._first_shape or tuple(pixels.shape[1:])
         for image, predictions in zip(batch, forwards.predictions, strict=True):
@@ -293,13 +248,7 @@ class ChunkRunner:
         seen: Mapping[str, Tensor],
         images: Mapping[str, PreparedImage],
     ) -> None:
-        """Add the results of a forward pass to the chunk, and hand them to all products.
-
-        Args:
-            result: the observations of the forward pass.
-            seen: the pixels of each image, without a leading axis, by image key.
-            images: the images, by image key.
-        """
+        """Add a forward pass to the chunk and all products; ``seen`` has the images' pixels."""
         chunk, loaded = self.chunk, self._model.loaded
         chunk.called |= result.called
         chunk.edits.merge(result.effects)
@@ -335,10 +284,7 @@ class ChunkRunner:
         self.chunk.halved += 1
 
     def _run_one_at_a_time(self, count: int, reason: str) -> None:
-        """Run one image at a time from now on, and warn the user.
-
-        A batch of ``count`` images has failed with ``reason``, but its halves have not failed.
-        """
+        """A batch of ``count`` images has failed, but its halves have not."""
         self._one_at_a_time = True
         self._warn(
             f"a batch of {count} images failed ({reason}), and its halves do not: "
@@ -366,11 +312,7 @@ def _add_effects(
     loaded: ModelDescription,
     sizes: Sequence[tuple[int, int]],
 ) -> ImageResult:
-    """Return ``image`` with its score from ``result``.
-
-    In a run with edits, also add the predictions and the score of the model without edits.
-    ``sizes`` has the width and height of each image of ``result``.
-    """
+    """Add the score and, with edits, the results without them; ``sizes`` are (width, height)."""
     predictions = [] if result.unedited is None else loaded.read(result.unedited, sizes)
     index = result.keys.index(image.key)
     unedited = predictions[index] if len(predictions) == len(result.keys) else ()

@@ -77,10 +77,7 @@ class ChunkWriter:
             self._merge_next()
 
     def _merge_next(self) -> None:
-        """Wait until the first chunk in the queue is on disk, and add it to the totals.
-
-        If the wait is interrupted, the chunk stays in the queue.
-        """
+        """Wait for the first chunk in the queue, which stays there if the wait is interrupted."""
         chunk = self._waiting[0].result()
         del self._waiting[0]
         self.done += 1

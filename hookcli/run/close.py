@@ -126,14 +126,12 @@ def _complete(
 
 
 def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tuple[str, ...]:
-    """Return the labels of the layers in ``cams`` that have no Grad-CAM in ``heats``."""
     cam_ids = [heat.call_id for heat in heats if heat.kind == "cam"]
     drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", call_id) for call_id in cam_ids}
     return tuple(layer.label for layer in cams if layer.label not in drawn)
 
 
 def _write_page(folder: RunFolder, document: ReportDocument) -> list[str]:
-    """Write ``report.json`` and ``report.html``, and return their names."""
     from hookcli.render.report.page import render_report
 
     return [

@@ -98,13 +98,11 @@ def _find_nan_origins(
     scorer: Callable[..., ScoreTensor] | None,
     totals: Chunk,
 ) -> dict[str, str]:
-    """Return a sentence on the origin (such as a module) of the first NaN, and of the first Inf.
-
-    The keys of the result are ``NaN`` and ``Inf``; a key is missing if the origin is unknown.
+    """Return a sentence on the origin of the first ``NaN`` and ``Inf``, where it is known.
 
     hookcli runs the first image with a NaN or Inf again. A layer that was not chosen may make a NaN
-    in any image. With ``--fail-on nan`` or ``inf``, hookcli therefore runs one image after the
-    other again until it finds an origin, but only if the run has a single chunk.
+    in any image, so with ``--fail-on`` hookcli tries every image, unless the run has several
+    chunks.
     """
     producers: dict[str, str] = {}
     fail_on = settings.config.findings.fail_on

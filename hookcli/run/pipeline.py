@@ -133,13 +133,7 @@ def make_folder(prepared: PreparedRun) -> RunFolder:
 def _read_chunks(
     prepared: PreparedRun, writer: ChunkWriter, lock: int | None, runner: ChunkRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
-    """Yield the number and the prepared images of each chunk that has not yet run.
-
-    ``lock`` is the descriptor of the locked file. The processes that prepare images close it.
-
-    Raises:
-        KeyboardInterrupt: the user stopped the run.
-    """
+    """Yield chunks that have not yet run; the processes that prepare images close ``lock``."""
     size = chunk_size(prepared.settings.config.batch_size)
     images = prepare_images(
         prepared.model.fitter,
@@ -161,10 +155,7 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """Let the first Ctrl-C stop the run after the running batch, and a second Ctrl-C at once.
-
-    Outside the main thread, this changes nothing.
-    """
+    """Let the first Ctrl-C wait for the running batch; change nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

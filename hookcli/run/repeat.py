@@ -79,15 +79,7 @@ def check_first_batch(
 
 
 def _find_first(prepared: PreparedRun, number: int, first: str) -> list[PreparedImage]:
-    """Return the images of the first two forward passes of a chunk.
-
-    The first forward pass has a single image, and the second one has a batch.
-
-    Args:
-        prepared: the run.
-        number: the number of the chunk.
-        first: the key of the image that ran first.
-    """
+    """Return the images of a chunk's first two forward passes: a single image, then a batch."""
     size, model = prepared.settings.config.batch_size, prepared.model
     sources = model.sources[number * chunk_size(size) : (number + 1) * chunk_size(size)]
     images = prepare_images(model.fitter, sources, 0, lambda _: None)
@@ -103,10 +95,7 @@ def _find_first(prepared: PreparedRun, number: int, first: str) -> list[Prepared
 
 
 def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImage]) -> _Rows:
-    """Run images again, and return their rows of ``records.parquet`` by image key and call id.
-
-    Nothing is written. An image on which the model fails has no rows, whatever ``--on-error`` says.
-    """
+    """Return new rows by image key and call id, without images that fail; write nothing."""
     from hookcli.store.parquet import to_row
 
     model, settings = prepared.model, prepared.settings
@@ -128,10 +117,7 @@ def _write_nothing(name: str, _data: bytes) -> str:
 
 
 def _find_change(stored: _Rows, now: _Rows, dtype: str) -> str:
-    """Describe the first difference between stored rows and new rows; empty if there is none.
-
-    ``dtype`` is the dtype of the model.
-    """
+    """Describe the first difference; empty if there is none. ``dtype`` is the model's."""
     for key, row in stored.items():
         image, call_id = key
         if key not in now:
@@ -151,14 +137,11 @@ def _find_change(stored: _Rows, now: _Rows, dtype: str) -> str:
 
 
 def _find_figure(stored: Mapping[str, Any], now: Mapping[str, Any], dtype: str) -> str:
-    """Return the name of the first statistic that differs between two rows of a call.
+    """Return the name of the first statistic that differs; empty if none does.
 
-    Return an empty text if no statistic differs. ``dtype`` is the dtype of the model.
-
-    Shape, dtype and counts must be equal; other statistics may differ by a tolerance. For mean and
-    standard deviation, the tolerance is relative to the root mean square, because their relative
-    difference is never larger than the relative L2 distance of the tensors. For minimum and
-    maximum, the tolerance is relative to the largest magnitude.
+    The tolerance for mean and standard deviation is relative to the root mean square, because their
+    relative difference is never larger than the relative L2 distance of the tensors. For minimum
+    and maximum, it is relative to the largest magnitude.
     """
     for figure in ("shape", "dtype", *COUNTS):
         if stored[figure] != now[figure]:

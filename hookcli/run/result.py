@@ -70,7 +70,6 @@ class RunResult:
         return errors.SKIPPED if self.skipped else errors.DONE
 
     def _repr_html_(self) -> str:
-        """Return the HTML for a notebook: the model, the findings, the layers and some grids."""
         notes = [*notebook.describe_run(self.model.weights, self.findings), *self._list_places()]
         rows = [
             layer_cells(row.call_id, row.module_type, shape_text(row.shape), figures_of(row))

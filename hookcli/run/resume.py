@@ -66,10 +66,7 @@ def resume_chunks(
 
 
 def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count: int) -> None:
-    """Raise a RequestError if the images of saved chunks now come in another order.
-
-    Earlier versions of hookcli took ``10.png`` before ``2.png``.
-    """
+    """Earlier versions of hookcli took ``10.png`` before ``2.png``."""
     places = {source.name: place for place, source in enumerate(sources)}
     chunks = filter(None, (read_chunk(folder, number) for number in range(count)))
     names = [state.file for chunk in chunks for state in chunk.files if state.file in places]
@@ -123,9 +120,6 @@ def _read_usable(
 
 
 def _is_same(known: FileState, source: ImageSource, *, verify: bool) -> bool:
-    """Return whether an image file has not changed since its chunk ran.
-
-    ``known`` is the state of the file at that time. With ``verify``, compare the content, too.
-    """
+    """Compare a file with its state when its chunk ran; with ``verify``, the content, too."""
     now = source.state(verify=verify)
     return replace(now, sha256=now.sha256 or known.sha256) == known

@@ -82,14 +82,7 @@ def find_replaceable_run(
 
 
 def _refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedNames) -> None:
-    """Check that the new run would overwrite only files that a run wrote.
-
-    ``held`` is the run that the folder already holds; None if it holds no run.
-
-    Raises:
-        OutputError: the new run may overwrite a file that no run wrote, or a file or link has the
-            name of a folder that the new run may use. The message names the file or link.
-    """
+    """Refuse to overwrite what no run wrote, or to use its name as a folder."""
     known, journal = (held.known, held.journal) if held else (frozenset(), frozenset())
     for name, entry in _walk(folder, planned):
         whole = name if entry.is_folder else _without_partial(name)
@@ -104,14 +97,7 @@ def _without_partial(name: str) -> str:
 
 
 def _walk(folder: Folder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:
-    """Yield the name and the entry of everything in a run folder.
-
-    A subfolder that the new run may use is searched, but not yielded itself. Any other subfolder
-    is yielded, but not searched.
-
-    Raises:
-        OutputError: a link or a file has the name of a subfolder that the new run may use.
-    """
+    """Yield all entries, but search a subfolder that the run may use instead of yielding it."""
     waiting = [""]
     while waiting:
         for name, entry in folder.entries(waiting.pop()):

@@ -138,11 +138,7 @@ def finish_resume(
 
 
 def _compare_images(done: DoneRun, images: Mapping[str, str]) -> str:
-    """Return how the images of a run differ from ``images``; empty if they do not differ.
-
-    ``images`` maps the files that the user names now to the hashes of their content; a file with an
-    empty hash is compared by name only.
-    """
+    """Return an empty text if none differs; compare a file without a hash by name only."""
     used = {image.file: image.sha256 for image in done.images}
     known = {*used, *(image.file for image in done.skipped)}
     differences = {

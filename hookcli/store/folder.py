@@ -59,17 +59,7 @@ class RunFolder:
         replace_any: bool,
         resume: bool = False,
     ) -> None:
-        """Prepare the folder; nothing is opened or written before the ``with`` block.
-
-        Args:
-            path: the folder, which is created if it does not exist.
-            request: the content of ``run.json``.
-            planned: the names of the files that the run may write.
-            replace_run: whether to replace a run in the folder.
-            replace_any: whether to replace a run in the folder, and to accept files that no run
-                wrote.
-            resume: whether to continue the run in the folder.
-        """
+        """Open and write nothing yet; ``replace_any`` also accepts files that no run wrote."""
         self.path, self.request = path, request
         self._planned = planned
         self._replace_run, self._replace_any, self._resume = replace_run, replace_any, resume
@@ -229,28 +219,14 @@ class RunFolder:
             self._lock.check()
 
     def _admit(self) -> HeldRun | None:
-        """Check that this run may write into the folder, and return the run that the folder holds.
-
-        Return None if the folder holds no run.
-
-        Raises:
-            OutputError: this run must not write into the folder.
-        """
+        """Return the run in the folder, or None; refuse a run that this one must not replace."""
         replace_run = self._replace_run or self._resume
         return find_replaceable_run(
             self._folder, self._planned, replace_run=replace_run, replace_any=self._replace_any
         )
 
     def _begin(self, held: HeldRun | None) -> None:
-        """Start the run.
-
-        If the run is resumed, keep the files and the request of ``held``, the run that the folder
-        holds. Otherwise, replace the files and the request.
-
-        Raises:
-            RequestError: the run to resume is a different one.
-            OutputError: a file cannot be written or deleted.
-        """
+        """Keep the files and the request of ``held`` to resume it; otherwise, replace them."""
         assert self._lock is not None  # noqa: S101
         text = render_json(self.request).encode()
         old = self._folder.read(REQUEST)
@@ -272,7 +248,6 @@ class RunFolder:
         self._start_journal({REQUEST})
 
     def _start_journal(self, names: Iterable[str]) -> None:
-        """Replace the run's journal with a new one that lists ``names``."""
         journal = Journal(self._folder, names)
         self._known |= JOURNALS
         if self._journal is not None:
@@ -280,11 +255,6 @@ class RunFolder:
         self._journal = journal
 
     def _measure(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the size in bytes of each file that the run wrote.
-
-        Raises:
-            OutputError: a file is missing.
-        """
         sizes: dict[str, int] = {}
         for name, size in self._folder.measure(names).items():
             if size is None:
@@ -297,18 +267,10 @@ class RunFolder:
 
 
 def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
-    """Check that the unfinished run in a folder is the requested run.
+    """Check that the unfinished run is the requested run, maybe on another machine.
 
-    Facts about the machine may differ. Earlier versions of hookcli did not record the user's code
-    and the installed versions; what the old request does not record of these is not compared.
-
-    Args:
-        old: the content of ``run.json`` in the folder.
-        path: the folder.
-        request: the content that the requested run would write to ``run.json``.
-
-    Raises:
-        RequestError: the requests differ; the message names the first difference.
+    Earlier versions of hookcli did not record the user's code and the installed versions; what the
+    old request does not record of these is not compared.
     """
     known, wanted = (decode_both(each, Request)[0] for each in (old, request))
     versions, before = wanted.get("versions"), known.get("versions")

@@ -38,7 +38,6 @@ _ORDER = (
 
 
 def _make_schema() -> pa.Schema:
-    """Return the Arrow schema of the table, with a description of each column."""
     fields = describe_types([RecordRow])[RecordRow.__name__]["properties"]
     columns = []
     for name, kind in value_types(RecordRow).items():

@@ -124,10 +124,7 @@ class _Rows:
 
 
 def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
-    """Group pairs of an image key and a tensor by the tensor's shape and dtype.
-
-    Groups and pairs are in order of appearance.
-    """
+    """Group by the tensor's shape and dtype; groups and pairs are in order of appearance."""
     groups: dict[object, list[tuple[str, Tensor]]] = {}
     for key, tensor in pairs:
         groups.setdefault((tensor.shape, tensor.dtype), []).append((key, tensor))
@@ -135,11 +132,7 @@ def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]
 
 
 def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
-    """Return the name in the shard for a group of a call's tensors.
-
-    A group has the tensors of one shape and dtype. The group at ``place`` 0 is named ``CALL_ID``,
-    and later groups ``CALL_ID@1``, ``CALL_ID@2``, …. Names that are already taken are skipped.
-    """
+    """Name a call's groups of one shape and dtype ``CALL_ID``, ``CALL_ID@1``, ``CALL_ID@2``, …."""
     if place == 0 and call_id != _RESERVED:
         return call_id
     numbered = (f"{call_id}@{number}" for number in count(max(1, place)))
@@ -153,9 +146,6 @@ def _read_header(
 
     A shard begins with the length of its header (8 bytes, little-endian), and then has the header
     as JSON: https://huggingface.co/docs/safetensors/index#format
-
-    Raises:
-        OutputError: the shard cannot be read, or is damaged.
     """
     try:
         length = int.from_bytes(read_part(shard, 0, _LENGTH), "little")

@@ -129,16 +129,12 @@ class _Forwards:
         self._bar: Progress | None = None
 
     def planned(self, plan: AblationPlan) -> None:
-        """Print the plan."""
         console.say(_plan_text(self._config, plan), quiet=self._quiet)
         self._total = plan.forwards
         self._began = time.monotonic()
 
     def done(self) -> None:
-        """Count a forward pass; after the first one, print about how long the others will take.
-
-        Nothing is printed for a short ablation or with ``--quiet``.
-        """
+        """After the first pass of a long ablation, print about how long the others will take."""
         from hookcli.cli.output.progress import Progress
 
         self._count += 1
@@ -164,7 +160,6 @@ def _plan_text(config: AblationConfig, plan: AblationPlan) -> str:
 
 
 def _caption(result: AblationResult, shown: int) -> Iterator[str]:
-    """Yield the lines below the table: the weights, and the score of each image."""
     if shown < len(result.rows):
         yield f"the first {shown} of {len(result.rows)} channels; all of them: --format csv"
     yield weights_text(result.model)

@@ -149,7 +149,6 @@ def make_config(
 
 
 def _list_words(config: CompareConfig, against: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of the command, for the documents that it prints."""
     words = [*compare_command(config.run, config.at)]
     for text in against:
         words += ["--against", text]

@@ -98,11 +98,10 @@ def _write_files(planned: Mapping[FileRow, Callable[[IO[bytes]], None]]) -> Iter
 def _plan_files(
     run: Run, folder: Path, chosen: Sequence[str], to: str
 ) -> Iterator[tuple[FileRow, Callable[[IO[bytes]], None]]]:
-    """Yield each file of an export, with the function that writes the file.
+    """Yield each file and the function that writes it: arrays or tables, then lists of images.
 
-    The arrays or tables come first, then the lists of images. For arrays, a list names the image of
-    each row; all arrays that have every image of the run share one list. The rows of a table name
-    their images themselves, so for tables a single list adds the file of each image.
+    Arrays that have every image of the run share one list. A table names the image of each row, so
+    a single list adds the file of each image.
     """
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
@@ -120,11 +119,7 @@ def _plan_files(
 
 
 def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
-    """Check that no CSV table has more columns than spreadsheets can open.
-
-    Raises:
-        RequestError: a table would have too many columns.
-    """
+    """Refuse CSV tables with more columns than spreadsheets can open."""
     for call_id in chosen:
         values = math.prod(run.shape_of(call_id)[1:])
         if to == "csv" and values > _MOST_COLUMNS:
@@ -136,10 +131,7 @@ def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
 
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:
-    """Return a file name without extension for each call id.
-
-    No two names differ only in upper and lower case.
-    """
+    """Return a file name without extension for each call id; no two differ only in case."""
     names: dict[str, str] = {}
     taken = {_IMAGES}
     for call_id in chosen:
@@ -154,15 +146,7 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
 
 
 def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
-    """Check that hookcli may write files with these names into a folder.
-
-    Returns:
-        The names of the files that earlier exports wrote into the folder.
-
-    Raises:
-        OutputError: a file with one of the names exists, and no export wrote the file or
-            ``overwrite`` is False.
-    """
+    """Return the names that earlier exports wrote; refuse to replace any other file."""
     known: set[str] = set()
     try:
         if (folder / _LIST).is_symlink():
@@ -187,7 +171,6 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 
 def _write_list(folder: Path, names: set[str]) -> None:
-    """Write the list of the files that exports wrote into a folder."""
     from hookcli.outside.json_text import render_json
 
     listed = ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
@@ -201,10 +184,7 @@ def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:
 
 
 def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
-    """Write one row per image and one column per value, in the order of the axes.
-
-    hookcli writes each value with the fewest digits that restore the value exactly.
-    """
+    """Write one row per image, each value with the fewest digits that restore it exactly."""
     values = run[call_id]
     flat = values.reshape(len(values), -1)
     header = ["image", *map(str, _name_columns(run, call_id, values.shape[1:]))]
@@ -214,11 +194,7 @@ def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
 
 
 def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
-    """Return the name of each column of a table.
-
-    If one value of each chosen channel was saved, the names are the numbers of the channels.
-    Otherwise, the names are the positions of the values, from 0.
-    """
+    """Return the chosen channels if each has one value, else the positions of the values."""
     kept = {tensor.channels for tensor in run.saved[call_id]}
     channels = kept.pop() if len(kept) == 1 else ()
     return channels if shape == (len(channels),) else range(math.prod(shape))

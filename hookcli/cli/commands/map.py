@@ -135,7 +135,6 @@ def _look() -> Look[MapRow]:
 
 
 def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
-    """Yield the lines below the table: the near duplicates, and where everything is."""
     shown = min(_OUTLIERS, len(document.images))
     yield f"the first {shown} of {count(len(document.images), 'image')}, by {document.layer}"
     groups = document.duplicates
@@ -155,7 +154,6 @@ def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
 
 
 def _write(analysis: Analysis, document: MapDocument) -> None:
-    """Write the tables, the picture and the page."""
     from hookcli.analysis.map import MapRow, NeighbourRow
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.outside.tables import render_csv
@@ -193,7 +191,6 @@ def _group_by_label(rows: Sequence[MapRow]) -> dict[str, list[int]]:
 
 
 def _list_groups(document: MapDocument, by_label: Mapping[str, Sequence[int]]) -> list[Group]:
-    """Return the groups of images that readers of the page can choose."""
     from hookcli.render.report.contact import Group
 
     rows = document.images

@@ -63,7 +63,6 @@ _QUESTIONS: dict[str, Question] = {
 
 
 def _read_point(text: str, option: str) -> tuple[int, int]:
-    """Parse ``220,180`` into two whole numbers."""
     with contextlib.suppress(ValueError):
         x, y = map(int, text.split(","))
         return x, y
@@ -227,7 +226,6 @@ def _show_places(
 
 
 def _caption(analysis: Analysis, document: PlacesDocument) -> Iterator[str]:
-    """Yield the lines below the table: what the layers have in common, and where everything is."""
     if document.point is not None and document.other:
         for row in document.images:
             if row.similarity is None:
@@ -249,13 +247,7 @@ def _caption(analysis: Analysis, document: PlacesDocument) -> Iterator[str]:
 
 
 def _choose(analysis: Analysis) -> tuple[Sequence[SavedCall], tuple[str, ...]]:
-    """Return the layers to show, and the ids of those that are left out.
-
-    If the user did not choose layers, they are those that have places.
-
-    Raises:
-        RequestError: no layer has places.
-    """
+    """Return the layers to show, and the ids of those left out because they have no places."""
     calls = analysis.choose_calls(analysis.runs[0])
     chosen = [call for call in calls if call.places]
     if analysis.source.is_run and analysis.source.forms:
@@ -267,33 +259,19 @@ def _choose(analysis: Analysis) -> tuple[Sequence[SavedCall], tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked of every layer.
-
-    Attributes:
-        style: the question.
-        image: the key of the image that the question starts from; empty for components.
-        other: the key of the image whose places are matched; empty for other questions.
-        point: the pixel that the question starts from; None without one.
-        geometry: where the places of each image lie.
-        bases: the components of another analysis, by layer; None if the user named none.
-    """
+    """What the user asks of every layer."""
 
     style: PlacesRequest
-    image: str
-    other: str
+    image: str  # a key; empty for components
+    other: str  # the key of the matched image; empty for other questions
     point: tuple[int, int] | None
     geometry: Mapping[str, Geometry]
-    bases: Mapping[str, Basis] | None
+    bases: Mapping[str, Basis] | None  # of another analysis, by layer; None if the user named none
 
     @classmethod
     def of(
         cls, analysis: Analysis, style: PlacesRequest, bases: Mapping[str, Basis] | None
     ) -> _Asked:
-        """Return the question, with the images that the user named.
-
-        Raises:
-            RequestError: the run has no such image, or only one where two are needed.
-        """
         from hookcli.analysis.images import find_image, list_files, list_geometry
 
         (run,) = analysis.runs
@@ -326,11 +304,7 @@ class _Asked:
         return tuple(dict.fromkeys([self.image] * bool(self.image) + list(images)))[:number]
 
     def open_basis(self, call: SavedCall) -> Basis | None:
-        """Return the components of a layer, found or taken from another analysis.
-
-        Raises:
-            RequestError: the other analysis has none for the layer, or none of a foreground.
-        """
+        """Find the components, or take those of another analysis; None for other questions."""
         from hookcli.analysis.places import choose_basis, find_basis, read_image
 
         if self.style.question != "components":
@@ -347,10 +321,7 @@ class _Asked:
         return basis
 
     def answer(self, call: SavedCall, basis: Basis | None) -> Iterator[Answered]:
-        """Yield the answer for the places of each image.
-
-        ``basis`` has the components of the layer; None for other questions.
-        """
+        """``basis`` is None unless the question is for components."""
         from hookcli.analysis.places import (
             answer_components,
             answer_matches,
@@ -369,37 +340,24 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Layer:
-    """The answers for one layer, as far as pictures and the page need them.
-
-    Attributes:
-        asked: the question.
-        call: the layer.
-        drawn: the keys of the images with pictures, that of the question first.
-        room: how many bytes of features the page has room for.
-        basis: the components; None for other questions.
-        places: the number of places of all images.
-        prefix: the number of tokens of an image that were left out.
-        features: the number of features of a place.
-        answers: the answers for the images with pictures, by image key, without features.
-        embedded: for the page, the features of each image's places, by image key.
-        low: the smallest value of all images.
-    """
+    """The answers for one layer, as far as pictures and the page need them."""
 
     asked: _Asked
     call: SavedCall
-    drawn: Sequence[str]
-    room: int
-    basis: Basis | None = None
-    places: int = 0
-    prefix: int = 0
-    features: int = 0
+    drawn: Sequence[str]  # the keys of the images with pictures, that of the question first
+    room: int  # the bytes of features that the page has room for
+    basis: Basis | None = None  # None for other questions than components
+    places: int = 0  # of all images
+    prefix: int = 0  # the tokens of an image that are left out
+    features: int = 0  # of a place
+    # of images with pictures, by image key, without features
     answers: dict[str, Answered] = field(default_factory=dict)
+    # the features of each image's places, for the page
     embedded: dict[str, dict[str, object]] = field(default_factory=dict)
-    low: float = 1.0
+    low: float = 1.0  # the smallest value of all images
 
     @property
     def call_id(self) -> str:
-        """The id of the call."""
         return self.call.call_id
 
     @property
@@ -426,7 +384,6 @@ class _Layer:
                 yield each.row
 
     def _keep(self, each: Answered) -> None:
-        """Keep what pictures and the page need of an image."""
         import numpy as np
 
         places = each.places
@@ -446,7 +403,6 @@ class _Layer:
 
 
 def _describe_features(features: Features) -> dict[str, object]:
-    """Return features for the page's script."""
     from hookcli.analysis.places import quantize
 
     levels, scales = quantize(features)
@@ -482,7 +438,6 @@ def _look() -> Look[PlacesRow]:
 def _write(
     analysis: Analysis, layers: Sequence[_Layer], document: PlacesDocument, folder: AnalysisFolder
 ) -> None:
-    """Write the pictures, the basis and the page."""
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.analysis.places import BASIS, write_bases
     from hookcli.render.report.analysis_page import arrange_images, render_analysis
@@ -533,7 +488,6 @@ def _write_pictures(
 
 
 def _list_notes(layers: Sequence[_Layer], document: PlacesDocument) -> Iterator[str]:
-    """Yield the lines below the title of a picture."""
     if document.question == "components":
         yield "the first three components as red, green and blue, the same for all images"
         for layer in layers[:_NOTED]:
@@ -550,7 +504,6 @@ def _list_notes(layers: Sequence[_Layer], document: PlacesDocument) -> Iterator[
 def _list_panels(
     layers: Sequence[_Layer], photos: Mapping[str, bytes | None], document: PlacesDocument
 ) -> Iterator[Panel]:
-    """Yield the panels of one picture, given the photos of its images by their keys."""
     import numpy as np
 
     from hookcli.analysis.places import MARKS
@@ -620,7 +573,6 @@ def _make_data(
 
 
 def _describe_map(layer: _Layer, key: str) -> dict[str, object] | None:
-    """Return what the page's script needs of the places of one layer and image."""
     answered = layer.answers.get(key)
     if answered is None:
         return None

@@ -170,10 +170,7 @@ def _try_layer(
     *,
     is_needed: bool,
 ) -> tuple[ProbeRow, NDArray[np.str_]] | None:
-    """Return the row of a layer, and the label that is predicted for each image.
-
-    Return None for a layer that says nothing of the images and is not needed.
-    """
+    """Return a layer's row and the predicted labels; None if an unneeded layer says nothing."""
     from hookcli.analysis.features import EmptyLayerError
     from hookcli.analysis.probe import probe_layer
 
@@ -192,11 +189,7 @@ def _open_control(
     calls: Sequence[SavedCall],
     keys: Sequence[str],
 ) -> tuple[tuple[SavedCall, ...], list[str]]:
-    """Return the calls of the control run, and the keys of the images there.
-
-    Raises:
-        RequestError: the control run lacks a layer or an image.
-    """
+    """Return the calls of the control run, and the keys of the images there."""
     from hookcli.analysis.features import open_calls
     from hookcli.analysis.probe import match_control
 
@@ -259,7 +252,6 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
 
 
 def _caption(analysis: Analysis, document: ProbeDocument) -> Iterator[str]:
-    """Yield the lines below the table: the best layer, its confusions, and chance."""
     best = next(row for row in document.layers if row.layer == document.best)
     yield f"the best layer: {best.layer}, {best.accuracy:.1%} (spread over folds {best.spread:.1%})"
     yield f"chance, the most common of {len(document.classes)} labels: {document.chance:.1%}"
@@ -274,7 +266,6 @@ def _caption(analysis: Analysis, document: ProbeDocument) -> Iterator[str]:
 
 
 def _write(analysis: Analysis, document: ProbeDocument) -> None:
-    """Write the tables, the pictures and the page."""
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.analysis.probe import ConfusionRow, PredictionRow, ProbeRow
     from hookcli.outside.tables import render_csv
@@ -309,7 +300,6 @@ def _write(analysis: Analysis, document: ProbeDocument) -> None:
 
 
 def _list_groups(document: ProbeDocument, wrong: frozenset[str]) -> list[Group]:
-    """Return the groups of images that readers of the page can choose."""
     from hookcli.render.report.contact import Group
 
     total = len(document.predictions)

@@ -113,7 +113,6 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> None:
 
 
 def _caption(analysis: Analysis, document: SimilarityDocument) -> Iterator[str]:
-    """Yield the lines below the table: which images were compared, and where everything is."""
     if compared := _say_compared(document):
         yield compared
     if document.left_out:
@@ -122,7 +121,6 @@ def _caption(analysis: Analysis, document: SimilarityDocument) -> Iterator[str]:
 
 
 def _say_compared(document: SimilarityDocument) -> str:
-    """Return a sentence if some images of the runs were not compared; empty otherwise."""
     totals = [run.images for run in document.runs]
     if all(total == document.images for total in totals):
         return ""
@@ -133,7 +131,6 @@ def _say_compared(document: SimilarityDocument) -> str:
 
 
 def _write(analysis: Analysis, document: SimilarityDocument, result: LayerSimilarity) -> None:
-    """Write the table, the picture and the page."""
     from hookcli.analysis.similarity import PairRow
     from hookcli.outside.tables import render_csv
     from hookcli.render.charts.matrix_png import draw_matrix

@@ -71,7 +71,6 @@ def print_comparison(
 
 
 def _with_own(look: Look[DiffRow]) -> Look[DiffRow]:
-    """Return a look with the own errors of the calls, in a column behind the distances."""
     columns = {}
     for name, show in look.columns.items():
         columns[name] = show
@@ -81,7 +80,6 @@ def _with_own(look: Look[DiffRow]) -> Look[DiffRow]:
 
 
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
-    """Yield the lines below the table."""
     calls = len(comparison.rows)
     shown_calls = [f"the worst {shown} of {calls} calls"] if shown < calls else []
     if len(comparison.images) > 1:

@@ -101,11 +101,7 @@ def print_error(message: str, hint: str = "") -> None:
 def _print_on_stderr(
     text: str, *, colour: str | None = None, bold: bool | None = None, dim: bool | None = None
 ) -> None:
-    """Print a line on stderr.
-
-    If the reader has closed stderr, the line is lost and the run continues. If the user's own code
-    has closed stderr, it is opened again.
-    """
+    """Lose the line if the reader closed stderr; open stderr again if the user's code did."""
     if sys.stderr is not None and sys.stderr.closed:
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     try:

@@ -73,7 +73,6 @@ def print_result(
 
 
 def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Iterator[str]:
-    """Yield the lines below the table: the weights, the predictions, and the findings."""
     yield weights_text(result.model)
     if says_input:
         yield f"input: {shape_text(result.model.input_shape)}, {_input_text(config, result.model)}"
@@ -114,10 +113,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
 
 
 def _where(finding: Finding, images: int) -> str:
-    """Return the images of a finding as text; empty if the finding is about all images.
-
-    ``images`` is the number of images in the run.
-    """
+    """Name the images of a finding; empty if it is about all ``images`` of the run."""
     if images == 1 or not 0 < len(finding.images) < images:
         return ""
     first = ", ".join(finding.images[:2])
@@ -127,7 +123,6 @@ def _where(finding: Finding, images: int) -> str:
 
 
 def _attention_lines(rows: Sequence[AttentionRow]) -> Iterator[str]:
-    """Yield a line for each attention call, with means over its heads."""
     if rows:
         yield "attention, as means over the heads; each head is in attention.csv:"
     for row in rows[:_ATTENTION]:
@@ -169,7 +164,6 @@ def _document(config: RunConfig, result: RunResult) -> RunDocument:
 
 
 def _input_text(config: RunConfig, model: ModelInfo) -> str:
-    """Describe the preprocessing of the images for a model that does not define it itself."""
     if model.preprocessing == UNPREPARED:
         return "the values of the files as they are"
     request = config.run.model
@@ -182,10 +176,7 @@ def _input_text(config: RunConfig, model: ModelInfo) -> str:
 
 
 def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
-    """Return the columns of the table: each heading, and the function that makes a row's cell.
-
-    Edits and pruning add columns for their effects.
-    """
+    """Map each heading to the function that makes a row's cell."""
     columns: dict[str, Callable[[LayerRow], str]] = {
         "#": lambda row: str(row.order),
         "call": _call_text,
@@ -214,7 +205,6 @@ def _figure(name: str, row: LayerRow) -> str:
 
 
 def _call_text(row: LayerRow) -> str:
-    """Return the id of a call, followed by the counts of NaN and Inf if there are any."""
     broken = {"NaN": row.nan_count, "Inf": row.inf_count}
     return " ".join([row.call_id, *(f"{n} {name}" for name, n in broken.items() if n > 0)])
 
@@ -289,7 +279,6 @@ def print_warnings(config: RunConfig, result: RunResult) -> None:
 
 
 def _warn_of_missing_channels(config: RunConfig, result: RunResult) -> None:
-    """Warn about requested channels that do not exist."""
     drawn = None if config.grids.mode == "none" else config.grids.channels
     saved = None if config.tensors.save is None else config.tensors.save.channels
     counts = {
@@ -306,7 +295,6 @@ def _warn_of_missing_channels(config: RunConfig, result: RunResult) -> None:
 
 
 def _warn_of_overflow(config: RunConfig, result: RunResult) -> None:
-    """Warn about calls whose finite values are too large for float16."""
     if config.tensors.save is None or config.tensors.save.dtype != "float16":
         return
     over = [

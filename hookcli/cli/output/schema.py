@@ -99,16 +99,7 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of the document ``name``, made from the schema of its type.
-
-    Several commands print the same type. The schema of this document therefore allows only its own
-    command name and its own sides of calls. The schema of a jsonl line also has the version.
-
-    Args:
-        name: the name of the document, such as ``inspect`` or ``inspect.jsonl``.
-        part: the schema of the document's type.
-        parts: the schemas of all types, by name.
-    """
+    """Allow only this document's command and sides of calls; a jsonl line has the version, too."""
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

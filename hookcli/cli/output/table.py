@@ -136,10 +136,7 @@ def print_wrapped(lines: Iterable[str]) -> None:
 
 
 def _text_width() -> int:
-    """Return the width to fill, in characters: ``COLUMNS``, or else the width of the terminal.
-
-    Without a terminal, the width is 400. For a terminal that reports no width or 0, it is 80.
-    """
+    """Return ``COLUMNS`` or the terminal's width; 400 without one, 80 if it reports none."""
     with contextlib.suppress(ValueError):
         if (asked := int(os.environ.get("COLUMNS", "0"))) > 0:
             return max(_NARROW, asked)
@@ -179,11 +176,7 @@ def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
 
 
 def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> Iterator[str]:
-    """Yield the lines below a table for a column that does not fit.
-
-    Each line has a text of the column, and the names of the rows that have this text. ``cells`` has
-    the texts of each column, by heading.
-    """
+    """Yield each text of a column that does not fit, with the names of the rows that have it."""
     named: dict[str, list[str]] = {}
     for texts, name in zip(cells[column], cells[look.fold[0]], strict=True):
         for text in filter(None, texts.split("; ")):
@@ -195,10 +188,7 @@ def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> I
 
 
 def _fitting_columns(look: Look[Row], cells: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the headings of the columns that fit the terminal.
-
-    A column whose text may be wrapped needs at most 32 characters.
-    """
+    """A column whose text may be wrapped needs at most 32 characters."""
     widths = {}
     for name, texts in cells.items():
         longest = max(map(len, [name, *texts]))

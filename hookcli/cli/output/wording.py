@@ -71,11 +71,7 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
 
 
 def _read_value(text: str, flag: Flag) -> Any:
-    """Return the value of a field from its text in Python.
-
-    If the text is a request such as ``ClusterRequest('auto')``, return the request's only argument.
-    Return a placeholder such as FILE as text.
-    """
+    """Return the argument of a request such as ``ClusterRequest('auto')``, and FILE as text."""
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
         return ast.literal_eval(request[1] if request else text)
@@ -85,11 +81,7 @@ def _read_value(text: str, flag: Flag) -> Any:
 
 @cache
 def _find_flag(name: str) -> Flag | None:
-    """Return the option of the field whose path ends in ``name``.
-
-    If several fields match, return the option of the field with the shortest path. Return None if
-    no field matches, or if the shortest paths have different options.
-    """
+    """Return the option of the shortest path that ends in ``name``; None if not exactly one."""
     found = [(path.count("."), flag) for path, flag in _list_options() if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)
     flags = {flag.names: flag for depth, flag in found if depth == nearest}
@@ -98,10 +90,7 @@ def _find_flag(name: str) -> Flag | None:
 
 @cache
 def _list_options() -> list[tuple[str, Flag]]:
-    """Return the path of each field that has an option, and the option.
-
-    The modules of the commands are imported only here, because they import this module.
-    """
+    """Import the modules of the commands only here, because they import this module."""
     found = list(_list_paths(list_fields(CompareConfig)))  # no command has this as a parameter
     for name in subjects.COMMANDS:
         function = unwrap(getattr(import_module(f"hookcli.cli.commands.{name}"), name))
@@ -112,11 +101,7 @@ def _list_options() -> list[tuple[str, Flag]]:
 
 
 def _list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """Yield the path and the option of each field, including the fields inside requests.
-
-    If a field holds an optional request, the option of the field is the one that this request
-    requires.
-    """
+    """For a field with an optional request, yield the option that this request requires."""
     for field in fields:
         parts = () if field.request is None else list_fields(field.request)
         required = (each.flag for each in parts if each.is_required and field.kind != field.request)

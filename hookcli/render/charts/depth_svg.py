@@ -100,11 +100,7 @@ def draw_histogram(counts: Sequence[int]) -> str:
 
 
 def _band(points: Sequence[DepthPoint], places: Sequence[float]) -> str:
-    """Draw each layer's mean as a line, and one standard deviation above and below as a band.
-
-    The vertical axis is linear near zero and logarithmic far from zero. ``places`` holds the x
-    coordinate of each layer.
-    """
+    """Draw each mean and a band of one standard deviation, linear near zero, else logarithmic."""
     spreads = sorted(point.std for point in points)
     unit = spreads[len(spreads) // 2] or 1.0
     lows = [math.asinh((point.mean - point.std) / unit) for point in points]
@@ -148,17 +144,7 @@ def _bars(
     label: str,
     caption: str,
 ) -> str:
-    """Draw one bar per layer on an axis from zero to ``scale``.
-
-    Args:
-        values: the value of each layer, from 0 to ``scale``.
-        places: the x coordinate of each layer.
-        step: the width of a layer's column.
-        top: the y coordinate of the upper end of the axis.
-        scale: the value at the upper end of the axis.
-        label: the text at the upper end of the axis.
-        caption: the text below the bars.
-    """
+    """Draw one bar per layer, from zero to ``scale``, which is at the y coordinate ``top``."""
     bars = "".join(
         svg.bar(x, top + _BARS * (1 - value / scale), step, _BARS * value / scale)
         for x, value in zip(places, values, strict=True)

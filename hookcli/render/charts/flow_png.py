@@ -82,11 +82,7 @@ def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
 
 
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
-    """Draw gradient norms: a line for outputs, dots for parameters, and marks.
-
-    A mark shows that a layer has NaN or Inf, has no gradient, or has only gradients that are zero.
-    A logarithmic axis cannot show such values.
-    """
+    """Mark what a logarithmic axis cannot show: NaN, Inf, zeros and missing gradients."""
     norms = [layer.norm for layer in layers]
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]
     low, high = find_decades([*filter(None, norms), *(norm for _, norm in dots)])

@@ -43,11 +43,7 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
-    """Draw gradient norms: a line for outputs, dots for parameters, and marks.
-
-    The line has gaps where a norm is zero, missing or not finite. A mark shows that a layer has NaN
-    or Inf, has no gradient, or has only gradients that are zero.
-    """
+    """Mark what a logarithmic axis cannot show: NaN, Inf, zeros and missing gradients."""
     norms = [layer.norm for layer in layers]
     low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
 
@@ -75,10 +71,7 @@ def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
 
 
 def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -> str:
-    """Draw one bar per layer: the layer's largest ratio.
-
-    If no layer has a ratio, draw a sentence instead.
-    """
+    """Draw each layer's largest ratio as a bar; draw a sentence if no layer has a ratio."""
     if not any(layer.ratio for layer in layers):
         text = "no parameter of these layers has a gradient other than zero"
         return svg.caption(_BASE - _RATIOS - 8, text)
@@ -102,7 +95,6 @@ def _mark(mark: str, x: float, y: float) -> str:
 
 
 def _legend(layers: Sequence[FlowLayer]) -> str:
-    """Return the legend for norms of outputs, norms of parameters, and the marks in ``layers``."""
     entries = [
         (
             '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>',
@@ -117,7 +109,6 @@ def _legend(layers: Sequence[FlowLayer]) -> str:
 
 
 def _title(layer: FlowLayer) -> str:
-    """Return the tooltip of one layer."""
     parts = [for_page(layer.call_id)]
     if layer.norm:
         parts.append(f"output {layer.norm:.3g}")

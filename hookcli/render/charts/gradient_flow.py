@@ -88,10 +88,7 @@ def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:
 
 
 def _shown(value: float | None, row: LayerRow) -> float | None:
-    """Return a value of ``row`` if a logarithmic axis can show the value, else None.
-
-    If the gradient of ``row`` has NaN or Inf, the value is not shown either.
-    """
+    """Return None for what a logarithmic axis cannot show, and for a row with NaN or Inf."""
     if value is None or row.nan_count or row.inf_count or not math.isfinite(value):
         return None
     return value if value > 0 else None

@@ -114,17 +114,13 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
 
 
 def _choose_evenly(grids: Sequence[Grid], count: int) -> list[Grid]:
-    """Return up to ``count`` of the grids, evenly spread from the first grid to the last."""
     if len(grids) <= count:
         return list(grids)
     return [grids[round(i * (len(grids) - 1) / (count - 1))] for i in range(count)]
 
 
 def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
-    """Return the channel numbers and the tiles of the first six channels of a grid.
-
-    ``picture`` is the drawn grid. The result is empty for bars.
-    """
+    """Return the numbers and tiles of a grid's first six channels; none for bars."""
     places = grid.places
     tiles: list[tuple[int, Image.Image]] = []
     if places is None:

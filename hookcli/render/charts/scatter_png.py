@@ -74,7 +74,6 @@ def draw_scatter(
 
 
 def _write_legend(axes: Axes, names: Sequence[str], colors: Colors) -> None:
-    """Name the groups of points, in the order in which they were drawn."""
     legend = axes.legend(
         axes.collections,
         [str(number) for number in range(len(names))],

@@ -108,11 +108,7 @@ def drawing_of_calls(
 
 
 def _names_below(names: Sequence[str], places: Sequence[float], base: int) -> str:
-    """Return the name of every column, or of every n-th column if the names would overlap.
-
-    ``places`` holds the x coordinate of each column, and ``base`` is the y coordinate of the lower
-    end of the columns.
-    """
+    """Write every name, or every n-th if the names would overlap; the columns end at ``base``."""
     step = -(-len(names) * _NAME // (RIGHT - LEFT))
     return "".join(
         f'<text transform="translate({x + 4:.1f} {base + 8}) rotate(-90)" class="tick">'

@@ -102,10 +102,7 @@ def draw_maps(levels: NDArray[np.uint8]) -> bytes:
 
 
 def _columns(count: int) -> int:
-    """Return how many of ``count`` maps to put in a row, so that all rows are full if possible.
-
-    There are about 1.5 times as many maps in a row as there are rows.
-    """
+    """Put about 1.5 times as many maps in a row as there are rows; fill all rows if possible."""
     wanted = math.sqrt(1.5 * count)
     even = [n for n in range(1, count + 1) if count % n == 0 and wanted / 1.6 < n < wanted * 1.8]
     return min(even, key=lambda n: abs(n - wanted)) if even else math.ceil(wanted)
@@ -119,11 +116,7 @@ def _scale_note(values: NDArray[np.float32]) -> str:
 
 
 def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Return each value of a map (h, w) as a share of the largest value, enlarged to ``size``.
-
-    ``size`` is (width, height), and the result is (height, width). Each value fills a rectangle of
-    the result. If a value is not finite, all shares are 0.
-    """
+    """Return shares of a map's maximum, enlarged to ``size``; all 0 if a value is not finite."""
     if not np.isfinite(values).all():
         values = np.zeros_like(values)
     drawn = values / (values.max(initial=0) or 1)
@@ -135,10 +128,7 @@ def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.fl
 
 
 def _add_frame(image: Image.Image, mark: tuple[float, float, float, float] | None) -> Image.Image:
-    """Return a copy of an image with a frame around the area ``mark``.
-
-    ``mark`` is left, top, width and height as shares of the image; None for no frame.
-    """
+    """Frame the area ``mark``: left, top, width and height as shares of the image."""
     framed = image.copy()
     if mark is not None:
         left, top, width, height = mark

@@ -199,10 +199,7 @@ def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
 def _spread_colours(
     anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64], levels: int
 ) -> NDArray[np.float64]:
-    """Return RGB colours (levels, 3), interpolated between ``anchors``.
-
-    ``at`` holds the level of each anchor.
-    """
+    """Return RGB colours (levels, 3) between ``anchors``, whose levels are ``at``."""
     channels = np.array(anchors, dtype=float).T
     return np.stack([np.interp(np.arange(levels), at, channel) for channel in channels], 1)
 

@@ -110,13 +110,7 @@ def _take_drawn(values: tuple[Values, ...], layout: Layout) -> ComparedMaps:
 
 
 def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> ComparedMaps:
-    """Return the channels that differ, at most ``TOP``, in order of decreasing difference.
-
-    Args:
-        maps: the feature maps of A, B and B - A, (C, h, w) each.
-        scores: the size of each channel's difference, (C,).
-        notes: further notes for the result.
-    """
+    """Take the channels that differ most; ``maps`` are A, B and B - A (C, h, w), scores (C,)."""
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
     shown = f"; the {TOP} that differ most" if differing > TOP else ""
@@ -148,16 +142,10 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return one bar per channel or, if the channel axis is unknown, one bar per value.
+    """Return one bar per channel or, if ``axis`` is None, one per value.
 
-    If there are more than ``MOST_BARS`` channels or values, each bar covers several consecutive
-    channels or values.
-
-    Args:
-        values: A, B and B - A, as whole tensors or with only some of the tokens.
-        axis: the channel axis; None if the channel axis is unknown.
-        tokens: if ``values`` holds only some of the tokens, words such as "the class token differs"
-            for the notes; empty for whole tensors.
+    Above ``MOST_BARS``, each bar covers several of them. ``tokens`` has words such as "the class
+    token differs" for the notes if ``values`` (A, B and B - A) holds only some of the tokens.
     """
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -215,22 +203,14 @@ def _as_maps(values: Values, layout: Layout) -> Values:
 
 
 def _other_tokens(values: Values, layout: Layout) -> Values:
-    """Return the tokens (1, n, C) that cover no part of the image, such as a class token.
-
-    The result is empty if the layout of the tensor is not ``NLC`` (a sequence of tokens).
-    """
+    """Return the tokens (1, n, C) that cover no part of the image, such as a class token."""
     if layout.name != "NLC":
         return values[:, :0]
     return np.delete(values, layout.image_tokens, 1)
 
 
 def _tokens_differ(others: Values, which: str = "") -> str:
-    """Return the words "the class token differs", or such words for several tokens.
-
-    Args:
-        others: the tokens that cover no part of the image, (1, n, C).
-        which: text to insert before the word "differs" or "differ".
-    """
+    """Say that tokens (1, n, C) differ; ``which`` goes before the verb."""
     count = others.shape[1]
     if count == 1:
         return f"the class token{which} differs"
@@ -246,10 +226,7 @@ def _scores(rows: Values) -> Values:
 
 
 def _finite_range(rows: Values) -> tuple[Values, Values]:
-    """Return the smallest (K,) and the largest (K,) finite value of each row of ``rows`` (K, n).
-
-    Both are 0 for a row without finite values. A zero is never returned as -0.
-    """
+    """Return the finite minimum and maximum of each row (K, n); 0 without one, never -0."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -257,19 +234,13 @@ def _finite_range(rows: Values) -> tuple[Values, Values]:
 
 
 def _largest(rows: Values) -> Values:
-    """Return the largest finite magnitude (K,) in each row of ``rows`` (K, n).
-
-    The result is 0 for a row without finite values.
-    """
+    """Return the largest finite magnitude (K,) of each row (K, n); 0 without finite values."""
     largest: Values = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
     return largest
 
 
 def _shrink(maps: Values, factor: int) -> Values:
-    """Return maps (K, h, w) reduced to the mean of each square.
-
-    A square has ``factor`` by ``factor`` values, or fewer at the right and lower edges.
-    """
+    """Return the mean of each square of maps (K, h, w); squares at the edges may be smaller."""
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     sums = np.add.reduceat(np.add.reduceat(maps, rows, 1), columns, 2)
     heights, widths = (np.minimum(factor, n - np.arange(0, n, factor)) for n in maps.shape[1:])
@@ -278,31 +249,20 @@ def _shrink(maps: Values, factor: int) -> Values:
 
 
 def _shrink_to_largest(maps: Values, factor: int) -> Values:
-    """Return maps (K, h, w) reduced to the value with the largest magnitude in each square.
-
-    A square has ``factor`` by ``factor`` values, or fewer at the right and lower edges. Values keep
-    their signs.
-    """
+    """Return the value with the largest magnitude of each square of maps (K, h, w)."""
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     return _extremes(_extremes(maps, rows, 1), columns, 2)
 
 
 def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
-    """Split ``axis`` into stretches, and return the value with the largest magnitude of each.
-
-    Values keep their signs. ``starts`` holds the first index of each stretch. A stretch that
-    contains NaN gives NaN.
-    """
+    """Split at ``starts``; return each part's value of largest magnitude, or NaN if it has one."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)
 
 
 def _means(values: Values, starts: NDArray[np.int64]) -> Values:
-    """Split values (1, 1, m) into n stretches, and return the mean (1, 1, n) of each stretch.
-
-    ``starts`` (n,) holds the first index of each stretch.
-    """
+    """Split values (1, 1, m) at ``starts`` (n,), and return the mean (1, 1, n) of each part."""
     lengths = np.diff([*starts, values.shape[2]])
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(values, starts, 2) / lengths

@@ -146,7 +146,6 @@ def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
 
 
 def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Canvas:
-    """Draw the bars of A, of B and of B - A, one below the other."""
     both, largest = _bar_range(compared), float(compared.largest[0])
     thick = max(1, min(24, 1024 // max(1, compared.a.shape[2])))
     heading = [*heading, *_BARS_NOTES]
@@ -165,11 +164,7 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
 
 
 def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
-    """Return the palette indices of A, of B and of B - A, (K, h, w) each.
-
-    In each channel, A and B share one scale, which is centred on zero only with ``signed``. The
-    scale of B - A is always centred on zero.
-    """
+    """Scale A and B alike, around zero only with ``signed``, and B - A always around zero."""
     low, high, largest = (
         each[:, None, None] for each in (compared.low, compared.high, compared.largest)
     )
@@ -205,11 +200,7 @@ def _round_levels(levels: Values, mark: int) -> Pixels:
 
 
 def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
-    """Draw n values as bars from a zero line, and return palette indices (height, n).
-
-    ``low`` and ``high`` are the values at the lower and the upper edge. A value that is not finite
-    becomes a bar of full height in a separate colour.
-    """
+    """Draw n values as bars (height, n) from ``low`` to ``high``; NaN and Inf have full height."""
     finite, span = np.isfinite(values), (high - low) or 1.0
     tips = (np.where(finite, values, high) - low) / span * (_BAND - 1)
     zero = (0 - low) / span * (_BAND - 1)
@@ -223,11 +214,7 @@ def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
 
 @functools.cache
 def _palette(theme: Theme) -> tuple[int, ...]:
-    """Return the palette as flat RGB triples.
-
-    The palette holds levels of the colour maps ``ember`` and ``tide``, one colour of each map for
-    values that are not finite, and a ramp for text.
-    """
+    """Return flat RGB triples: levels of ember and tide, colours for NaN and Inf, and for text."""
     ember, tide = (np.array(load_palette(name, theme)).reshape(-1, 3) for name in (EMBER, TIDE))
     steps = np.linspace(0, LEVELS - 1, _EMBERS).round().astype(int)
     around = np.linspace(1, LEVELS - 1, 2 * _HALF + 1).round().astype(int)

@@ -147,12 +147,7 @@ def draw_sheet(
 
 
 def _column_height(blocks: Sequence[Canvas]) -> int:
-    """Return the largest height, in pixels, of a column of a sheet.
-
-    If one column is not taller than ``_SHEET_HEIGHT``, the sheet has only this column. A taller
-    sheet is split into columns that make it about square: one column of many layers could be taller
-    than 65,535 pixels, and image viewers do not open such a picture.
-    """
+    """Return the largest height of a column; image viewers open no more than 65,535 pixels."""
     if not blocks:
         return 1
     heights = [block.size[1] for block in blocks]
@@ -177,10 +172,7 @@ def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:
 
 
 def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
-    """Draw one layer of a sheet: the layer's name, and below it each tile under its label.
-
-    If one of the labels is wider than a tile, all labels are left out.
-    """
+    """Draw a layer's name and tiles; without labels if one label is wider than a tile."""
     count, height, width = cells.shape
     texts = [(name, NOTE_SIZE), *((label, LABEL_SIZE) for label in labels[:1])]
     whole = max(count * (width + _GAP), *(measure_text(*text) for text in texts))
@@ -235,11 +227,7 @@ def _columns(count: int, row_height: int, column_width: int) -> int:
 def _bar_strip(
     values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
 ) -> Pixels:
-    """Draw n values as bars of ``thick`` pixels, and return palette indices (height, n * thick).
-
-    The lower edge stands for the value ``low``, the upper edge for ``low + span``. A value that is
-    not finite becomes a bar up to the top in a separate colour.
-    """
+    """Draw n values as bars (height, n * thick) from ``low``; NaN and Inf reach the top."""
     finite = np.isfinite(values)
     shares = np.where(finite, (np.where(finite, values, 0) - low) / span, 1)
     zero = round((0 - low) / span * (_BAR_HEIGHT - 1))

@@ -52,14 +52,7 @@ class GridWriter:
     """
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
-        """Start the threads.
-
-        Args:
-            write: writes a file, given its name relative to the run folder and its content, and
-                returns the name; must be safe to call from several threads.
-            style: how to draw the pictures.
-            model: the name of the model, for titles.
-        """
+        """Start the threads, each of which calls ``write`` with a file's name and content."""
         self.write = write
         self.style, self.model = style, model
         self._palette = load_palette(colormap_of(style), style.theme)
@@ -133,10 +126,7 @@ class GridWriter:
         return [replace(grid, maps=self._write_maps(picture, places))]
 
     def _write_maps(self, picture: Picture, places: Places | None) -> ChannelMaps | None:
-        """Write the channels at the layer's full resolution, with as many per row as in the grid.
-
-        Return the description of the file; None if the picture does not have these channels.
-        """
+        """Write channels at the layer's full resolution; None if the picture lacks them."""
         content = picture.content
         if isinstance(content, Bars) or content.maps is None or places is None:
             return None
@@ -212,10 +202,7 @@ def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | 
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
-    """Round ``value`` to four digits, or to more digits if the rounding error exceeds ``error``.
-
-    Return None for a value that is not finite.
-    """
+    """Round to four digits, or to more if the error exceeds ``error``; None if not finite."""
     if not math.isfinite(value):
         return None
     short = (float(f"{value:.{digits}g}") for digits in range(4, _MOST_DIGITS))

@@ -202,7 +202,6 @@ def _factor(picture: Image.Image) -> int:
 
 
 def _draw(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) -> Canvas:
-    """Draw the heading, the picture and, unless ``panel`` is None, the panel beside the picture."""
     factor = _factor(picture)
     size = width, height = picture.width * factor, picture.height * factor
     top, right = heading_height(heading) + _CAPTION, MARGIN + width + _GAP

@@ -278,10 +278,7 @@ def _shorten(value: float | None) -> float | None:
 
 
 def _common_folder(files: Sequence[str]) -> str:
-    """Return the longest folder, with the final ``/``, with which all ``files`` begin.
-
-    If there is no such folder, return an empty text.
-    """
+    """Return the longest folder that holds all ``files``, with its ``/``; empty if none does."""
     same = 0  # characters
     first, last = min(files, default=""), max(files, default="")
     while (end := first.find("/", same) + 1) and last.startswith(first[:end]):
@@ -295,10 +292,7 @@ def _choice(finding: Finding) -> str:
 
 
 def _rule(number: int, sheet: Thumbnails, address: Callable[[str], str]) -> str:
-    """Return a CSS rule for the thumbnails of one picture.
-
-    With the rule, the page contains the address (or the bytes) of the picture only once.
-    """
+    """Let the page contain the address (or the bytes) of the picture only once."""
     place = address(sheet.file)
     shown = f'url("{place}")' if place else "none"
     return f".t{number} {{ background-image: {shown}; --columns: {sheet.columns}; }}"

@@ -64,10 +64,7 @@ def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) ->
 def _both_errors(
     rows: Sequence[DiffRow], places: Sequence[float], step: float, culprits: Collection[str]
 ) -> str:
-    """Draw the inherited and the own error of every call as two curves, and bands at culprits.
-
-    A curve has gaps at calls without a distance, and at zeros, which a logarithmic axis lacks.
-    """
+    """Draw curves with gaps at calls without a distance, and at zeros; the axis is logarithmic."""
     width = max(step, _NARROWEST)
     bands = [
         f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '
@@ -101,10 +98,7 @@ def _both_errors(
 def _axis(
     rows: Sequence[DiffRow], places: Sequence[float], step: float
 ) -> tuple[Callable[[float], float], list[str]]:
-    """Return a function from a distance to its y coordinate, and the SVG below the distances.
-
-    The SVG has the labelled decades, and the tolerance of every call.
-    """
+    """Return a function from a distance to y, and the SVG of the decades and tolerances."""
     tolerances = [_limit(row) for row in rows]
     errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
     known = [value for error in errors if (value := _on_axis(error))]
@@ -148,7 +142,6 @@ def _radius(rows: Sequence[DiffRow]) -> float:
 
 
 def _legend(rows: Sequence[DiffRow]) -> str:
-    """Return the legend, with only the shapes that the chart of ``rows`` uses."""
     entries = [
         ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
         ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
@@ -164,7 +157,6 @@ def _legend(rows: Sequence[DiffRow]) -> str:
 
 
 def _legend_of_both(rows: Sequence[DiffRow], culprits: Collection[str]) -> str:
-    """Return the legend of both errors, with only the shapes that the chart of ``rows`` uses."""
     errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
     beyond = any(row.rel_l2 is None and not row.holds for row in rows)
     entries = [
@@ -200,20 +192,14 @@ def _tolerance_entry(rows: Sequence[DiffRow]) -> tuple[str, str, bool]:
 
 
 def _write_legend(title: str, start: int, entries: Sequence[tuple[str, str, bool]]) -> str:
-    """Return a legend with the entries that are there: shape, meaning, and whether it is there.
-
-    ``start`` is the distance of the first shape from the left edge of the plot.
-    """
+    """Draw entries: shape, meaning, and whether it is there; the first shape is at ``start``."""
     heading = f'<text x="{svg.LEFT}" y="14">{title}</text>'
     present = [(shape, text) for shape, text, is_there in entries if is_there]
     return svg.legend(heading, start, present)
 
 
 def _limit(row: DiffRow) -> float | None:
-    """Return the tolerance of a call's relative L2.
-
-    Return None if another metric decides, or if a logarithmic axis cannot show the tolerance.
-    """
+    """Return None if another metric decides, or a logarithmic axis cannot show the tolerance."""
     return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 
@@ -223,7 +209,6 @@ def _on_axis(value: float | None) -> float | None:
 
 
 def _title(row: DiffRow, culprits: Collection[str]) -> str:
-    """Return the tooltip of one call."""
     parts = [for_page(row.names)]
     if row.rel_l2 is not None:
         parts.append(f"relative L2 {row.rel_l2:.3g}")

@@ -106,10 +106,7 @@ def _text(text: str) -> str:
 
 
 def _image(caption: str, data: bytes) -> str:
-    """Return a small copy of a PNG file as an HTML image.
-
-    Return an empty text if ``data`` is not a readable PNG file.
-    """
+    """Return a small copy of a PNG file as HTML; empty if the file is not readable."""
     try:
         picture = decode_png(data)
     except ValueError:

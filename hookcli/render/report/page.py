@@ -106,10 +106,7 @@ def _compile_template() -> Template:
 
 
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
-    """Return the values that templates use under the name ``page``, derived from the document.
-
-    ``address`` returns the URL under which the page finds a file of the run.
-    """
+    """Return the templates' ``page``; ``address`` returns the URL of a file of the run."""
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
     backwards = document.command[1] == "gradients"
@@ -190,10 +187,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
 def _draw_over_depth(
     layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
 ) -> str:
-    """Return an SVG chart over depth: of gradients with ``backwards``, else of statistics.
-
-    Return an empty text for fewer than two layers, and a sentence if no gradient can be drawn.
-    """
+    """Return a chart; empty for fewer than two layers, a sentence if no gradient can be drawn."""
     if not backwards:
         return draw_depth(layers, anchors) if len(list_depth_points(layers)) > 1 else ""
     flow = list_flow_layers(layers)
@@ -211,13 +205,10 @@ def _describe_pictures(
     address: Callable[[str], str],
     start: int,
 ) -> list[dict[str, object]]:
-    """Return data for the page's script: the facts about the pictures of each image.
+    """Return the facts about each image's pictures; the page contains those of ``start``.
 
-    The page itself contains the pictures of the image at position ``start``.
-
-    ``address`` returns the URL of a file of the run: a link, or the embedded file. To limit the
-    size of the page, the sheets and grids of at most 200 images are embedded. Pictures of the
-    network's input are embedded only if the run has at most 200 images. Other files are linked.
+    To limit the size of the page, the sheets and grids of at most 200 images are embedded, and
+    pictures of the network's input only if the run has at most 200 images. Other files are linked.
     """
     grids = pictures_by_image(document.grids)
     several = len(document.images) > 1
@@ -241,10 +232,7 @@ def _describe_pictures(
 def _attention_data(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[int, Markup]:
-    """Return data for the page's script: the facts about the attention of each image.
-
-    The keys are the positions of the images. Images without pictures of attention are left out.
-    """
+    """Map positions of images to facts; leave out images without pictures of attention."""
     maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
     facts = [
         attention_for_script(
@@ -256,10 +244,7 @@ def _attention_data(
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
-    """Return the columns of the table: a dict from fields of ``LayerRow`` to column titles.
-
-    The columns ``change`` and ``sparsity`` are included only if a row has a value for them.
-    """
+    """Map fields to titles; ``change`` and ``sparsity`` only if a row has a value for them."""
     columns = dict(_GRADIENT_COLUMNS if backwards else _COLUMNS)
     if any(row.change is not None for row in layers):
         columns["change"] = "change"
@@ -280,21 +265,14 @@ def _address_part(call_id: str) -> Markup:
 
 
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
-    """Return up to five channels with the highest positive scores, and the scores.
-
-    The score is how much more a channel fires inside the box of ``--focus`` than outside. Channels
-    whose score is None (not finite) come first.
-    """
+    """Return up to five channels that fire more inside the box; a score of None comes first."""
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
 def _least_width(grid: Grid) -> int:
-    """Return the smallest width, in pixels, at which a finger can hit each tile of a grid.
-
-    Return 0 for a grid without tiles.
-    """
+    """Return the width, in pixels, at which a finger can hit each tile; 0 without tiles."""
     tile = grid.places.width if grid.places else 0
     return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
@@ -314,10 +292,7 @@ def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
 
 
 def _breakable(call_id: str) -> Markup:
-    """Return a call id as HTML that may wrap after its dots.
-
-    The prefix ``grad_output:`` is left out.
-    """
+    """Return a call id that may wrap after its dots, without the prefix ``grad_output:``."""
     name = markup_escape(escape.for_page(call_id.removeprefix("grad_output:")))
     return name.replace(".", Markup(".<wbr>"))
 

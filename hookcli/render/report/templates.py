@@ -37,10 +37,7 @@ def ours(text: str) -> Markup:
 
 
 def _escape(value: object) -> object:
-    """Return text with visible escapes for control, invisible and direction-changing characters.
-
-    A value that is not plain text is returned unchanged.
-    """
+    """Make control, invisible and direction-changing characters visible; keep other values."""
     return escape.for_page(value) if type(value) is str else value
 
 

@@ -46,11 +46,7 @@ class Directory(Folder):
     journals = (JOURNAL,)
 
     def __init__(self, path: Path) -> None:
-        """Open an existing folder.
-
-        Raises:
-            OSError: the folder does not exist or cannot be read.
-        """
+        """Open a folder, which must exist."""
         self.path = path
         self._full = full_name(path)
         self._held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -191,14 +187,7 @@ class Directory(Folder):
 
     @contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the folder that holds ``name``. With ``make``, create missing folders first.
-
-        Yield the descriptor of that folder, and the last part of the name.
-
-        Raises:
-            OSError: a folder in the name does not exist, or is a link or a file.
-            ValueError: the name could lead out of this folder, as with ``..``.
-        """
+        """Yield the descriptor of the folder that holds ``name``, and the last part of the name."""
         *folders, last = name.split("/")
         if last in ("", "..") or not {"", ".", ".."}.isdisjoint(folders):
             raise ValueError(f"{name!r} is not a name inside a folder")
@@ -236,10 +225,7 @@ class Directory(Folder):
             raise cannot_write(self.path / name, error) from error
 
     def _is_through_link(self, name: str) -> bool:
-        """Return whether any folder on the relative path ``name`` is a symbolic link.
-
-        The error from opening the path does not show this: Linux reports "not a directory".
-        """
+        """Tell a link from a file: Linux reports "not a directory" for both."""
         parts = name.split("/")[:-1]
         names = ["/".join(parts[: end + 1]) for end in range(len(parts))]
         return any((self.path / each).is_symlink() for each in names)

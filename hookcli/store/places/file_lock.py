@@ -29,16 +29,7 @@ class FileLock(Lock):
     descriptor: int
 
     def __init__(self, path: Path, folder: int) -> None:
-        """Take the lock of a folder.
-
-        Args:
-            path: the path of the folder, for messages.
-            folder: the open descriptor of the folder.
-
-        Raises:
-            OSError: ``run.json`` cannot be opened.
-            OutputError: ``run.json`` is not a regular file, or another run holds the lock.
-        """
+        """Lock the folder with the open descriptor ``folder``; ``path`` is for messages."""
         self._path, self._folder = path, folder
         self.descriptor, self.is_new = _lock_request(path, folder)
 
@@ -97,11 +88,7 @@ def locked(path: Path, folder: int, kind: int = fcntl.LOCK_EX) -> Iterator[None]
 
 
 def _lock_request(path: Path, folder: int) -> tuple[int, bool]:
-    """Create ``run.json`` if it is missing, and lock it.
-
-    Returns:
-        The descriptor of the file, and whether the file is new and still empty.
-    """
+    """Return the descriptor of ``run.json``, and whether the file is new and still empty."""
     while True:
         is_new = _status(folder) is None
         lock = open_carefully(folder, os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -136,11 +123,7 @@ def open_carefully(folder: int, flags: int, name: str = REQUEST) -> int:
 
 
 def _take_lock(lock: int, path: Path, kind: int = fcntl.LOCK_EX) -> None:
-    """Lock an open ``run.json`` until its descriptor ``lock`` is closed.
-
-    Raises:
-        OutputError: another process holds the lock.
-    """
+    """Lock an open ``run.json`` until its descriptor ``lock`` is closed."""
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:

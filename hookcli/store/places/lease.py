@@ -54,13 +54,7 @@ class Lease(Lock):
     is_new = False  # the lock does not tell whether the folder holds a run
 
     def __init__(self, path: Url, write: Callable[[str, bytes], object]) -> None:
-        """Take the lock of the folder ``path``, and start a thread that renews it.
-
-        ``write`` writes a file of the folder, given its name and content.
-
-        Raises:
-            OutputError: another run holds the lock, or the storage cannot keep locks.
-        """
+        """Take the lock of the folder ``path``, and start a thread that renews it."""
         self._path, self._write = path, write
         owner = f"process {os.getpid()} on {platform.node()}"
         self._holder = Holder(owner, secrets.token_hex(16), 0.0)
@@ -95,12 +89,7 @@ class Lease(Lock):
                 storage.remove_file(self._path / lock_file(self._number))
 
     def _take(self) -> int:
-        """Create the lock file, and return the number in its name.
-
-        Raises:
-            OutputError: another run holds the lock, or the storage cannot keep locks.
-            OSError: the storage cannot be read or written.
-        """
+        """Create the lock file, and return the number in its name."""
         reason = "it writes a file even if another process has just done so"
         if storage.has_conditional_writes(self._path):
             while True:
@@ -152,11 +141,7 @@ class Lease(Lock):
                     self._holder = renewed
 
     def _find_loss(self) -> str:
-        """Return why this run no longer owns the lock; empty if this run still owns it.
-
-        Raises:
-            OSError: the storage cannot be read.
-        """
+        """Return why this run no longer owns the lock; empty if it still does."""
         if time.time() > self._holder.expires:
             return "it was not renewed in time"
         newest = _newest(self._path)
@@ -198,10 +183,7 @@ def _newest(path: Url) -> int:
 
 
 def _read(path: Url, number: int) -> Holder | None:
-    """Return the content of a lock file; None if the file no longer exists.
-
-    A damaged file counts as a lock that has expired.
-    """
+    """Return None if the file no longer exists; a damaged one counts as an expired lock."""
     try:
         return decode_escaped(storage.read_file(path / lock_file(number)), Holder)
     except FileNotFoundError:

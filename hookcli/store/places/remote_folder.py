@@ -29,7 +29,6 @@ class RemoteFolder(Folder):
     journals = (JOURNAL, LATER_JOURNAL)
 
     def __init__(self, path: Url) -> None:
-        """Remember the path; nothing is read yet."""
         self.path = path
         self._listed: dict[str, int] | None = None
 
@@ -145,10 +144,7 @@ class _RewrittenFile(Log):
 
 @contextmanager
 def _explain(verb: str, place: Url) -> Iterator[None]:
-    """Turn an OSError in the ``with`` block into an OutputError that names ``place``.
-
-    ``verb`` is ``read`` or ``write``, for the message.
-    """
+    """Turn an OSError into an OutputError; ``verb`` is ``read`` or ``write``."""
     try:
         yield
     except OSError as error:

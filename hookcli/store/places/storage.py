@@ -222,11 +222,7 @@ def _to_seconds(moment: datetime | float | str) -> float:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """Return fsspec's filesystem for a URL, and the path of the file in this filesystem.
-
-    Raises:
-        RequestError: the package for such URLs is not installed, or rejects the URL or an option.
-    """
+    """Return fsspec's filesystem for a URL, and the path of the file in this filesystem."""
     from fsspec import get_filesystem_class
 
     scheme = url.partition("://")[0]
@@ -244,11 +240,7 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 class _Tries:
-    """A ``with`` block around each attempt at an operation that may fail temporarily.
-
-    After an error that may be temporary, the block pauses and suppresses the error, as long as
-    there is time for another attempt.
-    """
+    """A ``with`` block for each attempt; suppresses temporary errors while time is left."""
 
     def __init__(self) -> None:
         self._end, self._pause = time.monotonic() + _PATIENCE, _PAUSE
@@ -257,14 +249,7 @@ class _Tries:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Suppress an error that may be temporary, or raise it as an OSError.
-
-        Each package that fsspec uses has its own classes of errors.
-
-        Raises:
-            StorageError: the storage as a whole cannot be used.
-            OSError: one file cannot be used.
-        """
+        """Raise an OSError instead, as each package of fsspec has its own classes of errors."""
         if not isinstance(error, Exception) or isinstance(error, _OF_ONE_FILE):
             return False
         code = _find_code(error)
@@ -292,10 +277,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _find_code(error: Exception) -> str:
-    """Return the code in a storage's error, such as ``AccessDenied`` of S3 or ``403`` of a server.
-
-    Return an empty text if the error has no code.
-    """
+    """Return a code such as ``AccessDenied`` of S3 or ``403`` of a server; empty without one."""
     for each in (error, error.__cause__):
         response = getattr(each, "response", None)
         if isinstance(response, dict):
@@ -307,7 +289,6 @@ def _find_code(error: Exception) -> str:
 
 
 def _retry(do: Callable[[], T]) -> T:
-    """Return the result of ``do``; after an error that may be temporary, call it again."""
     tries = _Tries()
     while True:
         with tries:
