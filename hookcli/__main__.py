@@ -62,10 +62,7 @@ class _Group(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Import a command and return it; None if there is no such command.
-
-        An ImportError in the command's module is raised: it does not mean an unknown command.
-        """
+        """Return a command; an ImportError in its module does not mean an unknown command."""
         return build_command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -148,11 +145,7 @@ def _report_bug(
 
 
 def _report_error(code: int, message: str, hint: str = "") -> int:
-    """Print on stderr the error that ends the command, and return ``code``, the exit code.
-
-    With ``--format json`` or ``jsonl``, also print the error on stdout as a document, unless stdout
-    has other output already.
-    """
+    """Print the error on stderr, and on an unused stdout as JSON if asked; return ``code``."""
     message, hint = to_words(message), to_words(hint)
     console.print_error(message, hint)
     output_format = _find_format(sys.argv[1:])
@@ -206,10 +199,7 @@ def _run() -> int:
 
 
 def _explain(error: Any, message: str) -> tuple[str, str]:
-    """Return the message for an invalid command line, and a hint that says what to type.
-
-    ``error`` is Typer's error, and ``message`` is the text of the error in one line.
-    """
+    """Return the message for an invalid command line, and a hint that says what to type."""
     from hookcli.cli import guesses
 
     kind, words = type(error).__name__, sys.argv[1:]

@@ -58,7 +58,6 @@ def _of_products(
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: FBT001
 ) -> Tensor:
-    """Return the probabilities of ``scaled_dot_product_attention`` for these arguments."""
     queries, keys = query.float(), key.float()
     if enable_gqa:
         keys = keys.repeat_interleave(queries.shape[-3] // keys.shape[-3], -3)
@@ -70,11 +69,9 @@ def _of_products(
 
 
 def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Return the softmax of scores (…, queries, keys), with zeros for queries that see no key.
-
-    The function overwrites the scores. A boolean mask is True where a query may see a key. Any
-    other mask is added to the scores.
-    """
+    """Return the softmax of scores (…, queries, keys), with zeros for queries that see no key."""
+    # This overwrites the scores. A boolean mask is True where a query may see a key; hookcli adds
+    # any other mask to the scores.
     for mask in masks:
         if mask is not None and mask.dtype == torch.bool:
             scores.masked_fill_(~mask, -torch.inf)
@@ -87,13 +84,10 @@ def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
 
 def _of_modules(given: Mapping[str, Any]) -> Tensor:
-    """Return the probabilities of ``multi_head_attention_forward``, (N, heads, queries, keys).
-
-    N is the number of sequences: the windows of an image, or 1. Only the queries and the keys are
-    projected a second time, which is half the work of torch's function. If the call adds keys that
-    are not computed from the image (``bias_k``, ``add_zero_attn``), torch's function itself is
-    called again.
-    """
+    """Return the probabilities of ``multi_head_attention_forward``, (N, heads, queries, keys)."""
+    # N is the number of windows of an image, or 1. Projecting only queries and keys halves the work
+    # of torch's function, which hookcli calls only if the call adds keys that do not come from the
+    # image (``bias_k``, ``add_zero_attn``).
     if given["bias_k"] is not None or given.get("static_k") is not None or given["add_zero_attn"]:
         asked = {"need_weights": True, "average_attn_weights": False, "training": False}
         weights: Any = functional.multi_head_attention_forward(**{**given, **asked})[1]
@@ -115,10 +109,7 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
 
 
 def _project(given: Mapping[str, Any], place: int, name: str) -> Tensor:
-    """Return the projected queries or keys of one image, (N, heads, tokens, width).
-
-    Queries have ``place`` 0 and the ``name`` query; keys have ``place`` 1 and the ``name`` key.
-    """
+    """Return one image's projected queries (place 0) or keys (1), (N, heads, tokens, width)."""
     width, heads = given["embed_dim_to_check"], given["num_heads"]
     part = slice(place * width, (place + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]

@@ -166,15 +166,7 @@ class Collector:
     def _divide(
         self, call: Call, tensor: Tensor
     ) -> tuple[Tensor, Layout, tuple[int, ...], int | None]:
-        """Divide a tensor into one row per image, or one row if it has no batch axis.
-
-        Returns:
-            The rows, the layout of the tensor, the shape of one image's part (or of the whole
-            tensor), and the axis of the rows that holds channels.
-
-        Raises:
-            LeadingAxisError: the tensor cannot be divided into images.
-        """
+        """Return rows, one per image or just one, their layout, shape and channel axis."""
         count = len(self.keys)
         lead = tensor.shape[0] if tensor.dim() else 0
         if count > 1 and lead not in (1, count):

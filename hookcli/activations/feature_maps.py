@@ -184,10 +184,7 @@ def as_maps(values: Tensor, layout: Layout) -> Tensor:
 
 
 def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
-    """Return the feature maps (C, h, w) of a tensor (1, …).
-
-    For a clip, the maps are those of the middle frame.
-    """
+    """Return the maps (C, h, w) of a tensor (1, …), or of the middle frame of a clip."""
     maps = as_maps(values, layout)[0]
     if layout.frame_axis is not None:
         maps = maps[:, maps.shape[1] // 2]
@@ -226,10 +223,7 @@ def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest finite values over ``axes``.
-
-    In both results, ``axes`` have the length 1.
-    """
+    """Return the smallest and the largest finite values; ``axes`` get the length 1."""
     finite = maps.isfinite()
     low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
     high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)
@@ -237,10 +231,7 @@ def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _shrink(maps: Tensor, tile: int) -> Tensor:
-    """Average maps down until no side is longer than ``tile``.
-
-    Each pixel of the result is the mean of a square. The squares are as small as possible.
-    """
+    """Average squares, as small as possible, until no side is longer than ``tile``."""
     longest = max(maps.shape[1:])
     factor = -(-longest // tile)
     if factor == 1 or len(maps) == 0:
@@ -250,21 +241,14 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Return levels in uint8, 0 to ``count - 1``, or ``count`` for values that are not finite.
-
-    The levels of a constant channel are all 0.
-    """
+    """Return levels in uint8, ``count`` for values not finite; a constant channel has 0."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
     return torch.where(maps.isfinite(), levels, count).to(torch.uint8)
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Return levels in uint8 that are symmetric about zero.
-
-    Exact zero has the level ``count // 2``, the largest possible level is ``count - 1``, and values
-    that are not finite have the level ``count``.
-    """
+    """Return levels in uint8 with zero at ``count // 2``, and ``count`` for values not finite."""
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (count - 1 - middle)).round_() + middle

@@ -48,11 +48,8 @@ def take_sketches(rows: Tensor) -> Tensor:
 
 
 def _as_real(rows: Tensor) -> Tensor:
-    """Return ``rows`` as real values with at least two axes.
-
-    Complex values become pairs of real values. Integers and booleans become float64, float8 becomes
-    float32, and values on MPS are copied to the CPU.
-    """
+    """Return real values with two axes or more; complex values become pairs of real values."""
+    # Integers and booleans become float64, and float8 becomes float32.
     values = rows.dequantize() if rows.is_quantized else rows
     values = values.to(torch.complex64) if values.dtype == torch.complex32 else values
     values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
@@ -65,10 +62,7 @@ def _as_real(rows: Tensor) -> Tensor:
 
 
 def _sketch_exactly(values: Tensor) -> Tensor:
-    """Return the sketches (rows, 67), summed in float64; NaN and Inf count as 0.
-
-    A sum that is too large for float32 is clipped to the largest float32 number.
-    """
+    """Return the sketches (rows, 67), summed in float64 and clipped; NaN and Inf count as 0."""
     flat = values.flatten(1)
     own = _own_signs(torch.float64, values.device)
     lines = _row_signs(flat.shape[1], torch.float64, values.device)
@@ -85,10 +79,7 @@ def _sketch_exactly(values: Tensor) -> Tensor:
 
 
 def _sketch_fast(values: Tensor) -> Tensor:
-    """Return the sketches (rows, 67), summed in float32, or in float64 for float64 values.
-
-    A sketch contains NaN or Inf if its row does, or if a sum is too large for float32.
-    """
+    """Return the sketches (rows, 67), with NaN or Inf where a row has them or float32 overflows."""
     kind = torch.float64 if values.dtype == torch.float64 else torch.float32
     turned = _find_turn(values)
     if turned is not None:
@@ -112,10 +103,7 @@ def _add_in_order(row: Tensor, sketch: Tensor) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _block_signs(block: int, count: int) -> Tensor:
-    """Return the signs of the first ``count`` values of a block, (n, 67) in int8.
-
-    A block has 136,613 values, and blocks are counted from 0. Zeros fill up the last row.
-    """
+    """Return the first ``count`` of a block's 136,613 signs, (n, 67) in int8, zero-filled."""
     lines = -(-count // BUCKETS)
     with torch.inference_mode(mode=False):
         signs = _make_signs(block, block + 1)[: lines * BUCKETS].clone()
@@ -124,12 +112,9 @@ def _block_signs(block: int, count: int) -> Tensor:
 
 
 def _find_turn(values: Tensor) -> tuple[int, int] | None:
-    """Return (a, b) if each row is an array (a, b) that memory holds as (b, a).
-
-    For example, return (C, H * W) for channels-last maps (rows, C, H, W). Return None for other
-    memory orders. Also return None if rows have more than ``_MOST_TURNED`` values, because their
-    signs are not cached.
-    """
+    """Return (a, b) if each row is an array (a, b) that memory holds as (b, a), else None."""
+    # Channels-last maps give (C, H * W). Rows with more than ``_MOST_TURNED`` values give None,
+    # because hookcli does not cache their signs.
     if values.is_contiguous() or values[0].numel() > _MOST_TURNED:
         return None
     for axis in range(2, values.dim()):
@@ -140,12 +125,10 @@ def _find_turn(values: Tensor) -> tuple[int, int] | None:
 
 
 def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) -> Tensor:
-    """Return the sketches (rows, 67) of rows (outer, inner) that memory holds as (inner, outer).
-
-    The value at the indices (a, b) belongs to bucket (a * inner + b) mod 67. The function first
-    adds up all values with equal b mod 67, then adds up all these sums with equal a mod 67, and
-    finally adds the 67 x 67 sums to their buckets. ``kind`` is the dtype of the sums.
-    """
+    """Return the sketches (rows, 67) of rows (outer, inner) that memory holds as (inner, outer)."""
+    # The value at (a, b) belongs to bucket (a * inner + b) mod 67. The function first adds up all
+    # values with equal b mod 67, then these sums with equal a mod 67, and finally the 67 x 67 sums
+    # of each bucket. ``kind`` is the dtype of the sums.
     memory = values.as_strided((len(values), inner, outer), (values.stride(0), outer, 1))
     tables = _fold_signed(memory, _turned_signs(outer, inner), kind)
     squares = tables.new_zeros(len(values), BUCKETS, BUCKETS)
@@ -157,26 +140,14 @@ def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) ->
 
 @functools.cache
 def _places(step: int) -> Tensor:
-    """Return a table (67, 67) with a row for each bucket and a column for each a from 0 to 66.
-
-    Each entry is the b from 0 to 66 for which ``(a * step + b) % 67 == bucket``.
-    """
+    """Return a table (67, 67) of each b with ``(a * step + b) % 67 == bucket``, by bucket and a."""
     with torch.inference_mode(mode=False):
         a, bucket = torch.arange(BUCKETS), torch.arange(BUCKETS).unsqueeze(1)
         return (bucket - a * step) % BUCKETS
 
 
 def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
-    """Multiply values by their signs, and add up the products whose inner indices are equal mod 67.
-
-    Args:
-        memory: the values, (rows, inner, outer).
-        signs: the signs of one row, (inner, outer).
-        kind: the dtype of the sums.
-
-    Returns:
-        The sums, (rows, min(inner, 67), outer).
-    """
+    """Multiply values (rows, inner, outer) by their signs, and fold them as ``_fold`` does."""
     count, inner, outer = memory.shape
     tables = torch.zeros(count, min(inner, BUCKETS), outer, dtype=kind)
     step = max(1, _PIECE // (outer * BUCKETS)) * BUCKETS
@@ -192,10 +163,7 @@ def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
 
 
 def _fold(values: Tensor) -> Tensor:
-    """Add up values (rows, length, width) whose indices along ``length`` are equal mod 67.
-
-    The sums are (rows, min(length, 67), width).
-    """
+    """Add up the values (rows, length, width) whose indices along ``length`` are equal mod 67."""
     count, length, width = values.shape
     whole = length // BUCKETS
     if whole == 0:
@@ -222,10 +190,7 @@ def _own_signs(kind: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _row_signs(count: int, kind: torch.dtype, device: torch.device) -> Tensor:
-    """Return the signs ``row`` of ``distance.sketch``, one per 67 values, for ``count`` values.
-
-    The tensor (n,) may have more signs than ``count`` values need.
-    """
+    """Return at least the signs ``row`` of ``distance.sketch``, one per 67 of ``count`` values."""
     blocks = max(1, -(-count // PERIOD))
     return _rows_of_blocks(1 << (blocks - 1).bit_length(), kind, device)
 

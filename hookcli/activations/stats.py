@@ -97,10 +97,7 @@ def magnitudes(values: Tensor) -> Tensor:
 
 
 def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Tensor]:
-    """Return each channel's smallest and largest value, as two tensors (rows, C).
-
-    Without a channel axis, C is 1. If a channel contains NaN, both of its values are NaN.
-    """
+    """Return each channel's smallest and largest value, (rows, C); both NaN if one value is NaN."""
     if channel_axis is None and len(values) == 1:
         low, high = values.aminmax()  # one pass over the tensor instead of two
         return low.view(1, 1), high.view(1, 1)
@@ -114,16 +111,9 @@ def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Te
 def _reduce_fast(
     values: Tensor, lows: list[float], highs: list[float]
 ) -> dict[str, list[float]] | None:
-    """Return each statistic by name, as a list with one number per row.
-
-    Return None if a value is not finite, or if a row's largest magnitude is outside ``_SAFE``: the
-    row then needs the exact algorithm.
-
-    Args:
-        values: (rows, …) in float32 or float64, on the CPU.
-        lows: the smallest value of each row.
-        highs: the largest value of each row.
-    """
+    """Return each statistic's rows, from float32 or float64 values (rows, …) on the CPU."""
+    # The result is None if a value is not finite, or a row's largest magnitude is outside
+    # ``_SAFE``: the row then needs the exact algorithm.
     for low, high in zip(lows, highs, strict=True):
         largest = max(-low, high)
         if not (largest == 0 or _SAFE[0] < largest < _SAFE[1]):  # this also catches NaN
@@ -144,12 +134,9 @@ def _reduce_fast(
 
 
 def _moments(values: Tensor) -> tuple[list[float], list[float]]:
-    """Return the mean and the population variance of each row.
-
-    The mean of the squares minus the square of the mean loses digits when the mean is large
-    compared with the standard deviation. In that case, the function subtracts the means from the
-    values and sums a second time.
-    """
+    """Return the mean and the population variance of each row."""
+    # The mean of the squares minus the square of the mean loses digits when the mean is large
+    # compared with the standard deviation: the function then subtracts the means and sums again.
     numel = values.shape[1:].numel()
     axes = list(range(1, values.dim()))
     means = [total / numel for total in values.sum(axes).tolist()]
@@ -166,12 +153,9 @@ def _moments(values: Tensor) -> tuple[list[float], list[float]]:
 
 
 def _norms(values: Tensor) -> Tensor:
-    """Return the Euclidean norm of each row, (rows,), computed from the norms of short runs.
-
-    For a whole row, ``vector_norm`` would use one float32 accumulator per lane, with an error of
-    1 % over 1e8 values. Runs follow the memory order, so channels-last tensors are read
-    sequentially.
-    """
+    """Return the Euclidean norm of each row, (rows,), computed from the norms of short runs."""
+    # For a whole row, ``vector_norm`` would use one float32 accumulator per lane, with an error of
+    # 1 % over 1e8 values. Runs follow the memory order, so channels-last tensors are read in order.
     axes = _run_axes(values.shape, values.stride())
     nearest = axes[0]
     norms: Tensor
@@ -189,10 +173,8 @@ def _norms(values: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes that a run of at most ``_RUN`` values covers, smallest stride first.
-
-    The axis with the smallest stride is always included, even if it is longer than ``_RUN``.
-    """
+    """Return the axes that a run of at most ``_RUN`` values covers, smallest stride first."""
+    # The run covers the first axis even if it is longer.
     nearest, *others = sorted(range(1, len(shape)), key=lambda axis: strides[axis])
     axes, length = [nearest], shape[nearest]
     for axis in others:
@@ -204,15 +186,10 @@ def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ..
 
 
 def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
-    """Return the number of exact zeros in each row.
-
-    Summing the magnitudes of signs is up to 25 times as fast as ``count_nonzero``, which branches
-    on every value. The sum is exact as long as float32 can hold the count.
-
-    Args:
-        values: (rows, …), without NaN.
-        all_positive: must be False if any value is negative.
-    """
+    """Return the number of exact zeros in each row of values without NaN."""
+    # ``all_positive`` must be False if any value is negative.
+    # Summing the magnitudes of signs is up to 25 times as fast as ``count_nonzero``, which branches
+    # on every value. The sum is exact as long as float32 can hold the count.
     numel = values.shape[1:].numel()
     if numel > 1 << 24:
         return [numel - int(torch.count_nonzero(row)) for row in values]
@@ -222,10 +199,7 @@ def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
 
 
 def _reduce_exact(values: Tensor) -> dict[str, Tensor]:
-    """Return each statistic by name, (rows,), computed in float64 in two passes.
-
-    The values may include NaN and Inf.
-    """
+    """Return each statistic's rows, of any values, computed in float64 in two passes."""
     flat = values.flatten(1).double()
     finite = flat.isfinite()
     count = finite.sum(1)

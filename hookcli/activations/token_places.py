@@ -162,20 +162,11 @@ def _mark_padding(is_padding: Tensor) -> Tensor:
 def _cells(
     pixels: Tensor, others: Tensor, sizes: Sequence[int], collapsed: Collection[int]
 ) -> tuple[Tensor | None, tuple[int, ...]]:
-    """Return the cell of each token in a grid over the image, and the size of the grid.
-
-    The cells are None if the tokens form no regular grid over the whole image. The size is empty if
-    no token has a pixel.
-
-    Args:
-        pixels: the pixel of each token, (windows, tokens).
-        others: the pixels of the keys if ``pixels`` belong to queries, and the reverse. Some models
-            compute attention for a few queries at a time. If ``pixels`` are therefore all on one
-            line (row or column) of the image, and ``others`` have this line too, the grid of
-            ``others`` applies.
-        sizes: as in ``find_places``.
-        collapsed: as in ``find_places``.
-    """
+    """Return each token's cell in a grid over the image, and the size of the grid."""
+    # The cells are None if the tokens form no regular grid over the whole image; the size is empty
+    # if no token has a pixel. Some models compute attention for a few queries at a time: if all
+    # ``pixels`` (windows, tokens) are on one line of the image that ``others`` have too, the grid
+    # of ``others`` applies.
     cells = torch.full(pixels.shape, PADDING)
     cells[pixels == LEARNED] = NO_PLACE
     placed = pixels > OUTSIDE
@@ -202,11 +193,7 @@ def _cells(
 def _cells_of_lines_or_others(
     lines: Tensor, others: Tensor, size: int
 ) -> tuple[Tensor | None, int]:
-    """Return the cell of each line of pixels, and the number of cells along the axis.
-
-    The cells are None if the lines do not fit evenly spaced cells. If ``lines`` is a single line
-    among several ``others``, the line gets its cell in the grid of ``others``.
-    """
+    """Do as ``_cells_of_lines``, but put a single line into the grid of ``others``."""
     if len(lines) == 1 < len(others) and bool((others == lines).any()):
         of_others, count = _cells_of_lines_or_others(others, others, size)
         return (None if of_others is None else of_others[others == lines]), count
@@ -218,21 +205,12 @@ def _cells_of_lines_or_others(
 
 
 def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
-    """Return the cell of each line of pixels, and the number of cells along the axis.
-
-    A token's position is its first pixel. Tokens that divide the image are therefore on the lines
-    0, step, 2 * step and so on, apart from rounding and from padding after the image. If lines are
-    missing, for example because the model crops the image, cells are counted from the image's edge.
-    In a mirror image, a token's position is its last pixel. If a model uses the image together with
-    its mirror image, each cell therefore has two lines, the first and the last of the cell.
-
-    The cells are None if the lines are spaced unevenly, or if a crop does not begin at the edge of
-    a cell.
-
-    Args:
-        lines: the lines (rows or columns of pixels, from 0) that have tokens, in ascending order.
-        size: the number of lines of the image.
-    """
+    """Return the cell of each line (row or column) of pixels, and the number of cells."""
+    # A token's position is its first pixel: tokens that divide the image are on the lines 0, step,
+    # 2 * step and so on, apart from rounding and padding. If a crop leaves out lines, cells are
+    # counted from the image's edge. In a mirror image, the position is the last pixel, so a model
+    # that uses both images has two lines in each cell. The cells are None if the lines are uneven,
+    # or if a crop begins inside a cell.
     count, first = len(lines), int(lines[0])
     if count == 1:
         return (None if first else lines), 1
@@ -252,10 +230,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return the length of the runs along ``axis`` in which all entries have the same pixels.
-
-    For example, the heads of a window form such a run. Return 1 if the runs differ in length.
-    """
+    """Return the length of runs with equal pixels, such as a window's heads; 1 if they differ."""
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
     lengths = {end - start for start, end in itertools.pairwise(starts)}

@@ -126,7 +126,6 @@ class TokenTrails:
         return places
 
     def _has_lost(self, tensors: Sequence[Tensor]) -> bool:
-        """Return whether any tensor has a value that hookcli could not follow."""
         return any(bool((self._own(part) == LOST).any()) for part in tensors)
 
     def _follow(self, call: FunctionCall) -> TokenPlaces | None:
@@ -148,11 +147,8 @@ class TokenTrails:
         return self._find_softmax(call) if call.name == "softmax" else None
 
     def _write(self, target: Tensor, trail: Trail) -> None:
-        """After a write to ``target``, mark all tensors that share its memory as lost.
-
-        ``trail`` is the new trail of ``target``. If ``trail.own`` is the same as before the write,
-        no tensor is marked.
-        """
+        """After a write to ``target``, mark all tensors that share its memory as lost."""
+        # ``trail`` is the new trail of ``target``. No tensor is marked if ``own`` is unchanged.
         if torch.equal(self._own(target), trail.own):
             return
         memory = target.untyped_storage()._cdata
@@ -161,10 +157,7 @@ class TokenTrails:
                 self._trails[part] = Trail(everywhere(LOST, part))
 
     def _follow_fused(self, call: FunctionCall) -> TokenPlaces | None:
-        """Return the places of the queries and keys of a fused attention, and follow its output.
-
-        Return None if the function attends to channels instead of tokens, or returned no tensor.
-        """
+        """Return the places of queries and keys; None if a fused attention attends to channels."""
         args, kwargs, output = call.args, call.kwargs, call.output
         query, key = (*args, *(kwargs[word] for word in ("query", "key") if word in kwargs))[:2]
         mixed = output[0] if isinstance(output, tuple) else output
@@ -187,10 +180,7 @@ class TokenTrails:
         return self._places(*(part.expand(*shape, part.shape[-1]) for part in (queries, keys)))
 
     def _find_softmax(self, call: FunctionCall) -> TokenPlaces | None:
-        """Return the places of queries and keys if a softmax is over a product of two tensors.
-
-        Return None for any other softmax.
-        """
+        """Return the places of a softmax over a product of two tensors; otherwise None."""
         own, columns = self._trails.get(call.args[0], Trail(self._own(call.args[0])))
         axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
         if columns is None or axis is None or axis % own.dim() < own.dim() - 2:
@@ -210,11 +200,8 @@ class TokenTrails:
         return find_places(queries, keys, self._sizes, self._collapsed)
 
     def _note_collapsed(self, before: Tensor, after: Tensor) -> None:
-        """Record the axes of the image that a function has reduced to a single line.
-
-        ``before`` and ``after`` are the trails of the function's input and output. An axis counts
-        only if the input extends over at least half of the image along this axis.
-        """
+        """Record the axes of the image that a function has reduced to a single line."""
+        # An axis counts only if the input extends over at least half of the image along it.
         for axis, size in enumerate(self._sizes):
             stride = math.prod(self._sizes[axis + 1 :])
             first, last = _ends_of(after, stride, size)
@@ -259,11 +246,9 @@ class TokenTrails:
         return self._keep(given, output)
 
     def _replace(self, name: str, target: Tensor, *options: Any) -> Trail:
-        """Return the new trail of ``target``, which the function ``name`` has overwritten.
-
-        ``options`` are the function's other arguments: the index and the value of ``__setitem__``,
-        the value of ``copy_`` and ``fill_``, and nothing for ``zero_``.
-        """
+        """Return the new trail of ``target``, which the function ``name`` has overwritten."""
+        # ``options``: an index and a value for ``__setitem__``, a value for ``copy_`` and
+        # ``fill_``.
         index, value = options if name == "__setitem__" else (..., (*options, 0)[0])
         own, columns = self._trails.get(target, Trail(self._own(target)))
         given = self._trails.get(value) if isinstance(value, Tensor) else None
@@ -288,11 +273,9 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply(self, call: FunctionCall, output: Tensor) -> Trail | None:
-        """Return the trail of a product of tokens with tokens, or of probabilities with values.
-
-        A product that sums over tokens computes weights that mix channels: its trail is ``WEIGHTS``
-        everywhere. Return None for other products, such as products with learned weights.
-        """
+        """Return the trail of a product of tokens with tokens, or of probabilities with values."""
+        # A product that sums over tokens computes weights that mix channels: its trail is
+        # ``WEIGHTS`` everywhere. Other products, such as those with learned weights, give None.
         letters = letters_of(call.name, call.args, call.kwargs, output)
         if letters is None:
             return None
@@ -323,11 +306,9 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of an elementwise product (…, L, 1, D) * (…, 1, M, D).
-
-        A model may write a matrix product this way, and sum the result (…, L, M, D) over the last
-        axis afterwards. Return None for other products. ``given`` are the factors with trails.
-        """
+        """Return the trail of an elementwise product (…, L, 1, D) * (…, 1, M, D), or None."""
+        # A model may write a matrix product this way, and sum the result over the last axis
+        # afterwards.
         if len(given) != 2 or output.dim() < 3:
             return None
         own, columns = (self._trails[part].own for part in given)
@@ -340,11 +321,8 @@ class TokenTrails:
         return Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
-        """Return the trail of a result that keeps the positions of the inputs ``given``.
-
-        The function is elementwise, or computes new channels for each token. If no trail fits the
-        shape of ``output``, or each value depends on all tokens, the trail is ``LOST``.
-        """
+        """Return the trail of an elementwise result or of new channels for each token."""
+        # ``LOST`` if no trail fits the shape of ``output``, or each value depends on all tokens.
         trails = [self._trails[tensor] for tensor in given]
         trails = [trail for trail in trails if not is_weights(trail)] or trails
         same = [trail for trail in trails if trail.own.shape == output.shape]
@@ -362,29 +340,18 @@ class TokenTrails:
         return Trail(everywhere(LOST, output))
 
     def _are_learned(self, tensors: Iterable[Tensor]) -> bool:
-        """Return whether all tensors are known to be computed without the pixels.
-
-        Return True if there are no tensors.
-        """
+        """Return whether all tensors, if any, are known to be computed without the pixels."""
         return all(part in self._learned and part not in self._trails for part in tensors)
 
     def _own(self, tensor: Tensor) -> Tensor:
-        """Return the ``own`` part of a tensor's trail.
-
-        A learned tensor has ``LEARNED`` everywhere. A tensor that no followed function has created
-        has ``LOST`` everywhere.
-        """
+        """Return a tensor's ``own``: ``LEARNED`` for learned tensors, ``LOST`` for unknown ones."""
         if tensor in self._trails:
             return self._trails[tensor].own
         return everywhere(LEARNED if tensor in self._learned else LOST, tensor)
 
 
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
-    """Return the trails of tensors that a model joins into one.
-
-    If the model adds learned channels to tokens, such as the coordinates of the tokens, these
-    channels get the positions of the tokens. The other trails stay as they are.
-    """
+    """Give the positions of tokens to learned channels that a model adds to the tokens."""
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)
     is_channel = axis == output.dim() - 1 or (axis, output.dim()) == (1, 4)
@@ -399,11 +366,7 @@ def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> 
 
 
 def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
-    """Return the output's trail if a function moves, pads, samples or reduces its first argument.
-
-    ``trail`` is the trail of the first argument. Return None for other functions, which keep the
-    positions of their inputs.
-    """
+    """Return the output's trail if a function moves, pads, samples or reduces an argument."""
     options = call.args[1:]
     if call.moves:
         move = Tensor.reshape if call.name == "view" else call.function  # a trail's strides differ
@@ -421,17 +384,10 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return over which parts of a factor's trail a product sums: 0 for ``own``, 1 for ``columns``.
-
-    The set is empty if the product sums over heads. The set has both parts if the trail is lost or
-    a summed axis has the length 1, so that hookcli cannot tell. Tokens that are learned all have
-    the same trail; they are assumed to be on the last two axes.
-
-    Args:
-        trail: the trail of the factor.
-        inside: a letter for each axis of the factor.
-        summed: the letters of the axes over which the product sums.
-    """
+    """Return over which parts a product sums: 0 for a trail's ``own``, 1 for ``columns``."""
+    # The set is empty if the product sums over heads. It has both parts if the trail is lost or a
+    # summed axis has the length 1, so that hookcli cannot tell. Learned tokens all have the same
+    # trail; hookcli assumes that they are on the last two axes.
     parts = [part for part in trail if part is not None]
     axes = [inside.index(letter) for letter in summed]
     is_lost = any(bool((part == LOST).any()) for part in parts)
@@ -444,14 +400,6 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
-    """Return the first and the last line of the image on which a trail has pixels.
-
-    A line is a row, a column or a frame of the image. Return (0, 0) if the trail has no pixels.
-
-    Args:
-        trail: the pixel of each value.
-        stride: the difference between the indices of pixels on neighbouring lines.
-        size: the number of lines of the image.
-    """
+    """Return the first and last line of the image on which a trail has pixels; else (0, 0)."""
     lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
     return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

@@ -126,10 +126,8 @@ def _exceeds(error: OwnError, rtol: float | None) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> list[float]:
-    """Return for each call the median own error of the other calls of its type.
-
-    If there are fewer than three, the median is over all other calls.
-    """
+    """Return for each call the median own error of the other calls of its type."""
+    # If there are fewer than three, the median is over all other calls.
     alike: dict[str, list[float]] = defaultdict(list)
     for each in errors:
         alike[each.module_type].append(each.own)

@@ -179,10 +179,7 @@ class Judge:
         return replace(pair, a=a, b=b)
 
     def _place_of(self, image: str) -> int:
-        """Return the index of a new call in ``_order``: after the previous call of the same image.
-
-        If the call is the first call of ``image``, the index is 0.
-        """
+        """Return a new call's index in ``_order``: after the image's previous call, or else 0."""
         if self._before is None or self._before[0] != image:
             return 0
         return self._order.index(self._before[1]) + 1
@@ -195,10 +192,7 @@ class Judge:
             self.measured += bool(pair.distance.difference.values or judged.row.reason)
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
-        """Return the relative tolerance of a pair.
-
-        The default for integers is 0, whatever the model's dtype is.
-        """
+        """Return the tolerance; the default for integers is 0, whatever the model's dtype is."""
         dtypes = tuple(each.dtype for each in pair.present)
         if any(dtype in RTOL for dtype in dtypes):
             dtypes += self.dtypes
@@ -247,10 +241,7 @@ def _places(number: int) -> str:
 def _row(
     pair: CallPair, reason: str, metric: Metric, limit: float | None, *, holds: bool
 ) -> DiffRow:
-    """Return the row of one image; its rank and order remain 0.
-
-    ``limit`` is the largest tolerated value of the metric; None when nothing was measured.
-    """
+    """Return the row of one image; its rank and order remain 0."""
     a, b, distance, first = pair.a, pair.b, pair.distance, pair.present[0]
     return DiffRow(
         rank=0,

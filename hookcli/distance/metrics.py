@@ -218,10 +218,7 @@ def _size(values: NDArray[Any]) -> Size:
 
 
 def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
-    """Return the cosine of the angle between two flat arrays; None if an array is all zeros.
-
-    A complex value counts as a pair of real values.
-    """
+    """Return the cosine, with complex values as pairs; None if an array is all zeros."""
     norms = [float(np.abs(values).max(initial=0.0)) for values in (one, two)]
     if not all(norms):
         return None
@@ -231,8 +228,6 @@ def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
 
 
 def _dot(one: NDArray[Any], two: NDArray[Any]) -> float:
-    """Return the real part of the dot product of ``one`` and the conjugate of ``two``.
-
-    The function avoids ``@``, whose BLAS threads cost 40 ms per call on busy cores.
-    """
+    """Return the real part of the dot product of ``one`` and the conjugate of ``two``."""
+    # The BLAS threads of ``@`` cost 40 ms per call on busy cores.
     return float((one * two.conj()).sum().real)

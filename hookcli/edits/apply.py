@@ -87,11 +87,9 @@ def _named(edit: Edit) -> str:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Return ``values`` with all channels changed by ``edit``.
-
-    This ignores which channels the edit names. A norm is taken over the axes ``together``, and a
-    mean over the same axes except ``channel_axis``.
-    """
+    """Return ``values`` with all channels changed by ``edit``, also those that it does not name."""
+    # hookcli takes a norm over the axes ``together``, and a mean over the same axes except the
+    # channel axis.
     match edit.verb:
         case "zero" | "set":
             return values.clone().fill_(_round(edit.value, values))
@@ -108,18 +106,12 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
 
 
 def _round(number: float, values: Tensor) -> float:
-    """Return ``number`` rounded to the dtype of ``values``.
-
-    A number beyond the dtype's range becomes infinite, because torch refuses to write it.
-    """
+    """Round to the dtype; torch refuses numbers beyond its range, which become infinite."""
     return values.new_tensor(number, device="cpu").item()
 
 
 def _average(values: Tensor, axes: list[int]) -> Tensor:
-    """Return a copy of ``values`` with each value replaced by the mean over ``axes``.
-
-    If ``axes`` is empty, the copy is unchanged.
-    """
+    """Return a copy with each value replaced by the mean over ``axes``; unchanged without axes."""
     if not axes:
         return values.clone()
     return values.clone().copy_(_widen(values).mean(axes, keepdim=True))
@@ -133,8 +125,6 @@ def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
 
 
 def _widen(values: Tensor) -> Tensor:
-    """Convert to float64, in which squares of float32 values neither vanish nor overflow.
-
-    MPS has no float64: tensors on MPS become float32.
-    """
+    """Convert to float64, in which squares of float32 values neither vanish nor overflow."""
+    # MPS has no float64: tensors on MPS become float32.
     return values.float() if values.device.type == "mps" else values.double()

@@ -110,10 +110,7 @@ def _refuse_without_verb(text: str) -> NoReturn:
 
 
 def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None, float | None]:
-    """Return the value, lower bound and upper bound in ``text[start:]``.
-
-    Only ``clamp`` has bounds.
-    """
+    """Return the value, or the lower and upper bounds of ``clamp``."""
     usage = f"write {_USAGE[verb]}"
     rest = text[start:]
     if verb in ("zero", "mean"):
@@ -195,11 +192,9 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
 
 
 def _check_form(text: str, start: int, layers: str, side: Side) -> None:
-    """Raise an error if ``layers`` is empty or has a colon that its grammar does not allow.
-
-    In an edit such as ``input:fc:zero`` (SIDE:LAYERS:WHAT), LAYERS may have a colon only in the
-    name of an operation (``op:add``). Another colon follows a misspelt SIDE or separates two edits.
-    """
+    """Raise an error if ``layers`` is empty or has a colon that its grammar does not allow."""
+    # In ``input:fc:zero`` (SIDE:LAYERS:WHAT), LAYERS may have a colon only in the name of an
+    # operation (``op:add``). Another colon follows a misspelt SIDE or separates two edits.
     if not layers:
         raise EditSyntaxError(text, start, "no layers are named", "all convolutions: conv:zero")
     if side == "param":

@@ -163,11 +163,7 @@ def _apply(
     size: tuple[int, int] | None,
     images: int | None,
 ) -> Tensor:
-    """Return the values after the edit, and record in ``effects`` that the edit was applied.
-
-    ``effects`` also records the first edit that turned finite values into NaN or infinities.
-    ``call`` is None for a parameter.
-    """
+    """Return the edited values, and record the edit and the first NaN or Inf in ``effects``."""
     effects.used.add(edit.text)
     if call is None:
         changed = apply_edit(edit, values, None, per_image=False)

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Make an alias of a tensor, with the same memory and the same write counter.
-
-    For autograd, the alias is not a view.
-    """
+    """Make an alias of a tensor that shares its write counter, and is no view for autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:

@@ -105,11 +105,7 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
 
 
 def _change_value(each: Change, hooks: ExitStack, call: Call, value: object) -> object:
-    """Return ``value`` with the change ``each`` applied to the floating-point tensors in it.
-
-    If ``each`` changes the gradients of outputs, return the same tensors, with hooks that change
-    their gradients later; ``hooks`` removes these hooks when it closes.
-    """
+    """Return ``value`` with changed tensors, or with hooks that change their gradients later."""
 
     def apply(key: str, tensor: Tensor) -> Tensor:
         place = replace(call, side=each.side, output_key=key)

@@ -120,18 +120,9 @@ def name_operations(*options: Sequence[str]) -> bool:
 
 
 def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the forms in ``options`` one at a time, without blanks and comments.
-
-    The function splits options at commas outside brackets and braces, and reads the forms in
-    ``@files``. An option that begins with ``re:`` is a single form.
-
-    Args:
-        options: the values of a filter option.
-        inside: the files that are being read, outermost first.
-
-    Raises:
-        FilterSyntaxError: an ``@file`` cannot be read or names itself, or an option is empty.
-    """
+    """Yield the forms in ``options``, those in ``@files`` included, without blanks and comments."""
+    # Commas outside brackets and braces separate forms, but an option that begins with ``re:`` is a
+    # single form. ``inside`` are the files that are being read, outermost first.
     for option in options:
         if not option.strip():
             raise FilterSyntaxError(
@@ -149,15 +140,7 @@ def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterato
 
 
 def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
-    """Return the lines of a layer list that hold forms, without comments.
-
-    Args:
-        file: the path of the layer list.
-        inside: the paths of the files that are being read.
-
-    Raises:
-        FilterSyntaxError: the file cannot be read, holds no form, or is being read already.
-    """
+    """Return the lines of a layer list that hold forms, without comments."""
     if file in inside:
         raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:
@@ -191,12 +174,6 @@ def _match_all(
 
 
 def _match_one(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
-    """Return the modules that one form chooses.
-
-    Raises:
-        FilterSyntaxError: the form cannot be read.
-        NoLayerMatchedError: the form chooses no module.
-    """
     if form.startswith("re:"):
         matched = [e.layer for e in entries if to_pattern(form[3:]).search(e.layer.module_path)]
     elif form.startswith("path:"):

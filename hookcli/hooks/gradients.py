@@ -123,10 +123,8 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor, otherwise: str) -> bool:
-        """Return whether a tensor can have a gradient, and store why the gradient may be missing.
-
-        ``otherwise`` is the reason to store for a tensor that does not require a gradient.
-        """
+        """Return whether a tensor can have a gradient, and store why it may be missing."""
+        # ``otherwise`` is the reason for a tensor that does not require a gradient.
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH

@@ -115,11 +115,9 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def _list_parts(module: nn.Module) -> set[str]:
-    """Return the names of a layer's children that compute its weights or observe its output.
-
-    These are torch's parametrizations, adapters of peft with the layer that they adapt, packed
-    weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
-    """
+    """Return the names of a layer's children that compute its weights or observe its output."""
+    # These are torch's parametrizations, adapters of peft with the layer that they adapt, packed
+    # weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
     if not module._modules:
         return set()
     kinds = [base.__module__ for base in type(module).__mro__]
@@ -213,11 +211,8 @@ def family_of_operation(name: str) -> str:
 
 
 def _channels_of(module: nn.Module) -> Channels:
-    """Return the position of the channel axis in a module's output.
-
-    The position is ``UNKNOWN`` if the type of the module does not show it. ``RoIAlign`` and
-    ``RoIPool`` of ``torchvision.ops`` return (boxes, C, H, W), channels first.
-    """
+    """Return the position of the channel axis; ``UNKNOWN`` if the type does not show it."""
+    # ``RoIAlign`` and ``RoIPool`` of ``torchvision.ops`` return (boxes, C, H, W).
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
         return Channels.WINDOWS
     claim = _claim(module)

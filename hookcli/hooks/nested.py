@@ -73,10 +73,7 @@ def map_tensors(
 
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
-    """Return the names and items of a container, as pairs.
-
-    Return no pairs if the value is not a container, or if the container's own code raises.
-    """
+    """Return a container's names and items; empty for other values, or if its code raises."""
     with Forgiveness():
         if isinstance(value, dict):
             return list(value.items())

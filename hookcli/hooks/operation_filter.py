@@ -111,10 +111,7 @@ def is_inside(path: str, other: str) -> bool:
 
 
 def _matches(inside: str | None, module_path: str) -> bool:
-    """Return whether a module path matches ``inside``, the part of a form before ``op:``.
-
-    If ``inside`` is None, every path matches.
-    """
+    """Return whether a path matches the part of a form before ``op:``; None matches every path."""
     if inside is None:
         return True
     return fnmatch.fnmatchcase(module_path, inside) or (not module_path and inside == ROOT_LABEL)
@@ -123,11 +120,6 @@ def _matches(inside: str | None, module_path: str) -> bool:
 def _in_order(
     found: Sequence[FoundOperation], form: str, operations: Sequence[FoundOperation]
 ) -> list[ChosenCall]:
-    """Return all calls of the found operations, in running order.
-
-    Raises:
-        NoLayerMatchedError: ``found`` is empty. The message suggests names from ``operations``.
-    """
     if not found:
         paths = [each.layer.module_path for each in operations]
         kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}

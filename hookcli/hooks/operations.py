@@ -280,20 +280,13 @@ def hidden(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A module that is running.
-
-    Attributes:
-        module_path: the path of the module.
-        in_torch: whether the module is a leaf of torch itself (``is_torch_leaf``).
-    """
+    """A module that is running."""
 
     module_path: str
-    in_torch: bool
+    in_torch: bool  # ``is_torch_leaf``
 
 
 class _Mode(TorchFunctionMode):
-    """Reports to a listener every torch function that is called while a module runs."""
-
     def __init__(self, listener: Listener) -> None:
         super().__init__()
         self._begin, self._end = hidden(listener.begin), hidden(listener.end)
@@ -301,8 +294,6 @@ class _Mode(TorchFunctionMode):
         self._thread = threading.get_ident()
 
     def entered(self, place: _Place) -> Callable[..., None]:
-        """Return a hook that marks a module as running."""
-
         def hook(_module: nn.Module, _args: object, _kwargs: object) -> None:
             if threading.get_ident() == self._thread:
                 self._running.append(place)
@@ -310,7 +301,6 @@ class _Mode(TorchFunctionMode):
         return hook
 
     def left(self, _module: nn.Module, _args: object, _output: object) -> None:
-        """Remove the innermost running module, which has returned or raised."""
         if self._running and threading.get_ident() == self._thread:
             self._running.pop()
 
@@ -436,11 +426,9 @@ def _count_writes(tensors: Iterable[Tensor]) -> int:
 
 
 def _memory(tensor: Tensor) -> int:
-    """Return a number that identifies a tensor's memory, the same for all views of this memory.
-
-    If torch gives no access to the memory (sparse tensors, tensors inside ``torch.vmap``), the
-    number identifies the tensor object alone.
-    """
+    """Return a number that identifies a tensor's memory, the same for all its views."""
+    # It identifies the object alone if torch gives no access to the memory, as for sparse tensors
+    # and inside ``torch.vmap``.
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):

@@ -20,19 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedHook:
-    """A hook on a module.
-
-    Attributes:
-        label: the name of the module in error messages.
-        dictionary: the name of the module's attribute in which torch keeps the hook.
-        kind: the class of the module when it got the hook.
-    """
-
-    label: str
+    label: str  # the module in error messages
     module: nn.Module
-    dictionary: str
+    dictionary: str  # the attribute in which torch keeps the hook
     handle: RemovableHandle
-    kind: type
+    kind: type  # the class of the module when it got the hook
 
 
 @dataclass(slots=True)

@@ -103,11 +103,7 @@ def ignore(_call: Call, _value: object) -> None:
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
-    """Return the module of a layer.
-
-    Raises:
-        ForwardError: the model has removed the module.
-    """
+    """Return the module of a layer; a ForwardError says that the model has removed it."""
     if layer.module_path in modules:
         return modules[layer.module_path]
     raise ForwardError(
@@ -118,27 +114,15 @@ def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
 
 @dataclass(slots=True)
 class _Watched:
-    """The hooks of one ``watch`` block, and the calls in it.
-
-    Attributes:
-        started: as in ``watch``.
-        finished: as in ``watch``.
-        operations: the watched operations by their paths.
-        others: as in ``watch``.
-        settled: the paths of the unwatched operations that have been called before.
-        counts: the number of calls so far of each layer, by path.
-        order: counts all calls, from 1.
-        running: the calls of modules that have begun and not ended, outermost first.
-    """
-
     started: Listener | None
     finished: Listener
-    operations: Mapping[str, LayerInfo]
+    operations: Mapping[str, LayerInfo]  # the watched ones, by path
     others: dict[str, str] | None = None
+    # the unwatched operations that the model has called before
     settled: set[str] = field(default_factory=set)
-    counts: Counter[str] = field(default_factory=Counter)
-    order: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    running: list[Call] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)  # the calls so far, by path
+    order: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # counts all calls
+    running: list[Call] = field(default_factory=list)  # outermost first
 
     def before(
         self, layer: LayerInfo, _module: nn.Module, args: _Positional, kwargs: _Keyword
@@ -162,7 +146,6 @@ class _Watched:
         return self.finished(self._begin(layer), output)
 
     def begin(self, operation: OperationCall) -> Call | OpenOperation | None:
-        """Receive an operation that is about to run; return a value for ``end``, or None."""
         layer = self.operations.get(operation.path)
         if layer is None:
             return self._begin_other(operation)
@@ -174,7 +157,6 @@ class _Watched:
         return call
 
     def end(self, call: object, output: object) -> object:
-        """Receive the output of an operation; ``call`` is the value that ``begin`` returned."""
         if isinstance(call, OpenOperation):
             if self.others is not None and call.computes(output):
                 self.others[call.path] = ""
@@ -182,11 +164,9 @@ class _Watched:
         return self.finished(cast("Call", call), output)
 
     def _begin_other(self, operation: OperationCall) -> OpenOperation | None:
-        """Return the call of an unwatched operation, to find out whether it computes values.
-
-        Return None if ``others`` is None, or if the operation is part of a torch module, has been
-        called before or cannot compute values.
-        """
+        """Return the call of an unwatched operation, to find out whether it computes values."""
+        # The result is None if the operation is part of a torch module, is settled or cannot
+        # compute values.
         if self.others is None or operation.in_torch or operation.path in self.settled:
             return None
         self.settled.add(operation.path)
@@ -199,21 +179,14 @@ class _Watched:
 
 
 def _arguments(args: _Positional, kwargs: _Keyword) -> object:
-    """Return positional and keyword arguments as one value.
-
-    A single positional argument is returned as is. Other arguments become a dictionary with the
-    keys ``0``, ``1``, … and the names of the keyword arguments.
-    """
+    """Return a single positional argument as is, others under ``0``, ``1``, … and their names."""
     if len(args) == 1 and not kwargs:
         return args[0]
     return {str(index): value for index, value in enumerate(args)} | kwargs
 
 
 def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Positional, _Keyword]:
-    """Split ``changed``, a value in the form of ``_arguments``, into ``args`` and ``kwargs``.
-
-    The parameters ``args`` and ``kwargs`` are the original arguments of the call.
-    """
+    """Split ``changed``, a value in the form of ``_arguments``, into ``args`` and ``kwargs``."""
     if len(args) == 1 and not kwargs:
         return (changed,), {}
     named = cast("Mapping[str, object]", changed)

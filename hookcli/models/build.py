@@ -144,8 +144,7 @@ class SkipInitialisation(TorchFunctionMode):
 class _EmptyOnMeta(TorchFunctionMode):
     """Puts a tensor on the meta device only if ``torch.empty`` makes the tensor.
 
-    Other tensors keep their values, because some builders compute with them. Regnets, for example,
-    compute their widths.
+    Other tensors keep their values, because some builders, such as Regnet's, compute with them.
     """
 
     def __torch_function__(

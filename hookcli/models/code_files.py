@@ -69,11 +69,8 @@ def list_definitions(file: Path) -> list[str]:
 
 
 def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
-    """Return the key, path and package of a source file; None if the file is not the user's.
-
-    The key is that of ``hash_code``. ``name`` is ``FILE.py`` or the name of a module. The module
-    need not be imported yet, because a forward pass may import it later.
-    """
+    """Return the key, path and package of a user's source file, ``FILE.py`` or a module's name."""
+    # The module need not be imported yet, because a forward pass may import it later.
     if name.endswith(".py"):
         return name, Path(name), ""
     module = sys.modules.get(name)
@@ -95,10 +92,8 @@ def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
 
 
 def _find_unloaded(name: str) -> tuple[Path, bool]:
-    """Return the file of a module that is not imported yet, and whether the module is a package.
-
-    The path is empty if there is no such file, or if the module's parent package is not imported.
-    """
+    """Return the file of a module that is not imported yet, and whether it is a package."""
+    # The path is empty without a file, or if the module's parent package is not imported.
     parent = name.rpartition(".")[0]
     places = ask(sys.modules.get(parent), "__path__") if parent else None
     if parent and places is None:
@@ -112,10 +107,7 @@ def _find_unloaded(name: str) -> tuple[Path, bool]:
 
 
 def _list_imports(source: bytes, package: str) -> Iterator[str]:
-    """Yield the names of all modules that a source file may import, and of their packages.
-
-    ``package`` is the package that contains the file, for relative imports.
-    """
+    """Yield the names of all modules that a source file may import, and of their packages."""
     nodes: Iterable[ast.AST] = ()
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # changed since its import
         nodes = ast.walk(ast.parse(source))

@@ -195,14 +195,9 @@ class ModelDescription:
     def _see(
         self, size: tuple[int, int], draws: Sequence[Callable[[], Image.Image]], *, as_pixels: bool
     ) -> tuple[list[Tensor], Tensor]:
-        """Return what the layers see of grey pictures: brightness from 0 to 1, (H, W) each.
-
-        Each of ``draws`` returns a picture of ``size``, which is not kept, as it may be large.
-
-        Returns:
-            The brightness of each picture, and which pixels depend on the picture at all; padding
-            does not.
-        """
+        """Return what the layers see of grey pictures: brightness from 0 to 1, (H, W) each."""
+        # The second tensor says which pixels depend on the picture at all; padding does not.
+        # hookcli does not keep the drawn pictures, as they may be large.
 
         def see(picture: Image.Image) -> Tensor:
             if as_pixels:
@@ -225,17 +220,9 @@ class ModelDescription:
 
 
 def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float, float] | None:
-    """Return which pixels of an image are at the two ends of an axis of the layers' input.
-
-    Args:
-        ramped: what the layers see of a ramp from 0 to 1 over the image, (H, W).
-        seen: which pixels show a part of the image, (H, W).
-        side: the length of the image along this axis, in pixels.
-        axis: 0 for rows, 1 for columns.
-
-    Returns:
-        The ends in pixels of the image; None if the pixels do not lie evenly, or all show the same.
-    """
+    """Return which pixels of an image's axis are at the ends of the layers' input, or None."""
+    # In ``ramped``, the layers see a ramp from 0 to 1 over the image; ``seen`` says which pixels
+    # show a part of the image. The result is None if the pixels are uneven, or all show the same.
     lines = seen.any(1 - axis)
     weights = seen.sum(1 - axis, keepdim=True).clamp(min=1)
     along = (ramped * seen).sum(1 - axis, keepdim=True) / weights

@@ -63,10 +63,7 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
 
 
 def _explain_form(name: str, *forms: tuple[str, str, str]) -> RequestError | None:
-    """Return an error with code that makes the model; None if ``name`` has none of ``forms``.
-
-    A form consists of a pattern, a description of the names that match, and a template of the code.
-    """
+    """Explain the first of the forms, (pattern, description, code template), that fits a name."""
     for form, what, code in forms:
         if found := re.fullmatch(form, name):
             return _explain_code(f"{name!r} {what}", code.format(*found.groups()))
@@ -112,9 +109,6 @@ def _explain_file(name: str) -> RequestError:
 
 
 def _explain_code(message: str, code: str) -> RequestError:
-    """Return an error whose hint is a command that saves ``code`` in a Python file.
-
-    ``code`` makes the model.
-    """
+    """Return an error whose hint is a command that saves ``code`` in a Python file."""
     line = f"echo {shlex.quote(code)} > net.py; the model is then net.py:make"
     return RequestError(message, line)

@@ -112,11 +112,7 @@ def find_kind(file: Path) -> FileKind:
 
 
 def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
-    """Return the kind of a zip archive that torch wrote.
-
-    ``name`` is the file's name as a Python string in double quotes, and ``load`` the Python
-    expression that loads the file. The members are in one folder, except in some old files.
-    """
+    """Return the kind of a zip archive that torch wrote, in one folder except in some old files."""
     members = {member.partition("/")[2] or member: member for member in archive.namelist()}
     if "constants.pkl" in members:
         state = f'torch.jit.load({name}, map_location="cpu").state_dict()'
@@ -130,10 +126,7 @@ def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
 
 
 def _find_pickle(load: str, data: BinaryIO) -> FileKind:
-    """Return the kind of a pickle, judged by the names of its classes.
-
-    ``load`` is the Python expression that loads the file.
-    """
+    """Return the kind of a pickle, judged by the names of its classes."""
     names = _list_names(data)
     texts = {name for kind, name in names if kind == "text"}
     classes = [name for kind, name in names if kind == "class"]
@@ -159,10 +152,7 @@ def _is_foreign(name: str) -> bool:
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """Return the classes and strings in a pickle, as ``("class", name)`` or ``("text", string)``.
-
-    They are in the order of the pickle. Functions are listed as classes.
-    """
+    """Return ``("class", name)``, also for functions, and ``("text", string)``, in order."""
     names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short
         for code, argument, _ in pickletools.genops(data):

@@ -104,13 +104,8 @@ def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
 def _load(
     request: ModelRequest, module: nn.Module, saved: WeightsFile
 ) -> tuple[Collection[str], Collection[str]]:
-    """Let the model load a file, and return the names that it reports as missing and unexpected.
-
-    Hooks of the model may rename the tensors of the file, and its own method may do anything.
-
-    Raises:
-        WeightsError: the model refuses the file.
-    """
+    """Let the model load a file, and return the names that it reports as missing and unexpected."""
+    # Hooks of the model may rename the tensors of the file, and its own method may do anything.
     expected = _state_of(request, module)
     others = {key: each for key, each in saved.others.items() if key in expected}
     state = _with_versions({**saved.tensors, **others}, module, saved.versions)
@@ -133,10 +128,8 @@ def _judge(
     lacking: Collection[str],
     unexpected: Collection[str],
 ) -> list[str]:
-    """Check what a model reported, and return the classifier's keys if the file lacks them.
-
-    A file may lack the classifier, and the batch counters of norms, but no other keys.
-    """
+    """Return the classifier's keys that a file lacks; other missing keys are an error."""
+    # Only the batch counters of norms may be missing, too.
     missing = [key for key in expected if key in lacking and not _is_counter(key, lacking)]
     head = missing if _are_head(missing, expected, expected.keys() - {*lacking}) else []
     kept = {
@@ -159,11 +152,7 @@ def _categories_that_fit(categories: tuple[str, ...], request: ModelRequest) -> 
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
-    """Return a request for a model with as many classes as ``tensors``, and the model.
-
-    The model has no values. ``outline`` is the model for ``request``. If the user set
-    ``num_classes``, or if no other number of classes fits, return ``request`` and ``outline``.
-    """
+    """Return a request with as many classes as ``tensors``, if that fits, and its empty model."""
     if "num_classes" in dict(request.arguments):
         return request, outline
     expected = _state_of(request, outline)
@@ -198,11 +187,8 @@ def _tensors_of(state: Mapping[str, object]) -> dict[str, Tensor]:
 def _with_versions(
     state: Mapping[str, object], module: nn.Module, versions: Mapping[str, int]
 ) -> OrderedDict[str, object]:
-    """Return ``state`` with each module's version attached, as ``module.state_dict()`` does.
-
-    Some modules load nothing without a version. A module that is not in ``versions`` gets the
-    version of its class.
-    """
+    """Return ``state`` with each module's version attached, as ``module.state_dict()`` does."""
+    # Some modules load nothing without a version. A module without one gets its class's version.
     versioned = OrderedDict(state)
     vars(versioned)["_metadata"] = {  # the attribute in which torch keeps versions
         path: {"version": versions.get(path, versions.get(_bare(path), submodule._version))}
@@ -219,11 +205,8 @@ def _is_counter(key: str, missing: Collection[str]) -> bool:
 def _are_head(
     missing: Collection[str], expected: Mapping[str, object], found: Collection[str]
 ) -> bool:
-    """Return whether every key that a file lacks belongs to a classifier.
-
-    A classifier is the model's last top-level module, or any top-level module with a usual name
-    such as ``fc``. The result is False if the model found none of its keys.
-    """
+    """Return whether every key that a file lacks belongs to a classifier."""
+    # That is the model's last top-level module, or one with a usual name such as ``fc``.
     if not found:
         return False
     last = list(expected)[-1].partition(".")[0]
@@ -275,10 +258,7 @@ def _bare(path: str) -> str:
 
 
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
-    """Return the prefix that most of the model's names have in the file.
-
-    The prefix is empty if fewer than half of the model's names share a prefix.
-    """
+    """Return the prefix that at least half of the model's names share in the file, or nothing."""
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
     most = max(found.values(), default=0)
@@ -354,19 +334,14 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
 
 
 def _new_name(key: str, expected: Collection[str]) -> str:
-    """Translate a key of an old DenseNet checkpoint (before torchvision 0.3) to today's name.
-
-    Other keys, and keys whose new name is not in ``expected``, are returned unchanged.
-    """
+    """Translate a key of an old DenseNet checkpoint (before torchvision 0.3) to today's name."""
     renamed = _OLD_DENSENET.sub(r"\1\2.", key)
     return renamed if renamed in expected and key not in expected else key
 
 
 def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether the values of ``saved`` keep their kind when converted to ``dtype``.
-
-    Floats may be rounded but must not overflow. Integers must not change, except batch counters.
-    """
+    """Return whether conversion to ``dtype`` keeps integers, and overflows no floats."""
+    # Batch counters may change, and floats may be rounded.
     if saved.is_complex() or dtype.is_complex:
         return saved.is_complex() and dtype.is_complex
     if key.rpartition(".")[2] == _COUNTER:

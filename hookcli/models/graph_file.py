@@ -156,13 +156,7 @@ def describe_graph(
 def _prepare_like(
     request: ModelRequest, name: str, inputs: Sequence[GraphInput]
 ) -> tuple[Preprocessing, tuple[str, ...], str]:
-    """Return the preprocessing, the class names and the task of another model.
-
-    The pictures get the size that the graph takes.
-
-    Raises:
-        HookcliError: there is no such model, or it takes another number of inputs.
-    """
+    """Return another model's preprocessing, in the graph's size, its class names and its task."""
     height, width = inputs[0].shape[-2:]
     side = height if height == width else None
     sized = replace(request, name=name, like=None, device="cpu", size=request.size or side)
@@ -179,21 +173,12 @@ def _prepare_like(
 
 
 def _check_count(request: ModelRequest, inputs: Sequence[GraphInput], count: int) -> None:
-    """Check that the graph takes as many inputs as the images give.
-
-    Raises:
-        RequestError: it takes another number of inputs, or an input that is no picture.
-    """
+    """Check that the graph takes as many inputs as the images give, all of them pictures."""
     if len(inputs) != count:
         raise RequestError(f"{request.name!r} takes {len(inputs)} inputs, not {count}", _LIKE)
 
 
 def _check_picture(request: ModelRequest, shape: tuple[int | None, ...]) -> None:
-    """Check that the graph takes one picture of a possible size.
-
-    Raises:
-        RequestError: it takes something else.
-    """
     text = "x".join("?" if length is None else str(length) for length in shape)
     if len(shape) != 4 and (request.like is None or len(shape) < 4):
         taken = f"the shape {text}" if shape else "an input of unknown shape"
@@ -210,11 +195,7 @@ def _check_picture(request: ModelRequest, shape: tuple[int | None, ...]) -> None
 
 
 def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
-    """Return the preprocessing for the size of picture that the graph takes.
-
-    Raises:
-        RequestError: the requested size is not that of the graph.
-    """
+    """Return the preprocessing for the size of picture that the graph takes."""
     _, channels, height, width = taken.shape
     grey = channels == 1
     bands = 3 if grey or channels is None else channels
@@ -242,10 +223,7 @@ def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
 def _make_rectangle(
     request: ModelRequest, size: FixedSize, mean: Sequence[float], std: Sequence[float]
 ) -> Transform:
-    """Return a transform that resizes pictures to a size that is no square.
-
-    The request may replace ``mean`` and ``std``, one number per colour.
-    """
+    """Return a transform that resizes pictures to a size that is no square."""
     changes = colour_changes(request)
     transforms = torchvision.transforms
     how = changes.get("interpolation", transforms.InterpolationMode.BILINEAR)

@@ -200,16 +200,7 @@ def hash_files(files: Sequence[Path]) -> str:
 
 
 def _find_file(repository: str, name: str, revision: str | None = None) -> Path | None:
-    """Return a file of a repository in the hub's cache; download the file if necessary.
-
-    Return None if the repository has no such file. ``revision`` is a branch, a tag or a commit;
-    None for the main branch.
-
-    Raises:
-        RequestError: the hub has no such repository or revision.
-        ModelError: the repository does not let this user in.
-        OSError: the file is neither cached nor reachable.
-    """
+    """Return a repository's file, downloaded unless the cache has it; None if there is none."""
     from huggingface_hub import errors, hf_hub_download
 
     try:

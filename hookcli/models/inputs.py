@@ -218,12 +218,9 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 
 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return pixels (C, H, W) scaled to the range from 0 to 1.
-
-    This undoes the normalization with ``mean`` and ``std``. If ``mean`` does not have one value per
-    channel, or if the result is far outside the range, the pixels were not normalized in this way.
-    Then the smallest value becomes 0, and the largest value becomes 1.
-    """
+    """Undo the normalization of pixels (C, H, W), or else stretch their values to 0 and 1."""
+    # hookcli stretches them if ``mean`` has another number of channels, or the result is far
+    # outside the range from 0 to 1: the pixels were then normalized in another way.
     if len(pixels) == len(mean):
         shown = pixels * _per_colour(std) + _per_colour(mean)
         finite = _finite_of(shown)
@@ -239,6 +236,5 @@ def _per_colour(values: Sequence[float]) -> Tensor:
 
 
 def _finite_of(values: Tensor) -> Tensor:
-    """Return the finite values, flattened to (n,)."""
     where = values.isfinite()
     return values.flatten() if where.all() else values[where]

@@ -163,12 +163,9 @@ class LoadedModel(ModelDescription):
         return score
 
     def _lacks_classifier(self, output: object) -> bool:
-        """Return whether ``output`` is certainly features, and not logits.
-
-        This is so if ``output`` is a mapping that ``find_features`` accepts (as from transformers'
-        models without a head), if the model's ``num_classes`` is 0 (as in timm), or if the user's
-        own model ends in a norm.
-        """
+        """Return whether ``output`` is certainly features, and not logits."""
+        # These come from transformers' models without a head, from timm's with ``num_classes`` 0,
+        # and from a user's own model that ends in a norm.
         if isinstance(self.task, Features):
             return True
         if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
@@ -240,7 +237,6 @@ def count_outputs(module: nn.Module) -> int | None:
 
 
 def _last_with_parameters(module: nn.Module) -> nn.Module | None:
-    """Return the last module that has parameters of its own; None if there is none."""
     with_parameters = [
         layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))
     ]
@@ -305,10 +301,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
-    """Return a note if hookcli converts some of the model's floats to the default dtype.
-
-    The note is empty if all floats have that dtype already, or if the user chose another dtype.
-    """
+    """Return a note if hookcli converts floats without being asked; otherwise nothing."""
     values = itertools.chain(module.parameters(), module.buffers())
     floats = {str(value.dtype) for value in values if value.is_floating_point()}
     others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
@@ -335,17 +328,13 @@ def _note_count(module: nn.Module, names: Sequence[str]) -> str:
 
 
 def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
-    """Convert the floats of a model to one dtype.
-
-    Complex numbers stay as they are; ``Module.to`` would reduce them to their real part.
-    """
+    """Convert the floats of a model; ``Module.to`` would reduce complex numbers to real ones."""
     if dtype == "float16":
         return module.half()
     return module.bfloat16() if dtype == "bfloat16" else module.float()
 
 
 def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
-    """Return the model in the requested mode and dtype, on ``device``."""
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",

@@ -103,11 +103,7 @@ def _find_place(tensor: Any) -> str:
 
 
 def _check_external(file: Path, tensor: Any) -> None:
-    """Check that the other file of a tensor exists, and is in the folder of the model.
-
-    Raises:
-        ModelError: the other file is missing, or in another folder.
-    """
+    """Check that the other file of a tensor exists, and is in the folder of the model."""
     place = _find_place(tensor)
     data = (file.parent / place).resolve()
     if not data.is_relative_to(file.parent.resolve()):

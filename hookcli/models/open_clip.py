@@ -148,12 +148,6 @@ class OpenClip(Source):
         )
 
     def _fetch(self, tag: str) -> list[Path]:
-        """Return the files of the weights, and download them if necessary.
-
-        Raises:
-            OSError: the files are neither cached nor reachable.
-            WeightsError: there are no weights.
-        """
         if self.files is None:
             return [_download(import_open_clip(self.name), self.model, tag)]
         for file in _WEIGHTS:
@@ -209,11 +203,6 @@ def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
 
 
 def _find_config(name: str, files: Files) -> Path:
-    """Return the path of a model's configuration.
-
-    Raises:
-        ModelError: there is none, or it cannot be reached.
-    """
     found = find_config(files, name, _CONFIG)
     if found is None:
         raise ModelError(f"{name} has no {_CONFIG}", "open_clip's push_to_hf_hub writes one")
@@ -228,11 +217,7 @@ def _is_cached(config: dict[str, str]) -> bool:
 
 
 def _download(library: Any, model: str, tag: str) -> Path:
-    """Return the file of weights in the cache of open_clip or of the hub.
-
-    Raises:
-        OSError: the file is neither cached nor reachable.
-    """
+    """Return the file of weights in the cache of open_clip or of the hub."""
     fail_fast_offline()
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)  # open_clip sets none

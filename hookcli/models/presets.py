@@ -61,12 +61,9 @@ def colour_changes(request: ModelRequest) -> Mapping[str, object]:
 def _side_changes(
     own: Preset, request: ModelRequest, own_side: int | None
 ) -> Mapping[str, int | list[int]]:
-    """Return the arguments that make a preset resize and crop to the requested sides.
-
-    If the user requests no ``resize``, the ratio of the resized side to the cropped side stays the
-    same as in ``own``. ``own_side`` is the side of the pictures that the network is built for; None
-    if it is not known.
-    """
+    """Return the arguments that make a preset resize and crop to the requested sides."""
+    # Without a requested ``resize``, the resized and the cropped side keep their ratio in ``own``.
+    # ``own_side`` is the picture side for which the network was built, if known.
     side = request.size or own_side or own.crop_size[0]
     if side == own.crop_size[0] and request.resize is None:
         return {}
@@ -105,10 +102,7 @@ def _describe_resize(step: Any) -> str:
 
 
 def _resize_text(size: int | Iterable[int], how: Any) -> str:
-    """Describe a step that resizes the short side, or both sides, to ``size``.
-
-    ``how`` is the step itself.
-    """
+    """Describe a step ``how`` that resizes the short side, or both sides, to ``size``."""
     sides = [size] if isinstance(size, int) else list(size)
     one = f"{sides[0]} pixels on the short side"
     smooth = "" if getattr(how, "antialias", True) else ", without antialiasing"

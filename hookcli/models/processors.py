@@ -188,7 +188,6 @@ class _ProcessorTask(Task):
         self.processor, self.config = processor, config
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the processor's own preprocessing, with the changes of ``request``."""
         transform = ProcessorTransform(self.processor.own, self._changes(request))
         task = copy.copy(self)
         task.nominal = last_two_axes(transform(Image.new("RGB", (640, 480))))
@@ -196,11 +195,6 @@ class _ProcessorTask(Task):
         return Preprocessing(task, transform, crop=task.nominal if crops else None)
 
     def _changes(self, request: ModelRequest) -> dict[str, Any]:
-        """Return the fields of the processor that a request changes.
-
-        Raises:
-            RequestError: the processor has no such step.
-        """
         own, changes = self.processor.own, dict[str, Any]()
         if request.size is not None:
             changes = resize_fields(own, request.size, request.size, request.resize)
@@ -228,8 +222,6 @@ class _Backbone(_ProcessorTask, Features):
 
 
 class _Classifier(_ProcessorTask, Classification):
-    """Classifiers."""
-
     is_faster_channels_last = True
 
     def __init__(self, processor: ModelProcessor, config: Any) -> None:
@@ -247,7 +239,6 @@ class _Segmenter(_ProcessorTask, Segmentation):
         return _logits_of(output, 4)
 
     def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
-        """Return the class of each pixel of each image, (H, W), in the size of the image."""
         process = ask(self.processor.own, "post_process_semantic_segmentation")
         if process is None or not sizes or found.shape[1] == 1:
             return super().list_labels(found, sizes)
@@ -287,7 +278,6 @@ class _Detector(_ProcessorTask, Detection):
         categories: Sequence[str],
         sizes: Sequence[tuple[int, int]] = (),
     ) -> Predictions:
-        """Return the boxes with the highest scores, in pixels of the image."""
         scaled: list[Boxes] = [
             {**each, "boxes": each["boxes"] * torch.tensor([*size, *size]).to(each["boxes"])}
             for each, size in zip(found, sizes or [(1, 1)] * len(found), strict=True)
@@ -302,7 +292,6 @@ class _Masks(_ProcessorTask):
     needs_values = True
 
     def find(self, output: object) -> list[SimpleNamespace] | None:
-        """Return the logits of the classes and of the masks of each image's queries."""
         names = ("class_queries_logits", "masks_queries_logits")
         classes, masks = (ask(output, name) for name in names)
         if not (is_floats(classes, 3) and is_floats(masks, 4)):
@@ -340,10 +329,8 @@ class _Masks(_ProcessorTask):
         ]
 
     def score(self, found: list[SimpleNamespace], kind: str, target: int | None) -> Scored:
-        """Return the probability of the query that is most certain, of the target's class if any.
-
-        The last class means that a query found nothing.
-        """
+        """Return the probability of the most certain query, of the target's class if any."""
+        # The last class means that a query found nothing.
         if kind != "logit":
             raise RequestError(
                 f"`score={kind!r}`: segments have only a score", "leave `score` as it is"
@@ -361,7 +348,6 @@ class _Depth(_ProcessorTask):
     word: TaskWord = "depth"
 
     def find(self, output: object) -> list[Tensor] | None:
-        """Return the depth map (1, H, W) of each image."""
         depth = ask(output, "predicted_depth")
         return [depth[i : i + 1] for i in range(len(depth))] if is_floats(depth, 3) else None
 
@@ -371,7 +357,6 @@ class _Depth(_ProcessorTask):
         categories: Sequence[str],
         sizes: Sequence[tuple[int, int]] = (),
     ) -> Predictions:
-        """Return the mean and the range of each depth map, in the size of the image."""
         process = ask(self.processor.own, "post_process_depth_estimation")
         predictions = []
         for index, each in enumerate(found):
@@ -394,7 +379,6 @@ class _Depth(_ProcessorTask):
         return predictions
 
     def score(self, found: list[Tensor], kind: str, target: int | None) -> Scored:
-        """Return the mean depth."""
         if target is not None or kind != "logit":
             raise RequestError(
                 "a depth map has no classes", "leave `target` and `score` as they are"
@@ -452,9 +436,6 @@ def _bounds(mask: Tensor) -> tuple[float, ...] | None:
 
 
 def _logits_of(output: object, axes: int) -> Tensor | None:
-    """Return the logits of an output of transformers if they have ``axes`` axes, else None.
-
-    The logits may also be the whole output.
-    """
+    """Return an output, or the logits in it, if they have ``axes`` axes, else None."""
     logits = output.get("logits") if isinstance(output, Mapping) else output
     return logits if is_floats(logits, axes) else None

@@ -205,12 +205,9 @@ class Smp(Source):
 
 
 class _Segmentation(Segmentation):
-    """Models that return the logits of each pixel themselves."""
-
     nominal = (_SHORT, _SHORT)
 
     def find(self, output: object) -> Tensor | None:
-        """Return the logits (N, classes, H, W); None if the output has none."""
         logits = output[0] if isinstance(output, (tuple, list)) and output else output
         return logits if is_floats(logits, 4) else None
 
@@ -219,12 +216,7 @@ _TASK = _Segmentation()
 
 
 class _Transform:
-    """Resizes a picture, and prepares it as the library does for an encoder.
-
-    Attributes:
-        mean: what is subtracted from each colour.
-        std: what each colour is divided by.
-    """
+    """Resizes a picture, and prepares it as the library does for an encoder."""
 
     def __init__(
         self,
@@ -236,16 +228,9 @@ class _Transform:
         *,
         is_usual: bool,
     ) -> None:
-        """Store the steps.
-
-        Args:
-            prepare: the library's function, which takes a picture (H, W, C) and ``parameters``.
-            parameters: the settings of the encoder.
-            short: the short side after resizing, before both sides are rounded.
-            stride: both sides are rounded to multiples of it; None makes both sides ``short``.
-            resample: how the picture is resized.
-            is_usual: whether ``parameters`` are ImageNet's, since the encoder's are not known.
-        """
+        # ``prepare`` is the library's function for (H, W, C). The short side becomes ``short``, and
+        # then both sides multiples of ``stride``, or both become ``short`` without one.
+        # ``is_usual``: these are ImageNet's parameters, since the encoder's are not known.
         self._prepare, self._is_usual = prepare, is_usual
         self._parameters, self._short, self._stride = parameters, short, stride
         self._resample = resample
@@ -254,7 +239,6 @@ class _Transform:
         self.takes_bands = True
 
     def __call__(self, picture: Image.Image) -> Tensor:
-        """Return the pixels (C, H, W) of a picture."""
         sides = [self._short, self._short]
         if self._stride is not None:
             steps = (v * (self._short / min(picture.size)) / self._stride for v in picture.size)
@@ -266,7 +250,6 @@ class _Transform:
         return torch.from_numpy(np.ascontiguousarray(prepared.transpose(2, 0, 1))).float()
 
     def __repr__(self) -> str:
-        """Describe the steps in words."""
         mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))
         sides = f"{self._short}x{self._short} pixels"
         if self._stride is not None:
@@ -295,10 +278,7 @@ def _check_size(request: ModelRequest, stride: int) -> None:
 
 
 def _find_parameters(smp: Any, encoder: str) -> dict[str, Any] | None:
-    """Return how the library prepares pictures for an encoder.
-
-    Return None if the encoder's settings are neither cached nor reachable.
-    """
+    """Return how an encoder's pictures are prepared; None if neither cached nor reachable."""
     fail_fast_offline()
     try:
         parameters: dict[str, Any] = smp.encoders.get_preprocessing_params(encoder)
@@ -317,11 +297,6 @@ def _build(smp: Any, arch: str, /, **arguments: object) -> nn.Module:
 
 
 def _read_config(name: str, files: Files) -> dict[str, Any]:
-    """Return the configuration of a trained model.
-
-    Raises:
-        ModelError: there is none, or it cannot be reached or read.
-    """
     file = find_config(files, name)
     if file is None:
         raise ModelError(f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it")

@@ -356,10 +356,7 @@ def _to_tensors(
 
 
 def _crop_long(picture: Image.Image) -> Image.Image:
-    """Return the middle of a very long picture, and any other picture unchanged.
-
-    A transform that crops would keep no more than the middle anyway.
-    """
+    """Return the middle of a very long picture; a transform that crops would keep no more."""
     if not _is_long(picture):
         return picture
     longest = _LONGEST * min(picture.size)

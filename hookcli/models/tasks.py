@@ -431,11 +431,8 @@ class OpticalFlow(Task):
 
 
 def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
-    """Return the width and height to which a picture is resized for an optical flow model.
-
-    Both are multiples of 8 and at least 128. ``short`` is the requested length of the short side.
-    If it is None, both sides are at most 960.
-    """
+    """Return the resized width and height for optical flow, multiples of 8 and at least 128."""
+    # Without a requested ``short`` side, both sides are at most 960.
     scale = short / min(picture.size) if short else min(1.0, _MOST / max(picture.size))
     width, height = (
         max(_LEAST, math.floor(side * scale / _STEP + 0.5) * _STEP) for side in picture.size
@@ -561,10 +558,7 @@ def _find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
 def _name_best(
     measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]
 ) -> list[tuple[Prediction, ...]]:
-    """Return the classes with the highest values for each row of ``values`` (N, classes).
-
-    ``rows`` are the logits of the values.
-    """
+    """Return the classes with the highest ``values`` (N, classes), computed from the ``rows``."""
     best = values.topk(min(_TOP, values.shape[1]))
     categories = categories if len(categories) == values.shape[1] else ()
     return [
@@ -582,10 +576,7 @@ def _name_classes(
     indices: Sequence[int],
     categories: Sequence[str],
 ) -> tuple[Prediction, ...]:
-    """Return a prediction for each class in ``indices``, with its value in ``values``.
-
-    If a logit is not finite, return a single prediction that says so.
-    """
+    """Return a prediction for each class, or just one that says that a logit is not finite."""
     if not logits.isfinite().all():
         return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
     word = "output" if measure == "value" else "class"

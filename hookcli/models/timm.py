@@ -183,11 +183,7 @@ def _find_builder(name: str) -> Callable[..., nn.Module]:
 
 
 def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
-    """Return timm's builder of a model that is in a folder or on the hub.
-
-    Raises:
-        ModelError: the model has no configuration, or none that timm can read.
-    """
+    """Return timm's builder of a model that is in a folder or on the hub."""
     timm = _import_timm_for(name)
     config = find_config(files, name)
     if config is None:
@@ -202,7 +198,6 @@ def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
 
 @functools.cache
 def _list_tags(timm: Any) -> dict[str, tuple[str, ...]]:
-    """Return the tags of the weights of every model."""
     tags: dict[str, tuple[str, ...]] = {}
     for full in timm.list_models(pretrained=True):
         name, _, tag = full.partition(".")

@@ -207,11 +207,7 @@ class Transformers(Source):
         )
 
     def _find_weights(self) -> list[Path]:
-        """Return the files of the weights; empty if the model has none.
-
-        Raises:
-            OSError: the files are neither cached nor reachable.
-        """
+        """Return the files of the weights; empty if the model has none."""
         for name in _WEIGHTS:
             if self.files is not None and (found := self.files.find_parts(name)):
                 return found
@@ -234,16 +230,10 @@ class Transformers(Source):
 
 
 def _build(kind: Callable[[Any], nn.Module], config: Any, /, **fields: object) -> nn.Module:
-    """Build a model of a class with a configuration, in which ``fields`` replace some fields."""
     return kind(_with_fields(config, fields))
 
 
 def _with_fields(config: Any, fields: Mapping[str, object]) -> Any:
-    """Return a copy of a configuration with other values of some fields.
-
-    Raises:
-        RequestError: the configuration has no such field.
-    """
     config = copy.deepcopy(config)
     if ask(config, "use_pretrained_backbone"):
         config.use_pretrained_backbone = False  # it would download other weights
@@ -308,12 +298,6 @@ def _type_in(folder: Path) -> str:
 
 
 def _read_config(transformers: Any, name: str, files: Files) -> Any:
-    """Return the configuration of a model.
-
-    Raises:
-        ModelError: there is no configuration, or it cannot be reached or read.
-        RequestError: the model is one of another library, or needs code of its repository.
-    """
     file = find_config(files, name)
     if file is None:
         raise _explain_no_config(name, files)
@@ -356,13 +340,8 @@ def _place_of(name: str, files: Files) -> str:
 
 
 def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, Any]:
-    """Return the class of a model, its configuration, and the configuration of the whole.
-
-    A model of pictures and text is represented by its vision part.
-
-    Raises:
-        RequestError: the model takes no picture.
-    """
+    """Return a model's class and configuration, and the configuration of the whole."""
+    # hookcli runs the vision part of a model of pictures and text.
     kind = _find_class(transformers, config)
     if kind is None:
         raise RequestError(
@@ -418,11 +397,7 @@ def _interpolate_positions(module: nn.Module) -> None:
 
 
 def _load_processor(files: Files | None, config: Any, name: str) -> Any:
-    """Return the image processor of a model, or its type's default one.
-
-    Raises:
-        ModelError: it cannot be loaded.
-    """
+    """Return the image processor of a model, or its type's default one."""
     transformers = import_transformers(name)
     with _quiet(), _explained(name):
         try:

@@ -53,10 +53,7 @@ def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequ
 
 
 def _trained_or_random(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Return the model with its trained weights, or with random ones.
-
-    The weights are random if the trained weights are unavailable or do not fit the request.
-    """
+    """Use random weights if the trained ones are unavailable or do not fit the request."""
     why = source.explain_untrained(request)
     if not why:
         try:

@@ -122,10 +122,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
-    """Read a file of torch or safetensors from ``stream``, the open file.
-
-    This does not open ``file`` by name, since the name may refer to a different file by now.
-    """
+    """Read ``stream``, the open file, since the name ``file`` may refer to another file by now."""
     if file.suffix == ".safetensors":
         return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
     beginning = stream.read(4)
@@ -141,11 +138,9 @@ def _load(file: Path, stream: BufferedReader) -> object:
 
 
 def _load_archive(file: Path, stream: BufferedReader) -> object:
-    """Load a zip archive that torch saved.
-
-    Each tensor storage must have a member of the same size. If a member is shorter, some versions
-    of torch (at least 2.6 to 2.9) read memory beyond it.
-    """
+    """Load a zip archive that torch saved."""
+    # Each tensor storage must have a member of the same size: with a shorter one, some versions of
+    # torch (at least 2.6 to 2.9) read memory beyond it.
     members = _list_members(file, stream)
     storages: Counter[int] = Counter()
 
@@ -162,12 +157,9 @@ def _load_archive(file: Path, stream: BufferedReader) -> object:
 
 
 def _list_members(file: Path, stream: BufferedReader) -> Counter[int]:
-    """Return how many members of a zip archive have each size, keyed by the size in bytes.
-
-    Raises:
-        WeightsError: the members are much larger than the archive, because they are compressed or
-            share the same bytes.
-    """
+    """Return how many members of an archive have each size, keyed by the size in bytes."""
+    # A WeightsError refuses members much larger than the archive, because they are compressed or
+    # share the same bytes.
     with zipfile.ZipFile(stream) as archive:
         members = [member.file_size for member in archive.infolist()]
     unpacked, size = sum(members), stream.seek(0, 2)
@@ -213,12 +205,9 @@ def _save_hint(file: Path, kind: FileKind) -> str:
 
 
 def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
-    """Return the state dict in the saved content, and a note.
-
-    If there are several state dicts, the note says which one is used; otherwise it is empty. This
-    calls methods as ``dict.get(content, …)``, since an ordered dict from a file may have attributes
-    that hide its methods.
-    """
+    """Return the state dict in the saved content, and a note if the file has several."""
+    # Methods are called as ``dict.get(content, …)``, since an ordered dict from a file may have
+    # attributes that hide them.
     note = ""
     for wrapper in WRAPPERS:
         inner = dict.get(content, wrapper) if isinstance(content, dict) else None
@@ -237,11 +226,8 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
 
 def _unwrap_other(file: Path, content: object) -> object:
-    """Return the only state dict inside ``content``, under any key.
-
-    Return ``content`` itself if it is not a dict, if it contains no state dict, or if it has at
-    least as many tensors itself as the largest state dict inside it has entries.
-    """
+    """Return the only state dict in ``content``, under any key, or else ``content`` itself."""
+    # It must have more entries than ``content`` has tensors itself.
     if not isinstance(content, dict):
         return content
     inner = {key: each for key, each in dict.items(content) if isinstance(each, dict)}
@@ -257,7 +243,6 @@ def _unwrap_other(file: Path, content: object) -> object:
 
 
 def _find_part(content: object, key: str) -> object:
-    """Return the part of a file's content under a key; None if there is none."""
     if not isinstance(content, dict) or key in content:
         return dict.get(content, key) if isinstance(content, dict) else None
     for name, inner in dict.items(content):
@@ -289,10 +274,7 @@ def _list_keys(content: object) -> list[str]:
 def _list_others(
     content: dict[object, object], chosen: str, inner: dict[object, object]
 ) -> list[str]:
-    """Return the names of a checkpoint's other weights for the same network, such as an EMA.
-
-    ``chosen`` is the name of the weights in use, and ``inner`` is their state dict.
-    """
+    """Return the names of a checkpoint's other weights for the same network, such as an EMA."""
     keys = _bare_names(inner)
     return [
         repr(name)
@@ -314,11 +296,7 @@ def _bare_names(state: dict[object, object]) -> set[str]:
 
 
 def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
-    """Return a state dict's tensors, without attributes that the file gives them.
-
-    Raises:
-        WeightsError: there is no tensor, a key is no string, or ``_refuse_odd`` refuses a tensor.
-    """
+    """Return a state dict's tensors, without attributes that the file gives them."""
     tensors: dict[str, Tensor] = {}
     for key, value in dict.items(state):
         if not isinstance(value, Tensor):
@@ -362,10 +340,7 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
 
 
 def _list_versions(state: dict[object, object]) -> dict[str, int]:
-    """Return the modules' versions, by path, from the ``_metadata`` attribute of a state dict.
-
-    Invalid entries are left out.
-    """
+    """Return the modules' valid versions, by path, from the attribute ``_metadata``."""
     metadata = getattr(state, "_metadata", None)
     versions: dict[str, int] = {}
     for path, local in dict.items(metadata) if isinstance(metadata, dict) else ():

@@ -95,18 +95,12 @@ class _KernelType(type):
 
 
 class _Kernel(metaclass=_KernelType):
-    """Stands in for triton's ``JITFunction``.
-
-    Once triton is loaded, ``isinstance`` gives the same answers as with the real class.
-    """
+    """Stands in for triton's ``JITFunction``; ``isinstance`` answers as for that class."""
 
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """Replace ``module`` in the ``with`` block by a stand-in that defines the names ``offered``.
-
-    If the module's package is loaded already, this changes nothing.
-    """
+    """Replace ``module`` by a stand-in with the names ``offered``, unless it is loaded."""
     if _package_of(module) in sys.modules:
         yield
         return
@@ -126,12 +120,10 @@ class _StandIn(ModuleType):
     """Stands in for a module until code asks for a name that the stand-in does not define."""
 
     def leave(self) -> None:
-        """Remove the stand-in from ``sys.modules`` if it is still there."""
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
 
     def __getattr__(self, name: str) -> object:
-        """Replace the stand-in with the real module, and return that module's attribute."""
         if name.startswith("__"):  # the import system does not need these
             raise AttributeError(name)
         self.leave()
@@ -140,10 +132,7 @@ class _StandIn(ModuleType):
 
 
 class _StandInRemover:
-    """A module finder that removes the stand-in when the real package is imported.
-
-    It finds no modules itself.
-    """
+    """Finds no modules, but removes the stand-in when the real package is imported."""
 
     def __init__(self, stand_in: _StandIn) -> None:
         self._stand_in = stand_in

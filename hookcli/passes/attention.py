@@ -168,11 +168,7 @@ class AttentionListener:
         return ImageAttention(self.key, tuple(self._calls), hidden, rollout)
 
     def _note_other(self, path: str, place: int) -> None:
-        """Add a row without figures for an attention call that did not occur for the first image.
-
-        Calls outside the wanted modules get no row. ``path`` is the operation path of the torch
-        function, and ``place`` the index of the call among the calls of that operation.
-        """
+        """Add a row without figures for a call that did not occur for the first image."""
         module_path = split_path(path)[0]
         wanted = [layer.module_path for layer in self.settings.layers if not layer.is_operation]
         if any(is_inside(module_path, each) for each in wanted):
@@ -197,10 +193,7 @@ class AttentionListener:
         self._calls.append(CallAttention(wanted.call, row, query, maps=maps, kept=kept))
 
     def _query_map(self, probabilities: Tensor, places: TokenPlaces) -> QueryMap | None:
-        """Return the map of the query that ``settings.point`` chooses; None without such a query.
-
-        The probabilities are (windows, heads, queries, keys).
-        """
+        """Return the map of the query that ``settings.point`` chooses; None without one."""
         point = self.settings.point
         if point is None:
             values = query_map(probabilities, places, CLASS_TOKEN)
@@ -218,10 +211,7 @@ class AttentionListener:
         return QueryMap(_one_frame(values), (column / columns, row / rows, 1 / columns, 1 / rows))
 
     def _all_maps(self, probabilities: Tensor, places: TokenPlaces) -> QueryMaps:
-        """Return the maps of the queries that ``thin_queries`` keeps, as one picture.
-
-        The probabilities are (windows, heads, queries, keys).
-        """
+        """Return the maps of the queries that ``thin_queries`` keeps, as one picture."""
         tiles = []
         for cell in thin_queries(places.query_grid, self._side):
             values = query_map(probabilities, places, cell)

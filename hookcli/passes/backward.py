@@ -135,19 +135,10 @@ def _observe_image(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The outcome of one forward and backward pass, without the observed gradients.
-
-    Attributes:
-        output: the model's output.
-        missing: the gradients that were not computed, with the reasons.
-        pixels: the input pixels, (1, …); ``pixels.grad`` is None unless the request needs the
-            gradient of the pixels.
-    """
-
     output: object
     score: Score
     missing: tuple[MissingGradient, ...]
-    pixels: Tensor
+    pixels: Tensor  # (1, …); has a ``grad`` only if the request needs the gradient of the pixels
 
 
 def _run_pass(
@@ -158,20 +149,7 @@ def _run_pass(
     changes: Sequence[Change],
     target: int | None = None,
 ) -> _Outcome:
-    """Run one forward and backward pass.
-
-    Args:
-        settings: the model and what to collect.
-        pixels: the pixels of one image, (1, …).
-        observer: receives every gradient.
-        collector: receives the module paths of the layers that ran. If the model raises, the error
-            gets the collector's observations.
-        changes: the edits to make; empty for a pass without edits.
-        target: the class to score; None lets ``settings.score`` choose.
-
-    Raises:
-        BrokenForwardError: the model raised an exception.
-    """
+    """Run the model forwards and backwards on the pixels (1, …) of one image."""
     runner = settings.runner
     model = runner.module
     observed = [*runner.layers, *(each for each in settings.cams if each not in runner.layers)]
@@ -197,29 +175,18 @@ def _run_pass(
 
 @dataclass(slots=True)
 class _Observer:
-    """Passes the gradients of the selected layers to a collector.
-
-    An observer also keeps activations and their gradients, for ``times_activation`` and Grad-CAMs.
-
-    Attributes:
-        collector: called with each call and its gradient.
-        selected: the module paths of the selected layers; None for all layers.
-        activations: copies of the kept activations, by call id.
-        gradients: the call and a copy of the gradient of each kept activation, by the activation's
-            call id.
-    """
+    """Collects gradients, and keeps activations for ``times_activation`` and Grad-CAMs."""
 
     collector: Callable[[Call, Tensor], None]
-    selected: Container[str] | None = None
-    activations: dict[str, Tensor] = field(default_factory=dict)
+    selected: Container[str] | None = None  # module paths; None for all layers
+    activations: dict[str, Tensor] = field(default_factory=dict)  # copies by call id
+    # copies by the activation's call id
     gradients: dict[str, tuple[Call, Tensor]] = field(default_factory=dict)
 
     def keep(self, call: Call, tensor: Tensor) -> None:
-        """Store a copy of an activation in ``activations``."""
         self.activations[call.id] = tensor.detach().clone()
 
     def __call__(self, call: Call, gradient: Tensor) -> None:
-        """Pass a selected gradient to the collector, and copy the gradient of a kept activation."""
         output = replace(call, side="output").id
         if call.side == "grad_output" and output in self.activations:
             self.gradients[output] = (call, gradient.detach().clone())
@@ -239,11 +206,7 @@ def _find_cams(
 
 
 def _saliency(gradient: Tensor) -> Tensor:
-    """Return the saliency map (h, w) on the host, given the gradient (1, …, h, w) of the pixels.
-
-    The value of a pixel is the largest magnitude over all colours. For a clip or a pair, it is also
-    the largest over all frames or both pictures.
-    """
+    """Return each pixel's largest magnitude, (h, w), over all other axes of (1, …, h, w)."""
     plane = gradient[0].abs()
     while plane.dim() > 3:
         plane = plane.amax(0)
@@ -251,11 +214,7 @@ def _saliency(gradient: Tensor) -> Tensor:
 
 
 def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
-    """Return the record of a gradient that was not computed.
-
-    The record has the reason, but no figures. ``key`` is the image's key, and ``size`` the height
-    and width of the layers' input.
-    """
+    """Return the record of a missing gradient, with the reason instead of figures."""
     layout = UNKNOWN
     if missing.call.side != "param":
         layout = missing.call.layout_of(missing.shape, size)

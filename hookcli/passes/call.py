@@ -113,8 +113,6 @@ def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]
 
 
 class _ModelCode(Surroundings):
-    """Turns exceptions of a model into a ForwardError, in a ``with`` block around its code."""
-
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
         """Store ``describe``, which returns the message and the hint for an exception."""
         super().__init__()
@@ -123,11 +121,6 @@ class _ModelCode(Surroundings):
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the process, and turn an error of the model into a ForwardError.
-
-        Raises:
-            ForwardError: the model raised an exception.
-        """
         super().__exit__(kind, error, trace)
         if error is not None and _is_model_error(error):
             raise ForwardError(*self._describe(error)) from error
@@ -135,12 +128,9 @@ class _ModelCode(Surroundings):
 
 @contextmanager
 def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
-    """Make the output of a model in training mode independent of earlier forward passes.
-
-    In the ``with`` block, torch draws its random numbers from ``seed``. When the block ends,
-    hookcli restores torch's generators and the model's buffers, such as BatchNorm's running means.
-    For a model in evaluation mode, the block changes nothing.
-    """
+    """Make a model in training mode independent of earlier forward passes."""
+    # hookcli seeds torch, and restores torch's generators and the model's buffers afterwards, such
+    # as BatchNorm's running means.
     if not any(ask(module, "training") for module in model.modules()):
         yield
         return
@@ -157,12 +147,9 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def _is_model_error(error: BaseException) -> bool:
-    """Return whether ``error`` comes from the model instead of from a hook of hookcli.
-
-    Running out of memory or stack is always the model's error; Ctrl-C never is. For any other
-    error, the innermost frame that belongs to the model or to hookcli decides: a hook of hookcli
-    may run code of the model, for example to read an attribute of the model's output.
-    """
+    """Return whether ``error`` comes from the model instead of from a hook of hookcli."""
+    # Running out of memory or stack is always the model's error; Ctrl-C never is. Otherwise, the
+    # innermost frame of the model or of hookcli decides, since a hook may run code of the model.
     if isinstance(error, ENDS):
         return False
     if isinstance(error, RecursionError) or is_out_of_memory(error):
@@ -173,11 +160,8 @@ def _is_model_error(error: BaseException) -> bool:
 
 
 def _owner_of(frame: FrameType) -> str:
-    """Return whose code a frame runs: ``model``, ``hookcli``, or empty for shared code.
-
-    The code of Python, torch, numpy and ``_NEUTRAL_OF_OURS`` is shared. However, ``forward`` of a
-    torch module is the model's code.
-    """
+    """Return whose code a frame runs: ``model``, ``hookcli``, or empty for shared code."""
+    # Python, torch, numpy and ``_NEUTRAL_OF_OURS`` share code, but a ``forward`` is the model's.
     name = str(frame.f_globals.get("__name__", ""))
     if name in _NEUTRAL_OF_OURS:
         return ""

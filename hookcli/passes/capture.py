@@ -128,7 +128,6 @@ class Captured:
         return f"{model}{count(len(self.records), 'tensor')} of {layers}"
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook: a table of figures, and small pictures of kept tensors."""
         records = self.records
         uncalled = self.uncalled
         notes = [f"{each.layer.label} did not run: {each.reason}" for each in uncalled][:MOST_NOTES]

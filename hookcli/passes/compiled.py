@@ -135,11 +135,9 @@ def _list_paths(module: nn.Module) -> dict[str, str]:
 
 
 def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors without values, of the kind with which torch.compile traced the model.
-
-    Their shapes are fixed. If torch could make them symbols, it would check them at every call, and
-    miss the names of the tensors.
-    """
+    """Return tensors without values, of the kind with which torch.compile traced the model."""
+    # If torch could make the shapes symbols, it would check them at every call, and miss the names
+    # of the tensors.
     mode = torch._guards.detect_fake_mode(examples)
     if mode is None:
         return list(tensors)
@@ -149,12 +147,6 @@ def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Te
 def _run_with(
     module: nn.Module, arguments: tuple[object, ...], backend: Callable[..., Any]
 ) -> object:
-    """Compile a model with a backend, and return its output for the arguments.
-
-    Raises:
-        ModelError: the compiler fails.
-        ForwardError: the model raised an exception.
-    """
     torch._dynamo.reset()
     compiled = cast("nn.Module", torch.compile(module, backend=backend))
     with quiet(), torch.no_grad():

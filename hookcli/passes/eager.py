@@ -276,11 +276,7 @@ class EagerRunner(Runner):
         )
 
     def _ratio_of(self, row: LayerRow) -> float | None:
-        """Return the norm of a parameter's gradient divided by the norm of the parameter.
-
-        Return None if the parameter is zero or no longer exists. If ``row`` is not about a
-        parameter's gradient or has no norm, return the ratio that the row already has.
-        """
+        """Return the norm of a gradient per norm of its parameter; None if the latter is 0."""
         if row.side != "param" or row.norm is None:
             return row.ratio
         name = ".".join(filter(None, (row.module_path, row.output_key)))
@@ -292,12 +288,8 @@ class EagerRunner(Runner):
 
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:
-        """Find the modules that overwrite the outputs of other modules in the ``with`` block.
-
-        hookcli adds the modules to ``overwritten``, by the call id of the output. The block runs
-        under ``torch.no_grad`` instead of inference mode, in which tensors lack the version
-        counters that this method needs.
-        """
+        """Add the modules that overwrite an output to ``overwritten``, by its call id."""
+        # Tensors of inference mode lack the version counters that hookcli reads here.
         watcher = WriteWatcher(overwritten)
         operations = (layer for layer in self.layers if layer.is_operation)
         layers = [*list_watchable(self.module), *operations]
@@ -311,7 +303,6 @@ def _pass_on(
     call: Call | None,
     tensor: Tensor,
 ) -> Tensor:
-    """Return the values of ``feed`` for a call, in the dtype and memory format of ``tensor``."""
     assert call is not None  # noqa: S101  only the change of a parameter has no call
     observer(call, tensor)
     values = feed(call.id)
@@ -324,7 +315,6 @@ def _pass_on(
 
 @contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Seed torch's random numbers with ``seed`` in the ``with`` block; None changes nothing."""
     if seed is None:
         yield
         return

@@ -58,10 +58,7 @@ def list_packages() -> dict[str, str]:
 
 
 def _name_processor(device: torch.device) -> str:
-    """Return the name of a CUDA device with the versions of CUDA and cuDNN.
-
-    For any other device, return the instruction set that torch uses on the CPU, such as ``AVX2``.
-    """
+    """Name the GPU, CUDA and cuDNN, or else the instruction set on the CPU, such as ``AVX2``."""
     if device.type != "cuda":
         return torch.backends.cpu.get_cpu_capability()
     cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version

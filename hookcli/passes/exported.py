@@ -150,10 +150,7 @@ def _fixed_shape(example: Tensor) -> tuple[int | None, ...]:
 
 
 class _Watched(nn.Module):
-    """A program whose values are shown while it runs, and can be replaced.
-
-    The arguments are those of ``GraphRunner.compute``.
-    """
+    """A program whose values ``GraphRunner.compute`` can see and replace while it runs."""
 
     def __init__(
         self,
@@ -169,19 +166,15 @@ class _Watched(nn.Module):
         self._fed = fed
 
     def forward(self, *inputs: Tensor) -> object:
-        """Run the program, whose inputs and outputs are tensors without any structure."""
         return _Interpreter(self._module, self.pass_on).run(*inputs, enable_io_processing=False)
 
     def pass_on(self, name: str, result: Any) -> Any:
-        """Show the result of a node, and return what the users of the node get."""
         if name in self._values:
             self._receive(name, result)
         return self._fed[name].clone() if name in self._fed else result
 
 
 class _Interpreter(fx.Interpreter):
-    """Runs a graph, and calls ``pass_on(name, result)`` for every node."""
-
     def __init__(self, module: fx.GraphModule, pass_on: Callable[[str, Any], Any]) -> None:
         super().__init__(module)
         self.pass_on = pass_on

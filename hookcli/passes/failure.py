@@ -123,10 +123,7 @@ def explain_refusal(model: nn.Module, error: BaseException) -> str:
 
 
 def _find_failed(model: nn.Module, error: BaseException) -> tuple[str, nn.Module, FrameType | None]:
-    """Return the path of the innermost module that raised an error, the module, and its frame.
-
-    Without such a module, they are the model itself and None.
-    """
+    """Return the innermost module that raised an error, or else the model without a frame."""
     paths: dict[int, str] = {}
     with Forgiveness():
         paths = {id(module): path for path, module in find_modules(model).items()}
@@ -150,12 +147,7 @@ def is_module(value: object) -> TypeGuard[nn.Module]:
 
 
 def _shapes_given(module: nn.Module, frame: FrameType) -> str:
-    """Return the names and shapes of the tensor arguments of a module's call, as text.
-
-    The names are the argument names of ``forward``. ``frame`` is the frame of the module's
-    ``_call_impl``. The text is empty if no argument is a tensor, or if the arguments cannot be
-    read.
-    """
+    """Return names and shapes of tensor arguments as text, from the frame of ``_call_impl``."""
     with Forgiveness():
         names = list(inspect.signature(module.forward).parameters)
         args = frame.f_locals.get("args", ())

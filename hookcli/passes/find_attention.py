@@ -135,10 +135,7 @@ def find_attention(
 
 
 def _follow_other(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
-    """Run the model on a noisy, flipped negative of ``pixels``, and follow the tokens.
-
-    If the model fails on the negative, run the model on ``pixels`` again.
-    """
+    """Follow the tokens of a noisy, flipped negative, or of ``pixels`` if the model fails on it."""
     noise = torch.rand(pixels.shape).to(pixels) * (pixels.amax() - pixels.amin() + 1)
     with suppress(ForwardError):
         return _follow(model, inputs, noise - pixels.flip(-1, -2))
@@ -146,7 +143,6 @@ def _follow_other(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Fin
 
 
 def _follow(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
-    """Run a forward pass, and follow the tokens from the pixels to each attention call."""
     arguments = inputs.arguments_of(pixels)
     trails = TokenTrails(pixels, [arguments, *map(vars, model.modules())])
     finder = _Finder({layer.module_path: layer for layer in list_layers(model)}, trails)
@@ -168,13 +164,9 @@ def _is_chosen(call: AttentionCall, layers: Sequence[LayerInfo]) -> bool:
 def _list_hidden(
     model: nn.Module, layers: Sequence[LayerInfo], finder: _Finder
 ) -> Iterator[tuple[LayerInfo, str]]:
-    """Yield each attention module that ran while hookcli saw no attention in it, and the reason.
-
-    The result covers only modules inside ``layers``. If attention modules are nested, the result
-    has only the innermost. A module is an attention module if its name says so, if it multiplied
-    tokens with tokens, or if it weighed values with a softmax over tensors that hookcli could not
-    follow.
-    """
+    """Yield each attention module in which hookcli saw no attention, and the reason."""
+    # Of nested modules, the innermost. A module counts if its name says so, if it multiplied tokens
+    # with tokens, or if it weighed values with a softmax over tensors that hookcli lost.
     attentions = [
         path
         for path, module in find_modules(model).items()
@@ -195,40 +187,24 @@ def _list_hidden(
 
 
 def _has_name_of_attention(path: str, module: nn.Module) -> bool:
-    """Return whether the class name or the path of a module contains a usual name of attention."""
     kind, place = type(module).__name__, path.rpartition(".")[2].lower()
     return "Attention" in kind or "Attn" in kind or place in ("attn", "attention", "self_attn")
 
 
 @dataclass(slots=True)
 class _Finder:
-    """Listens to the operations of one forward pass, and collects the attention calls.
-
-    Attributes:
-        layers: all modules of the model, by module path.
-        trails: follows the tokens through the operations.
-        calls: the attention calls found so far, in running order.
-        ran: the paths of the modules that called any torch function.
-        products: the paths of the modules that multiplied tokens with tokens.
-        blind: the paths of the modules that weighed values with a softmax over tensors that hookcli
-            could not follow.
-        counts: how often each function in ``FUNCTIONS`` was called, by operation path.
-    """
-
     layers: Mapping[str, LayerInfo]
     trails: TokenTrails
     calls: list[AttentionCall] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)
-    products: set[str] = field(default_factory=set)
+    products: set[str] = field(default_factory=set)  # modules that multiplied tokens with tokens
+    # modules with a softmax over tensors that hookcli lost
     blind: set[str] = field(default_factory=set)
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # by operation path
     _of_modules: Counter[str] = field(default_factory=Counter)
 
     def explain_change(self, call: AttentionCall) -> str:
-        """Return how the model changes a call's probabilities before weighing the values with them.
-
-        The result is empty if the model uses the probabilities unchanged.
-        """
+        """Return how the model changes probabilities before it uses them; empty if it does not."""
         place = call.call.order - 1
         shares = self.trails.shares
         reasons = {

@@ -95,28 +95,14 @@ def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Liste
 
 @dataclass(slots=True)
 class _Trace:
-    """The calls of one operation.
-
-    Attributes:
-        moments: the position of each call among the calls of all operations, from 1.
-        returns: whether any call returned a tensor.
-        computes: whether any call computed new values.
-    """
-
-    moments: list[int] = field(default_factory=list)
-    returns: bool = False
-    computes: bool = False
+    moments: list[int] = field(default_factory=list)  # positions among all operations' calls
+    returns: bool = False  # whether any call returned a tensor
+    computes: bool = False  # whether any call computed new values
 
 
 @dataclass(slots=True)
 class _Finder:
-    """Listens to one forward pass, and collects the calls of each operation.
-
-    Attributes:
-        seen: the calls of each operation, by operation path.
-    """
-
-    seen: dict[str, _Trace] = field(default_factory=dict)
+    seen: dict[str, _Trace] = field(default_factory=dict)  # by operation path
     _moments: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def begin(self, operation: OperationCall) -> OpenOperation | None:

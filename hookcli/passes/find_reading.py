@@ -99,10 +99,7 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int] | None:
 
 
 def _judge(node: Any, values: Tensor, module: nn.Module) -> Reading:
-    """Return what ``values`` (N, K) are, from the node of autograd that made them.
-
-    Without a node, the model computes without gradients: then the values themselves may tell.
-    """
+    """Return what ``values`` (N, K) are; without a node of autograd, the values may tell."""
     is_share, is_changed = _is_share(values), False
     is_whole = is_share and bool(((values.sum(1) - 1).abs() < _ROUNDED).all())
     other: Reading = "probabilities" if is_whole and values.shape[1] > 1 else "values"

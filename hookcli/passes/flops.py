@@ -114,11 +114,8 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
 
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
-    """Return the formula of an operator for which torch has no formula.
-
-    It is None for an operator that multiplies no matrices, or that runs as other operators; and
-    ``_count_nothing`` if hookcli has no formula either.
-    """
+    """Return a formula that torch lacks; None for an operator without products of its own."""
+    # If hookcli lacks the formula, too, this is ``_count_nothing``.
     library, _, name = operator._schema.name.partition("::")
     if library in _KNOWN and (not _PRODUCTS.search(name) or _NO_PRODUCTS.search(name)):
         return None
@@ -140,7 +137,6 @@ def _count_nothing(_named: _Arguments, _output: object) -> None:
 
 
 def _count_product(operands: tuple[int, int], named: _Arguments, _output: object) -> int:
-    """Count a product of two tensors: of vectors, of matrices, or of batches of matrices."""
     left, right = (list(named.values())[position] for position in operands)
     return 2 * int(left.numel() * (right.shape[-1] if right.dim() > 1 else 1))
 
@@ -148,13 +144,10 @@ def _count_product(operands: tuple[int, int], named: _Arguments, _output: object
 def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
-    """Count an operator with weights: each weight is used once for each place, step or row.
-
-    A convolution, also a deformable one, uses its weights once for each place of its output, and a
-    transposed one for each place of its input (https://arxiv.org/abs/1703.06211: the samples of a
-    deformable convolution differ in their places alone; the interpolation is not counted).
-    ``axis`` is the axis of the channels. The result is None if the weights cannot be read.
-    """
+    """Count each weight once for each place, step or row; None if the weights cannot be read."""
+    # A convolution uses its weights once for each place of its output, and a transposed one for
+    # each place of its input. The samples of a deformable convolution differ in their places alone
+    # (https://arxiv.org/abs/1703.06211); hookcli does not count the interpolation.
     data = output if of_output else next(iter(named.values()))
     given = [value for name, value in named.items() if _WEIGHTS.fullmatch(name)]
     weights = sum(each.numel() for each in unpack(given) if each.dim() > 1)

@@ -101,7 +101,6 @@ def _read_scope(key: str, path: str, kind: object, paths: Mapping[str, str]) -> 
 
 
 def _name(node: fx.Node) -> str:
-    """Return the name of the operation that a node computes."""
     if isinstance(node.target, torch._ops.OpOverload):
         return name_aten(str(node.target))
     if isinstance(node.target, str):
@@ -110,11 +109,7 @@ def _name(node: fx.Node) -> str:
 
 
 def _list_outputs(node: fx.Node) -> tuple[str, ...]:
-    """Return the names of the values of a node; empty if it returns no tensor.
-
-    If a node returns several values, its users are nodes that pick one of them. Values without
-    users are left out.
-    """
+    """Return the names of the values with users; empty if a node returns no tensor."""
     picks = [user for user in node.users if user.target is operator.getitem]
     picks = [user for user in picks if user.users] or picks
     if not picks:

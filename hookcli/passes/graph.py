@@ -201,10 +201,7 @@ def _find_bare(nodes: Sequence[GraphNode]) -> Iterator[GraphCall]:
 
 
 def _list_stretches(nodes: Sequence[GraphNode]) -> Iterator[tuple[Scope, int, int]]:
-    """Yield each call of a module, with the places of its first and last node.
-
-    Inner calls come first.
-    """
+    """Yield each call of a module, inner calls first, with its first and last node's places."""
     running: list[tuple[Scope, int]] = []
     for place, node in enumerate(nodes):
         kept = 0
@@ -220,7 +217,6 @@ def _list_stretches(nodes: Sequence[GraphNode]) -> Iterator[tuple[Scope, int, in
 
 
 def _count_weights(nodes: Sequence[GraphNode]) -> Mapping[str, int]:
-    """Return the number of values in the weights of each module, by module path."""
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for node in nodes:
         for scope in node.scopes:
@@ -231,8 +227,8 @@ def _count_weights(nodes: Sequence[GraphNode]) -> Mapping[str, int]:
 class _Axes:
     """Finds the channel axis of each call, as far as the types of the layers show it.
 
-    A module returns the value of a call inside it, with the same axes. An elementwise layer has
-    the axes of the layer before it.
+    A module returns the value of a call inside it, with the same axes. An elementwise layer has the
+    axes of the layer before it.
     """
 
     def __init__(self) -> None:
@@ -242,7 +238,6 @@ class _Axes:
     def find(
         self, layer: LayerInfo, values: tuple[str, ...], families: tuple[str, ...]
     ) -> Channels:
-        """Return the channel axis of a call that returns ``values``."""
         found = self._find(layer, values, families)
         if found in (Channels.FIRST, Channels.LAST):
             self._neighbour = found.of_neighbour

@@ -103,7 +103,6 @@ class GraphRunner(Runner):
         return replace(self, layers=tuple(layers.values()))
 
     def _list_entries(self) -> Iterator[Entry]:
-        """Yield the model and its modules for the filter language, outer modules first."""
         yield make_entry(self.graph.root, [self.graph.root.module_type], [])
         known: set[str] = set()
         for call in sorted(self.graph.calls, key=_starting):
@@ -189,7 +188,6 @@ class GraphRunner(Runner):
         return outputs
 
     def _list_outputs(self) -> Iterator[tuple[Call, str]]:
-        """Yield the outputs of the observed layers' calls, with the names of their values."""
         paths = {layer.module_path: layer for layer in self.layers}
         observed = [
             call

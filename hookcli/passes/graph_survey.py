@@ -68,7 +68,6 @@ def survey_graph(
 def _list_rows(
     seen: Sequence[_Output], wanted: Mapping[str, LayerInfo], input_shape: tuple[int, ...]
 ) -> Iterator[SurveyRow]:
-    """Yield the rows of the calls of wanted layers, in the order in which the calls start."""
     calls = Counter((each.call.layer.module_path, each.call.output_key) for each in seen)
     for each in sorted(seen, key=lambda each: each.call.order):
         call, layer = each.call, each.call.layer

@@ -102,12 +102,9 @@ def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -
 def _find_operations(
     model: nn.Module, inputs: ModelInputs, pixels: Tensor, between: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the ids of the operation calls that made the first ``NaN`` and the first ``Inf``.
-
-    The keys of the result are ``NaN`` and ``Inf``; a key is missing if hookcli found no operation.
-    ``between`` maps ``NaN`` and ``Inf`` to the path of the module in which the value appeared
-    between the calls of submodules. If ``between`` is empty, the model does not run.
-    """
+    """Return the ids of the operation calls that made the first ``NaN`` and ``Inf``."""
+    # ``between`` maps ``NaN`` and ``Inf`` to the module in which each appeared between the calls of
+    # submodules. The model runs only if there is one.
     made: dict[str, str] = {}
     given: list[frozenset[str]] = []
 
@@ -179,17 +176,9 @@ def find_backward_origin(
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A call that has started and not yet returned.
-
-    Attributes:
-        kinds: which of ``NaN`` and ``Inf`` the inputs of the call hold.
-        last_child: the id of the most recent call that returned directly inside this call; empty
-            until a call has returned.
-    """
-
     call: Call
-    kinds: frozenset[str]
-    last_child: str = ""
+    kinds: frozenset[str]  # which of ``NaN`` and ``Inf`` the inputs hold
+    last_child: str = ""  # the call that last returned directly inside this call
 
     @property
     def name(self) -> str:
@@ -203,24 +192,15 @@ class _OpenCall:
 
 @dataclass(slots=True)
 class _Watcher:
-    """Follows one forward pass and records where ``NaN`` and ``Inf`` first appear.
-
-    The keys of all dictionaries are ``NaN`` and ``Inf``.
-
-    Attributes:
-        made: a sentence that names the origin of the value.
-        running: the running calls, outermost first.
-        came_out: which of ``NaN`` and ``Inf`` any module has returned.
-        between: the path of the module in which the value appeared between the calls of
-            submodules.
-        causes: which of ``NaN`` and ``Inf`` went into the module that first returned the value.
-    """
+    """Records where ``NaN`` and ``Inf``, the keys of all dictionaries, first appear."""
 
     model: nn.Module
-    made: dict[str, str]
-    running: list[_OpenCall] = field(default_factory=list)
-    came_out: set[str] = field(default_factory=set)
+    made: dict[str, str]  # a sentence that names the origin
+    running: list[_OpenCall] = field(default_factory=list)  # outermost first
+    came_out: set[str] = field(default_factory=set)  # which kinds any module returned
+    # the path of the module between whose submodules the value appeared
     between: dict[str, str] = field(default_factory=dict)
+    # which kinds went into the module that first returned the value
     causes: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def started(self, call: Call, inputs: object) -> None:

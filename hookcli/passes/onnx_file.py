@@ -106,11 +106,9 @@ def export_onnx(
 
 
 def _note_functions(program: Any) -> None:
-    """Write into the metadata of an ONNX model to which calls each node belongs.
-
-    The exporter does not tell two calls of a module in a row apart. It computes functions such as
-    ``normalize`` with several operators, and folds constants.
-    """
+    """Write into the metadata of an ONNX model to which calls each node belongs."""
+    # The exporter merges two calls of a module in a row, computes functions such as ``normalize``
+    # with several operators, and folds constants.
     graph = program.exported_program.graph
     functions = count_functions(graph)
     modules = {node.name: list_module_calls(node) for node in graph.nodes}
@@ -194,7 +192,6 @@ class OnnxRunner(GraphRunner):
 
     @property
     def _outputs(self) -> list[str]:
-        """The names of the model's outputs."""
         return [each.name for each in self._model.graph.output]
 
     def _group(self, values: tuple[str, ...]) -> list[list[str]]:
@@ -216,14 +213,9 @@ class OnnxRunner(GraphRunner):
     def _run_session(
         self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Return the model's outputs and the values, by name.
-
-        Some kernels of ONNX Runtime fail when a value between them is an output, because they use
-        a memory layout of their own. If the file fails, it runs again without these kernels.
-
-        Raises:
-            ForwardError: the file cannot be run.
-        """
+        """Return the model's outputs and the values, by name."""
+        # Some kernels of ONNX Runtime fail when a value between them is an output, because they use
+        # a memory layout of their own: after a failure, the file runs again without them.
         given = {_given(name): each.numpy().astype(self._types[name]) for name, each in fed.items()}
         while True:
             session = self._session(values, tuple(fed))
@@ -246,11 +238,6 @@ class OnnxRunner(GraphRunner):
             return {name: _to_tensor(each) for name, each in found if _is_numeric(each)}
 
     def _feeds(self, session: Any, arguments: Sequence[Tensor]) -> dict[str, Any]:
-        """Return the inputs of the file by name.
-
-        Raises:
-            ForwardError: the model takes other inputs.
-        """
         inputs = [each for each in session.get_inputs() if not each.name.endswith(_GIVEN)]
         if len(inputs) != len(arguments):
             raise ForwardError(
@@ -280,7 +267,6 @@ class OnnxRunner(GraphRunner):
         return feeds
 
     def _session(self, values: Sequence[str], fed: tuple[str, ...]) -> Any:
-        """Return a session that also returns ``values``, and takes the ``fed`` values as inputs."""
         key = (tuple(values), fed)
         if key not in self._sessions:
             if len(self._sessions) == _MOST_SESSIONS:
@@ -363,7 +349,6 @@ def _list_inputs(graph: Any) -> list[Any]:
 
 
 def _describe_value(value: Any) -> GraphInput:
-    """Return the shape and the dtype of a value, as far as the file states them."""
     import onnx
 
     kind = value.type.tensor_type
@@ -398,10 +383,8 @@ def _given(name: str) -> str:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of ONNX Runtime, which have no base class of their own.
-
-    A ``RuntimeError`` says that numpy lacks the type of a value, such as bfloat16.
-    """
+    """Return the exceptions of ONNX Runtime, which have no base class of their own."""
+    # A ``RuntimeError`` says that numpy lacks the type of a value, such as bfloat16.
     state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     names = (
         *("EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf"),
@@ -411,23 +394,15 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _load(file: Path) -> Any:
-    """Return the model of an ONNX file, without the weights that are in other files.
-
-    Small tensors are read from the other files, because ONNX Runtime infers shapes from them.
-
-    Raises:
-        ModelError: the file cannot be read.
-    """
+    """Return the model without the weights in other files, except small tensors."""
+    # ONNX Runtime infers shapes from the small ones.
     model = read_graph(file)
     read_small_weights(file, model, most=_FEW_VALUES)
     return model
 
 
 def _list_nodes(graph: Any) -> Iterator[GraphNode]:
-    """Yield the nodes of an ONNX graph in running order.
-
-    If no node says from which module it comes, nodes that do not depend on the inputs are left out.
-    """
+    """Yield nodes in running order; without modules, only those that depend on the inputs."""
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
@@ -462,7 +437,7 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
 class _Repeats:
     """Tells two calls of a module in a row apart.
 
-    If the file does not say so, a layer of torch with a single function starts a new call when the
+    If the file does not, a layer of torch with a single function starts a new call when the
     function appears again.
     """
 
@@ -473,14 +448,9 @@ class _Repeats:
     def mark(
         self, scopes: Sequence[Scope], calls: Sequence[str], operator: str, step: str
     ) -> Iterator[Scope]:
-        """Yield the scopes of a node with a text that differs between the calls of a module.
-
-        Args:
-            scopes: the scopes without such texts, outermost first.
-            calls: the texts that hookcli wrote into the file; empty without them.
-            operator: the operator of ATen that the node computes.
-            step: a text that the nodes of one operator have in common.
-        """
+        """Yield the scopes of a node with a text that differs between the calls of a module."""
+        # ``calls`` are the texts that hookcli wrote into the file, and ``step`` is a text that the
+        # nodes of one ATen ``operator`` share.
         if len(calls) == len(scopes):
             yield from (
                 replace(scope, call=call) for scope, call in zip(scopes, calls, strict=True)

@@ -52,11 +52,9 @@ def check_archive(file: Path) -> None:
 
 
 def _find_reason(archive: zipfile.ZipFile) -> str:
-    """Return why torch would run code of an archive; empty if nothing says so.
-
-    Raises:
-        ValueError: two members have the same name, or are compressed, as torch never does.
-    """
+    """Return why torch would run code of an archive; empty if nothing says so."""
+    # A ``ValueError`` refuses members with the same name, and compressed ones, which torch never
+    # writes.
     # Before torch 2.8, the members were in no folder. Torch ignores the case of their names.
     members = {(name.partition("/")[2] or name).lower(): name for name in archive.namelist()}
     if len(members) < len(archive.namelist()):
@@ -85,11 +83,7 @@ def _is_loadable(content: bytes) -> bool:
 
 
 def _asks_for_pickle(document: Any) -> bool:
-    """Return whether an index of an archive names pickled tensors or objects.
-
-    Raises:
-        ValueError: the index is damaged.
-    """
+    """Return whether an index names pickled tensors or objects; ValueError if it is damaged."""
     entries = document.get("config") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
         raise ValueError("the index of its tensors has another form")

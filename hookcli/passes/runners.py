@@ -81,13 +81,7 @@ def make_runner(
 
 @contextmanager
 def _kept(file: Path) -> Iterator[Path]:
-    """Return a block that writes an export under a temporary name, and keep it as ``file``.
-
-    The exporter may write further files beside it, which are kept, too.
-
-    Raises:
-        OutputError: the files cannot be written.
-    """
+    """Let a block write to a temporary folder, and keep its files if nothing fails."""
     try:
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=".hookcli-") as folder:
             yield Path(folder, file.name)

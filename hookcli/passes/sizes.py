@@ -66,10 +66,7 @@ def _width_of(module: nn.Module) -> int | None:
 
 
 def _multiply(lengths: object) -> int:
-    """Return the product of a tuple of lengths, or the square of a single length.
-
-    If any length is not a positive integer, return 1.
-    """
+    """Return the product of lengths, or a length squared; 1 if a length is no positive integer."""
     both = lengths if isinstance(lengths, tuple) else (lengths, lengths)
     known = [length for length in both if isinstance(length, int) and length > 0]
     return math.prod(known) if len(known) == len(both) else 1

@@ -64,35 +64,21 @@ class Survey:
 
 @dataclass(slots=True)
 class _Output:
-    """A tensor that a call returned.
-
-    Attributes:
-        key: the name of the tensor if the call returned several; otherwise empty.
-        counted: the number of floating-point operations of the call that hookcli counted.
-        is_complete: whether these are all operations of the call.
-    """
-
     call: Call
-    key: str
+    key: str  # empty unless the call returned several tensors
     tensor: Tensor
-    counted: int
-    is_complete: bool
+    counted: int  # the floating-point operations of the call that hookcli counted
+    is_complete: bool  # whether hookcli counted all operations of the call
 
 
 @dataclass(slots=True)
 class _Watcher:
-    """Follows one forward pass through the starts and ends of all calls.
-
-    Attributes:
-        uncounted: for each operator that was not counted, the path of the innermost module.
-    """
-
     counter: FlopCounter
     layouts: LayoutWatcher
     called: set[str] = field(default_factory=set)
     outputs: list[_Output] = field(default_factory=list)
     writes: WriteWatcher = field(default_factory=WriteWatcher)
-    uncounted: dict[int, str] = field(default_factory=dict)
+    uncounted: dict[int, str] = field(default_factory=dict)  # the innermost module of each operator
     _starts: list[tuple[int, int]] = field(default_factory=list)
 
     def started(self, call: Call, inputs: object) -> None:
@@ -287,10 +273,7 @@ def _row(
 
 
 def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow:
-    """Return the row of a layer that returned no tensor.
-
-    ``called`` has the module paths of all layers that ran.
-    """
+    """Return the row of a layer that returned no tensor."""
     ran = layer.module_path in called
     reason = "" if ran else explain_uncalled(model, layer)
     return SurveyRow(

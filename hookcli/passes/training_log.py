@@ -51,12 +51,8 @@ def write_log(
 
 
 def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
-    """Yield the names and values of the figures to log for one tensor.
-
-    A gradient has ``norm`` and ``max_abs``. An activation has all statistics except ``min`` and
-    ``max``. Both have the counts of NaN and Inf. Figures that are None are left out. ``side`` is
-    the side of the call: ``output``, ``grad_input``, ….
-    """
+    """Yield ``norm`` and ``max_abs`` of a gradient, or an activation's statistics."""
+    # hookcli leaves out ``min`` and ``max`` of activations, and figures that are None.
     figures = {"norm": stats.norm, "max_abs": _largest(stats)}
     if side in ("output", "input"):
         figures = {name: getattr(stats, name) for name in STATISTICS if name not in ("min", "max")}

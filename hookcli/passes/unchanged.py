@@ -67,7 +67,6 @@ def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
 
 
 def _list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore the present state of every object in the model."""
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
     waiting: list[Any] = [model]
@@ -105,17 +104,14 @@ def _slots_of(value: object) -> list[str]:
 
 
 def _has_attributes(value: object) -> bool:
-    """Return whether a value has a ``__dict__`` that hookcli must restore."""
     return not _is_of_python(value) and type(ask(value, "__dict__")) is dict
 
 
 def _is_of_python(value: object) -> bool:
-    """Return whether hookcli leaves a value alone, because it holds no state of the model.
-
-    Such values are classes, Python modules, functions, scripted ``nn.Module`` objects and the tools
-    that compiled or exported a module. There are also objects of Python's standard library, such as
-    loggers, which refer to many objects outside the model.
-    """
+    """Return whether hookcli leaves a value alone, because it holds no state of the model."""
+    # These are classes, modules, functions, scripted modules, the tools that compiled or exported a
+    # module, and objects of the standard library, such as loggers, which refer to much outside the
+    # model.
     if isinstance(value, _WITHOUT_STATE):
         return True
     if type(value).__module__.startswith(_TOOLS) and not isinstance(value, nn.Module):

@@ -50,10 +50,8 @@ def analysis_command(command: str, run: RunRequest, style: object) -> tuple[str,
 
 
 def _list_words(command: str, run: RunRequest, *configs: object) -> tuple[str, ...]:
-    """Return the words of a command: the model, the images, then the options, ``--layers`` first.
-
-    Options that have their default value are left out, unless their ``Flag`` has ``always``.
-    """
+    """Return the model, the images, and the options, ``--layers`` first."""
+    # Options with their default value are left out, unless their ``Flag`` has ``always``.
     options = [
         flag.list_words(value)
         for config in configs
@@ -177,12 +175,8 @@ def _values(name: str, phrases: Sequence[str] | None) -> str | None:
 
 
 def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Return the differences between two commands as a phrase that can follow "was started".
-
-    For example ``with --layers conv[1:4], not --layers conv[1:3], and without --batch-size 4``. The
-    phrase is empty if the commands differ at most in the order of their options, since two versions
-    of hookcli may write the options in different orders.
-    """
+    """Return a phrase such as ``with --layers conv[1:4], not --layers conv[1:3]``, or nothing."""
+    # The order of options does not count, since two versions of hookcli may write them differently.
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     differences = []
     for name in dict.fromkeys((*phrases_old, *phrases_new)):
@@ -210,10 +204,8 @@ def _some(words: Sequence[object]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the phrases of a command by option, such as ``{"--layers": ["--layers conv"]}``.
-
-    The words before the first option are under ``command``, ``model`` and ``images``.
-    """
+    """Return the phrases of a command by option, such as ``{"--layers": ["--layers conv"]}``."""
+    # The words before the first option are under ``command``, ``model`` and ``images``.
     phrases: dict[str, list[str]] = {"command": list(words[1:2]), "model": list(words[2:3])}
     name = "images"
     for word in words[3:]:

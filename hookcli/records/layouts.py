@@ -234,10 +234,8 @@ def _three_axes(
 def _find_image(
     length: int, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> tuple[int, int, int] | None:
-    """Return the height, width and prefix of the image in a sequence of ``length`` tokens.
-
-    The prefix is the number of tokens before the image's tokens. Return None if no image fits.
-    """
+    """Return height, width and prefix of an image in ``length`` tokens; None if none fits."""
+    # The prefix is the number of tokens before the image's tokens.
     if length in (tokens.before, tokens.after):
         return None  # a head may take only the extra tokens
     if tokens.patch is not None and pixels is not None:
@@ -295,19 +293,13 @@ def _five_axes(
 
 
 def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) -> bool:
-    """Return whether a map has the aspect ratio of the model's input, up to rounding.
-
-    ``pixels`` is the height and width of the input; None means that it is square.
-    """
+    """Return whether a map has the input's aspect ratio, up to rounding; None means a square."""
     rows, columns = pixels or (1, 1)
     return abs(width - columns * height / rows) < 1 and abs(height - rows * width / columns) < 1
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the height and width of an image of ``tokens`` tokens; (0, 0) if no image fits.
-
-    The image has the proportions of ``pixels``, or is square if ``pixels`` is None.
-    """
+    """Return the size of an image of ``tokens`` tokens in the input's proportions; else (0, 0)."""
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0
     if height > 0 and tokens % height == 0:

@@ -69,11 +69,9 @@ def _shorten(layers: Sequence[str], known: Collection[str]) -> str:
 
 
 def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
-    """Return a glob for each set of layers whose names differ only in numbers.
-
-    The list is empty if there would be more than three globs, or if a glob would also match a name
-    in ``known`` that is not in ``layers``.
-    """
+    """Return a glob for each set of layers whose names differ only in numbers."""
+    # The list is empty if there would be more than three globs, or one would match another name in
+    # ``known``.
     alike: dict[str, list[str]] = {}
     for layer in layers:
         alike.setdefault(re.sub(r"\d+", "0", layer), []).append(layer)
@@ -82,10 +80,7 @@ def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
 
 
 def _find_glob(layers: Sequence[str], known: Collection[str]) -> str:
-    """Return the shortest glob that matches ``layers`` and no other name in ``known``.
-
-    The text is empty if there is no such glob.
-    """
+    """Return the shortest glob that matches ``layers`` alone of ``known``; empty without one."""
     if len(layers) == 1:
         return layers[0]
     if any(sign in layers[0] for sign in "*?["):

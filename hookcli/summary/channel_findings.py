@@ -44,20 +44,13 @@ _SAYS = {
 
 @dataclass(slots=True)
 class _Hit:
-    """A call whose share of dead, constant or saturated channels reaches the threshold.
-
-    Attributes:
-        places: the indices of the dead, constant or saturated channels.
-        channels: the number of all channels of the call.
-        after: the number of other calls whose dead, constant or saturated channels this call
-            explains.
-    """
+    """A call whose share of dead, constant or saturated channels reaches the threshold."""
 
     rule: str
     tally: CallTally
-    places: frozenset[int]
-    channels: int
-    after: int = 0
+    places: frozenset[int]  # channel indices
+    channels: int  # all channels of the call
+    after: int = 0  # how many other calls this call explains
 
     @property
     def number(self) -> int:
@@ -78,24 +71,19 @@ class _Hit:
         return self.rule, role, kind, self.share == 1
 
     def may_follow_from(self, cause: _Hit) -> bool:
-        """Return whether a finding about ``cause`` may stand for this hit.
-
-        Whoever asks for a rule must learn of a hit of this rule, but dead channels make the next
-        layer constant, and the rule for dead channels is the more serious one.
-        """
+        """Return whether a finding about ``cause`` may stand for this hit."""
+        # Whoever asks for a rule must learn of a hit of this rule, but dead channels make the next
+        # layer constant, and the rule for dead channels is the more serious one.
         return self.rule == cause.rule or (self.rule, cause.rule) == ("constant", "dead")
 
     def is_part_of(self, other: _Hit) -> bool:
-        """Return whether both hits have the same rule, and this layer is inside the other layer."""
         start = f"{other.path}." if other.path else ""
         return self.rule == other.rule and self.path != other.path and self.path.startswith(start)
 
     def is_made_by(self, other: _Hit) -> bool:
-        """Return whether ``other``, a hit of the call that ended just before, explains this hit.
-
-        hookcli assumes that two activations of the same type are in different branches, so that
-        neither activation feeds the other.
-        """
+        """Return whether ``other``, a hit of the call that ended just before, explains this hit."""
+        # hookcli assumes that two activations of the same type are in different branches, so that
+        # neither activation feeds the other.
         layer, layer_before = self.tally.call.layer, other.tally.call.layer
         if layer.module_type == layer_before.module_type and layer.module_type in _ACTIVATIONS:
             return False
@@ -128,11 +116,9 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 
 def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> list[_Hit]:
-    """Return the hits that no other hit explains, each with the number of hits that it explains.
-
-    The hit of a call can be explained by a hit of the call that ended just before this call or, if
-    the call is a block, by a hit of a layer inside the block.
-    """
+    """Return the hits that no other hit explains, each with the number of hits that it explains."""
+    # A call's hit can be explained by a hit of the call that ended just before or, if the call is a
+    # block, of a layer inside the block.
     makers: list[_Hit] = []
     before: list[tuple[_Hit, _Hit]] = []  # each hit of the call before, with the hit behind it
     for tally in _in_order_of_their_ends(outputs):

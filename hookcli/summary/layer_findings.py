@@ -36,11 +36,7 @@ def find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterato
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the id of the first call that is not a block around another of the calls.
-
-    Blocks are left out, since a block starts before the layers inside the block. Return an empty
-    text if there are no calls.
-    """
+    """Return the id of the first call that is no block around another; empty without calls."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""
@@ -95,11 +91,7 @@ def find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[F
 
 
 def _expected(call: Call, against: Call) -> str:
-    """Return words for the standard deviation with which ``call`` was compared.
-
-    The words name the other call, ``against``, and say whether it is before or after ``call`` in
-    the model.
-    """
+    """Return words for the standard deviation that ``call`` was compared with, and its place."""
     side = "before" if against.order < call.order else "after"
     kind = against.layer.module_type
     if role_of(call.layer.module_path).is_in_block:
@@ -114,11 +106,9 @@ def _list_hits(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
 
 
 def _moment(call: Call) -> tuple[int, str]:
-    """Return a sort key for the moment at which the model makes a tensor.
-
-    Compare only keys of activations with each other, or keys of gradients. Gradients are made from
-    the last call to the first. The output gradient of a call is made before its input gradient.
-    """
+    """Return a sort key for the moment at which the model makes a tensor."""
+    # Compare only keys of activations with each other, or keys of gradients. The model makes
+    # gradients from the last call to the first, and an output's gradient before the input's.
     if call.side in ("output", "input"):
         return call.order, call.side
     return -call.order, {"grad_output": "0", "grad_input": "1"}.get(call.side, "2")

@@ -23,10 +23,8 @@ _ROUNDING = 8  # pixels that a network's preprocessing may add
 
 
 def _find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding about outputs that the model overwrites in place after the layer returned.
-
-    A hook that keeps such an output without a copy shows the overwritten values.
-    """
+    """Yield a finding about outputs that the model overwrites in place after the layer returned."""
+    # A hook that keeps such an output without a copy shows the overwritten values.
     written = [call_id for call_id in evidence.calls if call_id in evidence.written]
     if len(written) > limits["overwritten"]:
         first = written[0]

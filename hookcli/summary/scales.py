@@ -89,14 +89,10 @@ class ScaleHit:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The facts about a call that decide with which other calls hookcli can compare it.
-
-    Attributes:
-        form: the module's type, the name of the tensor's layout, whether this layout is spatial,
-            the index of the call, and the name of the output.
-    """
+    """The facts about a call that decide with which other calls hookcli can compare it."""
 
     module_path: str
+    # module type, layout, whether it is spatial, call index, output
     form: tuple[str, str, bool, int, str]
 
     @property
@@ -112,21 +108,12 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """A call and its counterpart, as indices into the calls of an image.
-
-    Attributes:
-        here: the index of the call.
-        there: the index of the counterpart.
-        same_step: whether the call right before ``here`` has the same role as the call right before
-            ``there``.
-        others: the indices of up to two later calls of the same role, if the counterpart alone is
-            not reliable. The call must then differ from these calls, too.
-    """
+    """A call and its counterpart, as indices into the calls of an image."""
 
     here: int
     there: int
-    same_step: bool
-    others: tuple[int, ...] = ()
+    same_step: bool  # whether the calls right before both have the same role
+    others: tuple[int, ...] = ()  # later calls of the role, from which the call must differ, too
 
 
 def find_scale_hits(
@@ -183,20 +170,15 @@ def find_scale_hits(
 
 
 def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
-    """Return the factor by which a call's size is larger than its counterpart suggests.
-
-    A size is a standard deviation or its reciprocal; a step is the size of a call divided by the
-    size of the call right before. The factor is the ratio of the call's size to the counterpart's
-    size, except in two cases:
-
-    - The ratio is below ``limit``, but the ratio and the call's step are both beyond the square
-      root of ``limit``. The factor is then the ratio of the two steps; if ``reference.same_step``
-      is False, the factor is 0.
-    - The call is in the first block, so that its counterpart is in the next block. The factor is
-      then the ratio of the two steps; if ``reference.same_step`` is False, the ratio of the two
-      sizes. If the call's step is below the square root of ``limit``, the factor is 0, since a
-      change in the first block also affects the next block.
-    """
+    """Return the factor by which a call's size is larger than its counterpart suggests."""
+    # A size is a standard deviation or its reciprocal; a step is the size of a call divided by the
+    # size of the call right before. The factor is the ratio of the two sizes, except in two cases.
+    # 1. The ratio is below ``limit``, but the ratio and the call's step are both beyond the square
+    # root of ``limit``: the factor is the ratio of the two steps, or 0 without the same step.
+    # 2. The call is in the first block, so that its counterpart is in the next block: the factor is
+    # the ratio of the two steps, or the ratio of the sizes without the same step. It is 0 if the
+    # call's step is below the square root of ``limit``, since a change in the first block also
+    # affects the next block.
     here, there = reference.here, reference.there
     ratio, step = sizes[here] / sizes[there], sizes[here] / sizes[here - 1]
     more = step / (sizes[there] / sizes[there - 1]) if reference.same_step else 0.0
@@ -208,10 +190,7 @@ def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> flo
 
 
 def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> bool:
-    """Return whether the call itself, and not an earlier call, causes the call's larger size.
-
-    A size is a standard deviation or its reciprocal.
-    """
+    """Return whether the call itself, and not an earlier call, causes the call's larger size."""
     here, there = reference.here, reference.there
     step = sizes[here] / sizes[here - 1]
     for other in reference.others:
@@ -229,10 +208,7 @@ def _is_near(ratio: float, limit: float) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
-    """Return the reference of each call that has a counterpart.
-
-    ``row`` has the calls of an image, in the order in which the model made their tensors.
-    """
+    """Return the reference of each call that has a counterpart, in the order of the tensors."""
     mates: dict[object, list[int]] = {}
     siblings: dict[object, int] = {}
     for index, place in enumerate(row):
@@ -264,17 +240,9 @@ def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Place], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return the indices of the counterparts in the block before and in the block after.
-
-    An index is None if there is no such counterpart. With nested blocks, the counterpart is in
-    another outermost block if there is one: ``branch2`` is compared with ``branch2`` of that block,
-    instead of ``branch1`` of its own block.
-
-    Args:
-        row: the calls of an image, in the order in which the model made their tensors.
-        here: the index of the call.
-        mates: the indices of all calls of the same role.
-    """
+    """Return the indices of the counterparts in the block before and in the block after, if any."""
+    # With nested blocks, the counterpart is in another outermost block if possible: ``branch2`` is
+    # compared with ``branch2`` of that block, instead of ``branch1`` of its own block.
     role = role_of(row[here].module_path)
     if not role.is_in_block:
         return None, None

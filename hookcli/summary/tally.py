@@ -66,10 +66,7 @@ class Tally:
                 self._sign("float16", record, share)
 
     def _compare(self, records: Iterable[LayerRecord]) -> None:
-        """Apply the rules ``exploding`` and ``vanishing`` to the records of one image.
-
-        The records must be in the order in which the model made their tensors.
-        """
+        """Apply ``exploding`` and ``vanishing`` to an image's records, ordered like its tensors."""
         exploding, vanishing = (self.limits.get(r, math.inf) for r in ("exploding", "vanishing"))
         for hit in find_scale_hits(records, exploding, vanishing):
             self._sign(hit.rule, hit.record, hit.number, hit.against.call.id)

@@ -144,10 +144,7 @@ def list_tops(
 
 @dataclass(frozen=True, slots=True)
 class _SavedCall:
-    """The top images of one call in the saved form.
-
-    ``values`` and ``places`` are the bytes of the arrays of the same names in ``TopTally``.
-    """
+    """The top images of one call, as the bytes of the arrays in ``TopTally``."""
 
     call_id: str
     channels: int
@@ -157,10 +154,7 @@ class _SavedCall:
 
 @dataclass(frozen=True, slots=True)
 class _SavedTop:
-    """A ``TopTally`` in the saved form.
-
-    ``parts`` is the number of chunks. ``digest`` shows whether the file was changed or damaged.
-    """
+    """A ``TopTally`` in ``parts`` chunks; ``digest`` shows whether the file was changed."""
 
     count: int
     parts: int
