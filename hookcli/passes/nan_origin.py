@@ -174,6 +174,9 @@ def find_backward_origin(
     return made
 
 
+_FACTORS = ("weight", "bias", "running_mean", "running_var")
+
+
 @dataclass(slots=True)
 class _OpenCall:
     call: Call
@@ -231,7 +234,8 @@ class _Watcher:
         held = {each: name for name, values in reversed(own) for each in list_not_finite(values)}
         if kind in held:
             return f"{ended.name} has {kind} in its own {held[kind]}"
-        too = f"{ended.name} has Inf in its own {held['Inf']}; " if "Inf" in held else ""
+        factor = held.get("Inf", "").rpartition(".")[2]  # a mask of infinities makes no NaN
+        too = f"{ended.name} has Inf in its own {held['Inf']}; " if factor in _FACTORS else ""
         if module._modules and ended.last_child:
             return too + self._between(ended, kind, "before its end")
         return f"{too}{kind} is made by {ended.name}: {ended.given}"

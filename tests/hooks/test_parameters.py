@@ -178,4 +178,6 @@ class Adapter(nn.Module, BaseTunerLayer):
 def test_an_adapter_and_the_layer_that_it_adapts_are_one_leaf():
     model = nn.Sequential(Adapter(nn.Linear(4, 3)), nn.ReLU())
     assert leaves_of(model) == {"0": 4 * 3 + 3, "1": 0}
-    assert count_parameters(model[0].lora_A) == 4 + 1  # as a part that is chosen by its name
+    assert (
+        count_parameters(model[0].get_submodule("lora_A")) == 4 + 1
+    )  # as a part that is chosen by its name

@@ -452,8 +452,9 @@ def test_what_the_code_prints_stays_out_of_the_data(inspect):
     assert [line for line in ended.err.splitlines() if line in ("at import", "made", "runs")] == [
         "at import",
         "made",
-        "runs",
+        "runs",  # to see which axis holds the channels
         "runs",  # to see in which operation it ends
+        "runs",
     ]
 
 
