@@ -262,7 +262,7 @@ def test_a_file_says_nothing_of_its_pictures_and_like_does(run):
     ended = run("inspect", "net.onnx", *words, "--mean", "0,0,0", "--std", "1,1,1")
     assert "the file does not say" not in ended.err
     manifest = json.loads(Path("out/manifest.json").read_text())
-    assert "mean 0 0 0" in manifest["model"]["preprocessing"]
+    assert "scaled to 0 to 1, not normalized" in manifest["model"]["preprocessing"]
 
 
 def test_pictures_are_prepared_as_for_another_model_but_in_the_size_of_the_file(run):

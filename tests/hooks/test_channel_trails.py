@@ -156,6 +156,10 @@ def test_a_maximum_over_channels_has_none_unless_an_axis_of_length_one_may_hold_
     assert axes_of(lambda x: x[:, 2]) == ()
 
 
+def test_an_empty_tensor_shows_no_channels():
+    assert axes_of(lambda x: x[:0].relu()) is None
+
+
 def test_an_unknown_operation_loses_the_channels_until_a_linear_layer():
     assert axes_of(lambda x: x.cumprod(1)) is None
     assert (
