@@ -24,7 +24,7 @@ from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.records.calls import OPERATION
 from hookcli.records.edit_effects import EditEffects
-from hookcli.records.images import SkippedImage
+from hookcli.records.images import ImageResult, SkippedImage, describe_intensities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -144,6 +144,7 @@ class _Sides:
     blamer: Blamer | None  # None if nobody asked for own errors
     worst: WorstCalls | None  # the tensors to draw; None without pictures
     keys: list[str] = field(default_factory=list)  # of the images that were compared
+    images: dict[str, ImageResult] = field(default_factory=dict)  # of both sides, by file
     skipped: list[SkippedImage] = field(default_factory=list)
     effects: _RunEffects = field(default_factory=_RunEffects)
     _first_shape: tuple[int, ...] | None = None
@@ -160,6 +161,7 @@ class _Sides:
         if pairs is None:
             return
         self.keys.append(image_a.key)
+        self.images |= {image.file: image.record(()) for image in (image_a, image_b)}
         if self._first_shape is None and image_a.pixels is not None:
             self._first_shape = tuple(image_a.pixels.shape)
         for pair in pairs:
@@ -171,7 +173,9 @@ class _Sides:
         """Return the comparison of all images; ``skipped_before`` were skipped before it began."""
         a, b, tolerance = self.a, self.b, self.judge.tolerance
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
-        notes = (*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS)
+        notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
+        notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
+        notes += describe_intensities([*self.images.values()])
         own = {} if self.blamer is None else self.blamer.own
         return Comparison(
             a.request.name,

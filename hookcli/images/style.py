@@ -43,8 +43,8 @@ class NoRangeError(UndecodableError):
     def __init__(self, low: float, high: float) -> None:
         """Store the smallest and the largest value."""
         super().__init__(
-            f"holds values from {range_text(low, high)}, which have no natural range, and pictures "
-            "of one run need the same"
+            f"holds values from {range_text(low, high)}, which have no natural range, and all "
+            "pictures of a run must share one `range`"
         )
         self._suggestion = suggest_range(low, high)
 

@@ -172,6 +172,9 @@ def list_parameters(module: nn.Module, extra: ExtraInputs) -> dict[str, object]:
     return known
 
 
+_ARRAYS = (".npz", ".csv", ".txt", ".json", ".pt", ".pth", ".safetensors", ".mat", ".h5")
+
+
 def _read_value(name: str, text: str, hashes: dict[str, str]) -> object:
     """Return the value of an input, and add the hash of its file to ``hashes``."""
     try:
@@ -183,14 +186,14 @@ def _read_value(name: str, text: str, hashes: dict[str, str]) -> object:
         value = read_literal(text)
         if isinstance(value, (list, tuple)):
             return torch.tensor(value)
-        if not isinstance(value, str) or not Path(value).suffix:
+        if not isinstance(value, str) or not (Path(value).is_file() or value.endswith(_ARRAYS)):
             return _PIXELS if value == _PIXELS else value
         reason = "it is no .npy file"
     except (OSError, EOFError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
     raise RequestError(
         f"`inputs`: cannot read {name}={text!r}: {reason}",
-        "a .npy file of numbers, a number, or a list of numbers: [[0.5, 1.0]]",
+        "a .npy file of numbers, a number, a list of numbers ([[0.5, 1.0]]), or a word",
     )
 
 

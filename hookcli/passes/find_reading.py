@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
@@ -82,7 +83,7 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int] | None:
     if any(map(is_lazy, module.parameters())):
         return None
     pixels = loaded.pixels_to_try().detach().requires_grad_()
-    with suppress(ForwardError), torch.enable_grad(), unchanged(module):
+    with suppress(ForwardError), torch.enable_grad(), _keeping_no_tensors(), unchanged(module):
         arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
         output = call_model(module, arguments, seed=inputs.seed)
         with loaded.guard():
@@ -96,6 +97,12 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int] | None:
             reading = "probabilities" if _is_share(values) else "logits"
         return reading, width
     return None
+
+
+def _keeping_no_tensors() -> saved_tensors_hooks:
+    """Return a block in which autograd notes its operations, but not what backward needs."""
+    empty = torch.empty(0)
+    return saved_tensors_hooks(lambda _: empty, lambda _: empty)
 
 
 def _judge(node: Any, values: Tensor, module: nn.Module) -> Reading:

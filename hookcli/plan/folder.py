@@ -85,7 +85,7 @@ def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, clean
         elif os.path.isfile(file := split_key(model.weights)[0]):  # noqa: PTH113  may raise
             known = hash_file(file)
         images = {source.name: source.kept.sha256 if source.kept else "" for source in sources}
-        files = [text for _, text in model.inputs if os.path.isfile(text)]  # noqa: PTH113
+        files = [text for _, text in model.inputs if text.endswith(".npy")]
         inputs = {file: hash_file(file) for file in files}
         command = to_command(config)
         finish_resume(folder, command, known, images, inputs=inputs, cleans_up=cleans_up)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # If there are at most this many images, they are read before the model is loaded, so that a bad one
 # is reported early.
 _MOST_READ_FIRST = 8
+_DEEP = (".tif", ".tiff", ".npy", ".dcm", ".fits", ".fit", ".exr", ".pfm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,16 @@ def find_images(
 def _read_some(sources: Sequence[ImageSource]) -> list[ImageContent | None]:
     """Return the content of the first images; None for an image that cannot be used.
 
-    Of images that are not in memory, only the first is read, and more if its values need a range.
+    Of images that are not in memory, only the first is read, and then those whose format may hold
+    values without a natural range.
     """
     read: list[ImageContent | None] = []
-    for source in sources[:_MOST_READ_FIRST]:
+    for place, source in enumerate(sources[:_MOST_READ_FIRST]):
         content = None
+        if place and source.kept is None and not source.name.lower().endswith(_DEEP):
+            read.append(None)
+            continue
         with contextlib.suppress(UndecodableError):
             content = replace(source, style=replace(source.style, is_alone=True)).read()
         read.append(content)
-        if source.kept is None and content is not None and content.intensities is None:
-            break
     return read

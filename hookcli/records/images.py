@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli.outside.documents import LEFT_OUT, Axes, NoFileName, Sha256, Whole, keywords
@@ -186,8 +187,18 @@ def range_text(low: float, high: float) -> str:
 
 def suggest_range(low: float, high: float) -> str:
     """Return the option for a range that holds all values, as messages name options."""
-    ends = range_text(low, high if high > low else low + 1).replace(" to ", ", ")
+    high = high if high > low else low + 1
+    ends = ", ".join(_round(end, up) for end, up in ((low, False), (high, True)))
     return f"`range=({ends})`"
+
+
+def _round(value: float, up: bool) -> str:  # noqa: FBT001
+    """Return a number with six digits that is not larger, or with ``up`` not smaller."""
+    if value == int(value):
+        return f"{value:.0f}"
+    place = Decimal(1).scaleb(Decimal(value).adjusted() - 5)
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    return f"{float(Decimal(value).quantize(place, rounding=rounding)):.6g}"
 
 
 @dataclass(frozen=True, slots=True)
