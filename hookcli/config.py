@@ -117,7 +117,7 @@ InputsAs: TypeAlias = Annotated[
     Literal["arguments", "dict"],
     Flag(
         "--inputs-as HOW",
-        "How the model takes them: arguments, or one dict.",
+        "How the model takes its inputs: as arguments, or as one dict.",
         panel="Model",
         in_diff=True,
     ),
@@ -473,8 +473,8 @@ class ImageRequest:
         str | tuple[float, float],
         Flag(
             "--range RANGE",
-            "Black and white of pictures of more than 8 bits: full (of the type), LO,HI, minmax or "
-            "percent:P (of each picture).",
+            "What is black and white in pictures of more than 8 bits: full (of the type), LO,HI, "
+            "minmax or percent:P (of each picture).",
             read=parse.read_range,
             write=parse.write_range,
             late=True,
@@ -802,7 +802,7 @@ class InspectConfig(RunConfig):
         HeatOf | None,
         Flag(
             "--heat mean|max|sum|l2",
-            "Draw each layer over the image: the mean (…) of its channels.",
+            "Draw one map per layer over the image: its channels' mean, maximum, sum or norm.",
             panel="Pictures",
         ),
     ] = None

@@ -56,7 +56,7 @@ def check_tokens(model: nn.Module, side: int, grid: int, before: int, after: int
     prefixes = {bare: 0} | {full: before}
     found = 0
     for call_id, (shape, layout) in walk_layouts(model, side).items():
-        is_weights = call_id.endswith("attn_drop")
+        is_weights = call_id.endswith(("attn_drop", ".attention[1]"))
         assert is_weights or layout.name not in ("unknown", "NCL"), (call_id, shape)
         if len(shape) == 3 and shape[1] in prefixes:
             place = (layout.name, layout.height, layout.width, layout.prefix)

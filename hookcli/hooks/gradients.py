@@ -173,10 +173,9 @@ def observe_gradients(
     layer's children do not count as the layer's parameters, except in a ``MultiheadAttention``,
     which uses its children's parameters without calling the children.
 
-    Both the forward and the backward pass must run inside the block, and the model must be neither
-    compiled nor scripted. The observer runs inside the hook, and must reduce or copy the gradient
-    before the observer returns. The property ``missing`` of the yielded ``Gradients`` lists the
-    gradients that were not computed.
+    Both the forward and the backward pass must run inside the block. The observer runs inside the
+    hook, and must reduce or copy the gradient before the observer returns. The property ``missing``
+    of the yielded ``Gradients`` lists the gradients that were not computed.
     """
     gradients = Gradients(observer)
     modules = find_modules(model)

@@ -104,4 +104,5 @@ def test_the_heads_of_yolos_see_no_picture(hf):
 )
 def test_all_layouts_of_a_model_of_stages_are_known(hf, build):
     walked = walk_layouts(build(hf).eval(), 64)
-    assert not {i: shape for i, (shape, layout) in walked.items() if not layout.channels_first}
+    unknown = [i for i, (_, layout) in walked.items() if not layout.channels_first]
+    assert all(i.endswith(".attention.dropout") for i in unknown), unknown  # weights of attention

@@ -138,7 +138,9 @@ def _probe(
             if call.call_id in scores:
                 score = _try_layer(call, control_keys, known, style, is_needed=False)
                 if score is None:
-                    console.warn(f"no control of {call.call_id}: it says nothing there")
+                    console.warn(
+                        f"no control for {call.call_id}: there, it is the same for every image"
+                    )
                 rows += [replace(score[0], control="run")] if score else []
             progress.chunk_done(progress.done + 1, 0)
         rows += _probe_pixels(analysis, style, keys, known)
