@@ -225,8 +225,8 @@ def _watch_forward(
     with (
         torch.no_grad(),
         without_fast_path(),  # the fast path hides attention from the counter
+        watcher.layouts.trails,  # outside the counter, which does not count what they do
         counter,
-        watcher.layouts.trails,
         watch(model, layers, watcher.started, watcher.finished),
     ):
         call_model(model, arguments)
