@@ -93,6 +93,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._trails: MutableMapping[Tensor, Tensor | None] = WeakIdKeyDictionary()
         self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
+        self._shares: MutableMapping[Tensor, None] = WeakIdKeyDictionary()  # made by a softmax
         self._learned.update({each: None for each in learned if each not in inputs})
         for tensor, axis in inputs.items():
             self._trails.update(_new(tensor, axis))
@@ -197,7 +198,15 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_pointwise or plain in _KEEPS or "batch_norm" in name:
             if "softmax" in name and self._weighs(*args[:2]):
                 return {output: None}
-            return self._keep(tensors, output) or _of_norm(name, args, output)
+            if "softmax" in name:
+                self._shares[output] = None
+            kept = self._keep(tensors, output)
+            is_split = any(trail is not None and len(_axes(trail)) > 1 for trail in kept.values())
+            return (
+                (_of_norm(name, args, output) if is_split else {})
+                or kept
+                or _of_norm(name, args, output)
+            )
         return {}
 
     def _convolve(self, given: Tensor, weight: object, output: Tensor) -> _Trails:
@@ -222,6 +231,8 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Tensor]
     ) -> _Trails:
         given, *options = args
+        if given in self._shares:
+            self._shares.update(dict.fromkeys(outputs))
         if given not in self._trails:
             return {}
         trail = self._trails[given]
@@ -265,6 +276,10 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         several = [trail for trail in known if _axes(trail)]
         several = [trail for trail in several if not _is_mixed(trail)] or several
         if not several:
+            if known and all(
+                part.shape != output.shape for part in tensors if part in self._trails
+            ):
+                return {}  # a learned vector may give it channels
             return {output: known[0] if known else None}
         fewest = min(several, key=lambda trail: len(_axes(trail)))
         agree = all(set(_axes(fewest)) <= set(_axes(trail)) for trail in several)
@@ -329,7 +344,8 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return {output: _mixed(_fit(trail, output.shape))} if weighs_right else of_right
         if one not in self._trails or other not in self._trails:
             return {}
-        if (sums and sums_right) or (rows and columns and not (sums or sums_right)):
+        mixes = rows and columns and not (sums or sums_right)
+        if (sums and sums_right) or (mixes and one not in self._shares):
             return {output: None}
         if columns and not sums_right:
             return of_right

@@ -121,6 +121,8 @@ class LayoutWatcher:
         name = self._decided.get(tensor, "")
         if len(name) != count:  # for example, unsqueeze_ adds an axis
             name = _name_axes(self.trails.axes_of(tensor), count, own)
+        if not name and count == 3 and layer.channels is Channels.UNKNOWN:
+            name = "???" * (tensor.shape[1] == tensor.shape[2])  # values of pairs are as likely
         where = layer.module_path, call.tensor
         if name and name != own:
             self.inferred[where].add(name)
@@ -133,13 +135,15 @@ def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
     """Return the name of a layout with ``count`` axes, given those of ``ChannelTrails``.
 
     The name is a question mark for each axis if none of them holds the channels, and empty if
-    ``axes`` is None. If the channels are split, as into heads, a layer of the layout ``own`` may
-    still have channels.
+    ``axes`` is None. If the channels are split, as into heads or into maps of a vector, they are
+    where the layout ``own`` says.
     """
     if axes is None:
         return ""
-    is_clear = len(axes) == 1 or (axes and own)
-    return _BY_AXIS.get(count, {}).get(axes[0], "?" * count) if is_clear else "?" * count
+    names = [_BY_AXIS.get(count, {}).get(axis, "?" * count) for axis in axes]
+    if own in names:
+        return own
+    return names[0] if len(names) == 1 or (names and own) else "?" * count
 
 
 def _has_other(name: str, names: set[str]) -> bool:

@@ -96,6 +96,8 @@ def memory_of(tensor: Tensor) -> int | None:
 def _put_back(tensor: Tensor, before: Tensor, needs_gradient: bool) -> None:  # noqa: FBT001
     if _place(tensor) != _place(before):
         tensor.data = before
+    if not needs_gradient and tensor.grad_fn is not None and not tensor._is_view():
+        tensor.detach_()  # the model wrote a computed value into a buffer
     if tensor.is_leaf and tensor.requires_grad != needs_gradient:
         tensor.requires_grad_(needs_gradient)
 

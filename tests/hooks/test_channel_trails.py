@@ -200,6 +200,29 @@ def test_linear_attention_has_no_wrong_channels():
     assert axes_of(lambda x: functional.pad(x, (0, 0, 0, 0, 0, 1))) == (1,)
 
 
+def test_values_that_learned_queries_pool_keep_their_channels():
+    queries = nn.Parameter(torch.rand(4, 8))
+    model = nn.ParameterList([queries])
+    maps = torch.rand(1, 8, 6, 4)
+    with torch.no_grad(), follow_channels(model, maps) as trails:
+        tokens = maps.flatten(2).transpose(1, 2)
+        trails._trails.update({tokens: torch.arange(8.0).expand(1, 24, 8)})
+        assert trails.axes_of((queries @ tokens.transpose(1, 2)).softmax(-1) @ tokens) == (2,)
+
+
+def test_a_norm_of_a_vector_made_into_maps_shows_its_channels():
+    model = nn.Sequential(nn.Linear(4, 72), nn.Unflatten(1, (8, 3, 3)))
+    vector = torch.rand(1, 4)
+    with torch.no_grad(), follow_channels(model, vector) as trails:
+        maps = model(vector)
+        assert trails.axes_of(maps) == (3, 2, 1)
+        assert trails.axes_of(nn.BatchNorm2d(8)(maps)) == (1,)
+
+
+def test_a_map_without_channels_times_a_learned_vector_is_open():
+    assert axes_of(lambda x: x.amax(1)[..., None] * torch.rand(5)) is None
+
+
 def test_pixels_made_of_channels_are_no_channels():
     assert axes_of(lambda x: functional.pixel_shuffle(x, 2)) == (1,)
     split = axes_of(

@@ -326,3 +326,17 @@ def test_a_layer_that_permutes_takes_another_layout_than_it_returns():
     own = watcher.infer(next(each for each in layers if each.module_path == "1"))
     names = [own.layout_of((1, 6, 6, 6), SIZE, side).name for side in ("input:", "output:")]
     assert names == ["NCHW", "NHWC"]
+
+
+def test_maps_made_of_a_vector_have_the_channels_that_the_shape_shows():
+    model = nn.Sequential(nn.Linear(4, 72), nn.Unflatten(1, (8, 3, 3)), nn.ReLU())
+    assert inferred_in(model, torch.rand(1, 4)) == {}
+    shapes = {
+        layer.module_path: layer.layout_of((1, 8, 3, 3), SIZE) for layer in list_watchable(model)
+    }
+    assert (shapes["1"].name, shapes["2"].name) == ("NCHW", "NCHW")
+
+
+def test_a_distance_of_every_pair_has_no_layout():
+    model = nn.Sequential(nn.Linear(4, 4), Own(lambda x: torch.cdist(x, x)))
+    assert inferred_in(model, tokens(36, 4)) == {"1": "???", "": "???"}

@@ -209,3 +209,23 @@ def test_the_symbols_of_an_exported_model_are_left_alone():
     model = program.module()
     with unchanged(model):
         assert model(torch.ones(3, 1)).shape == (3, 1)
+
+
+def test_a_buffer_that_a_pass_with_gradients_computed_is_no_part_of_its_graph():
+    class Growing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+            self.register_buffer("low", torch.empty(0))
+
+        def forward(self, x):
+            y = self.conv(x)
+            self.low.resize_(4).copy_(y.mean((0, 2, 3)))
+            return y
+
+    model = Growing().eval()
+    with torch.enable_grad(), unchanged(model):
+        model(torch.rand(1, 3, 2, 2))
+    assert (model.low.requires_grad, model.low.shape) == (False, (0,))
+    with torch.no_grad():
+        model(torch.rand(1, 3, 2, 2))
