@@ -15,7 +15,7 @@ from hookcli.config import ImageRequest, ModelRequest, RunRequest
 from hookcli.errors import RequestError
 from hookcli.images.intensities import draw, put_bands_first, put_bands_last
 from hookcli.images.read import read_images
-from hookcli.images.style import ReadStyle
+from hookcli.images.style import ReadStyle, UndecodableError
 from hookcli.plan.check import check_request
 from hookcli.plan.images import find_images
 from tests.images.test_decode import tiff
@@ -272,6 +272,20 @@ def test_the_bands_of_an_array_are_first_or_last(shape):
     assert put_bands_last(np.zeros(shape)).shape == (20, 30, 12)
     assert put_bands_first(np.zeros(shape), 12, ()).shape == (12, 20, 30)
     assert put_bands_first(np.zeros(shape), 3, (2, 1, 0)).shape == (3, 20, 30)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 20), (20, 8, 8)])
+def test_the_equal_sides_of_an_array_are_no_bands(shape):
+    assert put_bands_last(np.zeros(shape)).shape == (8, 8, 20)
+    assert put_bands_first(np.zeros(shape), 3, (19, 1, 0)).shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 8), (8, 5, 8)])
+def test_an_array_with_equal_end_axes_is_refused_when_its_bands_matter(shape):
+    np.save("a.npy", np.zeros(shape, "u2"))
+    assert reason("a.npy") == f"is 8x{shape[1]}x8: the bands may be the first or last axis"
+    with pytest.raises(UndecodableError, match="the bands may be the first or last axis"):
+        put_bands_first(np.zeros(shape), 3, (2, 1, 0))
 
 
 def test_integers_in_an_array_are_a_picture():
