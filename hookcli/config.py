@@ -350,6 +350,7 @@ class ModelRequest:
         size: None uses the size in the preprocessing of the weights.
         resize: None scales the short side in proportion to ``size``, as in the preprocessing of the
             weights.
+        bands: Empty uses all bands of the pictures; ``mean`` and ``std`` have a number for each.
         mean: None uses the mean in the preprocessing of the weights.
         std: Give as many numbers as for ``mean``; None uses the standard deviation in the
             preprocessing of the weights.
@@ -362,7 +363,6 @@ class ModelRequest:
             model.
         provider: Only for ONNX files; None is the CPU.
         progress: whether to show torch's download bar on stderr.
-        bands: Empty uses all bands of the pictures; ``mean`` and ``std`` have a number for each.
     """
 
     name: ModelName
@@ -384,6 +384,7 @@ class ModelRequest:
             "--resize N", "Short side before cropping, in pixels.", at_least=1, at_most=LARGEST_SIDE
         ),
     ] = None
+    bands: Bands = ()
     mean: Mean = None
     std: Std = None
     interpolation: Annotated[
@@ -419,7 +420,6 @@ class ModelRequest:
         Flag("--provider NAME", "Execution provider of ONNX Runtime: cpu, cuda.  [default: cpu]"),
     ] = None
     progress: bool = False
-    bands: Bands = ()
 
     @property
     def is_file(self) -> bool:

@@ -38,6 +38,7 @@ FILES = {
     names.LAYERS: "One row per layer call and output, over all images of the run.",
     f"{names.RECORDS}/": "One row per image, call and output, in parts that any Parquet reader takes as one table.",
     names.TOP_IMAGES: "Of several images: those that fire each channel most.",
+    f"{names.HEAT}/IMAGE/": "With `--heat`: each layer over the image.",
     f"{names.ATTENTION}/IMAGE/": "With `--attention`: pictures and maps of the heads.",
     names.ATTENTION_TABLE: "With `--attention`: one row per call; figures of its heads are separated by `; `.",
     f"{names.CAM}/IMAGE/": "With `--cam`: Grad-CAMs over the image.",

@@ -175,7 +175,7 @@ class _Sides:
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
         notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
-        notes += describe_intensities([*self.images.values()])
+        notes += [text for text, _ in describe_intensities([*self.images.values()])]
         own = {} if self.blamer is None else self.blamer.own
         return Comparison(
             a.request.name,

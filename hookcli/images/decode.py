@@ -29,10 +29,10 @@ from hookcli.images.style import (
     INSTALL,
     PLAIN,
     TOO_LARGE,
-    NoRangeError,
     ReadStyle,
     UndecodableError,
     check_page,
+    check_shared,
     check_size,
 )
 from hookcli.records.frames import spread_evenly
@@ -243,10 +243,10 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
             _drop_decoder(image)
         _mend_transparency(image)
         drawn = _decode_frames(image, file, style, spread_evenly(pages, min(pages, frames)))
-    found = join_intensities([each for _, each in drawn if each is not None])
-    if found is not None and found.rule == "own" and len(drawn) > 1:
-        raise NoRangeError(found.smallest, found.largest)  # frames may not differ in their range
-    return Decoded([picture for picture, _ in drawn], pages, found)
+    found = [each for _, each in drawn if each is not None]
+    if len(drawn) > 1:
+        check_shared(found)
+    return Decoded([picture for picture, _ in drawn], pages, join_intensities(found))
 
 
 def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> Image.Image | None:

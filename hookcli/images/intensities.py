@@ -15,7 +15,7 @@ from PIL import Image
 from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError, check_size
 from hookcli.outside.parse import write_range
 from hookcli.records.images import Intensities
-from hookcli.records.text import count
+from hookcli.records.text import count, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -159,20 +159,42 @@ def choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
     return values.take(bands, axis) if bands else values
 
 
+def find_bands(shape: Sequence[int]) -> int:
+    """Return which axis of an array holds the bands: 0 for (C, H, W), or -1 for (H, W, C).
+
+    Two equal lengths are the sides of a square picture. Of three different lengths, the bands are
+    the shorter end axis.
+
+    Raises:
+        UndecodableError: both end axes have the same length.
+    """
+    first, middle, last = shape
+    if first == last:
+        raise UndecodableError(f"is {shape_text(shape)}: the bands may be the first or last axis")
+    if middle in (first, last):
+        return 0 if middle == last else -1
+    return 0 if first < last else -1
+
+
 def put_bands_last(values: Array) -> Array:
-    """Return (H, W), (C, H, W) or (H, W, C) as (H, W, C); the bands are the shorter end axis."""
+    """Return (H, W), (C, H, W) or (H, W, C) as (H, W, C).
+
+    Raises:
+        UndecodableError: it is not clear which axis holds the bands.
+    """
     if values.ndim == 2:
         return values[:, :, None]
-    return values if values.shape[-1] < values.shape[0] else np.moveaxis(values, 0, -1)
+    return np.moveaxis(values, find_bands(values.shape), -1)
 
 
 def put_bands_first(pixels: Array, channels: int | None, bands: Sequence[int]) -> Array:
     """Return pixels (C, H, W) or (H, W, C) as (C, H, W), with the chosen bands.
 
     ``channels`` is the number of bands that the network takes; None if it is not known.
+
+    Raises:
+        UndecodableError: a band does not exist, or it is not clear which axis holds the bands.
     """
     is_last = channels is not None and pixels.shape[0] != channels == pixels.shape[-1]
-    if bands:
-        is_last = pixels.shape[-1] < pixels.shape[0]
-    first = np.ascontiguousarray(np.moveaxis(pixels, -1, 0)) if is_last else pixels
-    return choose_bands(first, bands, 0)
+    axis = find_bands(pixels.shape) if bands else (-1 if is_last else 0)
+    return choose_bands(np.ascontiguousarray(np.moveaxis(pixels, axis, 0)), bands, 0)

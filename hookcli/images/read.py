@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 from hookcli.images.decode import decode
 from hookcli.images.filesystems import choose_filesystem
-from hookcli.images.style import COLOURS, PLAIN, NoRangeError, ReadStyle, UndecodableError
+from hookcli.images.style import (
+    COLOURS,
+    PLAIN,
+    NoRangeError,
+    ReadStyle,
+    UndecodableError,
+    check_shared,
+)
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.records.frames import spread_evenly
@@ -383,13 +390,13 @@ def _read_clip(folder: str, most: int, style: ReadStyle) -> ImageContent:
     read: list[Decoded] = []
     for frame in (files[place] for place in chosen):
         try:
-            read.append(_read_pictures(frame, sha256, replace(style, is_alone=False)))
-        except NoRangeError:
-            raise
+            read.append(_read_pictures(frame, sha256, replace(style, is_alone=True)))
         except UndecodableError as error:
             name = Path(frame).name
             raise UndecodableError(f"has a frame, {name!r}, that {error}") from error
     pictures = tuple(picture for each in read for picture in each.pictures)
-    found = join_intensities([each.intensities for each in read if each.intensities is not None])
+    found = [each.intensities for each in read if each.intensities is not None]
+    check_shared(found)
     digest, size = sha256.hexdigest(), pictures[0].size
-    return ImageContent(digest, size, pictures, frame_count=len(files), intensities=found)
+    shared = join_intensities(found)
+    return ImageContent(digest, size, pictures, frame_count=len(files), intensities=shared)

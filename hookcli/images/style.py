@@ -5,12 +5,18 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from PIL import Image, ImageCms
 
 from hookcli.errors import RequestError
-from hookcli.records.images import range_text, suggest_range
+from hookcli.records.images import join_intensities, range_text, suggest_range
 from hookcli.records.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.records.images import Intensities
 
 COLOURS = 3  # bands of a picture for people; a grey picture gets three equal ones
 _MOST_ASPECT = 10_000  # resizing a longer picture by its short side could fill the memory
@@ -42,19 +48,33 @@ class NoRangeError(UndecodableError):
 
     def __init__(self, low: float, high: float) -> None:
         """Store the smallest and the largest value."""
-        super().__init__(
+        self._why = (
             f"holds values from {range_text(low, high)}, which have no natural range, and all "
             "pictures of a run must share one `range`"
         )
-        self._suggestion = suggest_range(low, high)
+        self.suggestion = suggest_range(low, high)
+        super().__init__(f"{self._why}; {self.suggestion} holds them")
 
     def refuse(self, file: str) -> RequestError:
         """Return the error that ends the run because of the picture in ``file``."""
         return RequestError(
-            f"{file!r} {self}",
-            f"{self._suggestion}, the values of the first such pictures; or each picture by "
+            f"{file!r} {self._why}",
+            f"{self.suggestion} holds the values of the first pictures; or each picture by "
             "itself: `range='minmax'`",
         )
+
+
+def check_shared(ranges: Sequence[Intensities]) -> None:
+    """Check that pictures which share one range all have a natural one.
+
+    Raises:
+        NoRangeError: a picture has none; the error suggests a range for the values of all.
+    """
+    together, own = join_intensities(ranges), [each for each in ranges if each.rule == "own"]
+    if together is not None and own:
+        error = NoRangeError(own[0].smallest, own[0].largest)
+        error.suggestion = suggest_range(together.smallest, together.largest)
+        raise error
 
 
 @dataclass(frozen=True, slots=True)

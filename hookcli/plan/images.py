@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from hookcli.images.find import find_files
 from hookcli.images.fit import require_image
 from hookcli.images.read import list_images, read_images
-from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError
+from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError, check_shared
 from hookcli.records.frames import CLIP_FRAMES
-from hookcli.records.images import join_intensities
 from hookcli.store.places.storage import use_options
 
 if TYPE_CHECKING:
@@ -78,14 +77,17 @@ def find_images(
         raise error.refuse(images.names[0]) from error
     require_image(sources, skipped)
     read = _read_some(sources)
-    own = {
+    ranges = {
         source.name: content.intensities
         for source, content in zip(sources, read, strict=False)
-        if content and content.intensities and content.intensities.rule == "own"
+        if content and content.intensities
     }
-    together = join_intensities([*own.values()])
-    if together is not None and (len(sources) > 1 or images.pair is not None):
-        raise NoRangeError(together.smallest, together.largest).refuse(next(iter(own)))
+    if len(sources) > 1 or images.pair is not None:
+        try:
+            check_shared([*ranges.values()])
+        except NoRangeError as error:
+            first = next(name for name, each in ranges.items() if each.rule == "own")
+            raise error.refuse(first) from error
     return FoundImages(sources, skipped, next((each.bands for each in read if each), COLOURS))
 
 

@@ -154,10 +154,10 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
     )
 
 
-def describe_intensities(images: Sequence[ImageResult]) -> Iterator[str]:
+def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
     """Yield sentences on how values of more than 8 bits became intensities.
 
-    A sentence that asks for a decision of the user names ``range``.
+    Each sentence has whether it is a warning, which asks for a decision of the user.
     """
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
@@ -166,18 +166,19 @@ def describe_intensities(images: Sequence[ImageResult]) -> Iterator[str]:
     ranges = sorted({range_text(each.low, each.high) for each in known})
     shown = " or ".join(ranges[:3]) + and_more(len(ranges) - 3)
     if together.rule == "own":
-        yield (
+        text = (
             f"values from {shown} have no natural range, so the smallest is black and the largest "
             f"white; for several pictures: {suggest_range(together.low, together.high)}"
         )
+        yield text, True
     elif together.rule.startswith(("minmax", "percent")):
         looks = f"`range={together.rule!r}` looks at each picture by itself"
-        yield f"{looks}: pictures cannot be compared ({shown})"
+        yield f"{looks}: pictures cannot be compared ({shown})", True
     else:
-        yield f"values of more than 8 bits: black to white are {shown}"
+        yield f"values of more than 8 bits: black to white are {shown}", False
     if together.clipped:
         pictures = count(sum(each.clipped > 0 for each in known), "picture")
-        yield f"{together.clipped:,} values outside `range` were clipped, in {pictures}"
+        yield f"{together.clipped:,} values outside `range` were clipped, in {pictures}", True
 
 
 def range_text(low: float, high: float) -> str:

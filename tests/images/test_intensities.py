@@ -13,9 +13,10 @@ from PIL import Image
 
 from hookcli.config import ImageRequest, ModelRequest, RunRequest
 from hookcli.errors import RequestError
+from hookcli.images.decode import decode
 from hookcli.images.intensities import draw, put_bands_first, put_bands_last
 from hookcli.images.read import read_images
-from hookcli.images.style import ReadStyle
+from hookcli.images.style import NoRangeError, ReadStyle, UndecodableError
 from hookcli.plan.check import check_request
 from hookcli.plan.images import find_images
 from tests.images.test_decode import tiff
@@ -161,6 +162,17 @@ def test_a_late_picture_without_a_natural_range_is_skipped_by_name(run):
     code, _, err = run("inspect", "resnet18", "f", *RANDOM, "--workers", "0")
     assert code == 6
     assert "skipped 'f/11.tif': holds values from 1.5 to 1.5, which have no natural range" in err
+    assert "--range 1.5,2.5 holds them" in err
+
+
+def test_the_suggested_range_holds_the_values_of_all_pictures_that_were_read():
+    for name, values in (("a", [0.0, 1.0]), ("b", [0.5, 3.0]), ("c", [-2.0, 0.5])):
+        save(f"{name}.tif", np.array([values], "f4"))
+    save("d.tif", np.array([[7, 9]], "u2"))
+    with pytest.raises(RequestError) as error:
+        find("a.tif", "b.tif", "c.tif", "d.tif")
+    assert error.value.message.startswith("'b.tif' holds values from 0.5 to 3, which")
+    assert "`range=(-2, 9)`" in error.value.hint
 
 
 def test_the_frames_of_a_clip_share_their_range():
@@ -169,6 +181,19 @@ def test_the_frames_of_a_clip_share_their_range():
     with pytest.raises(RequestError, match="no natural range"):
         find("clip", clip=True)
     assert find("clip", clip=True, range=(-1, 3)).sources[0].read().intensities.rule == "-1,3"
+
+
+def test_a_later_frame_without_a_natural_range_counts():
+    Path("clip").mkdir()
+    frames = [Image.fromarray(np.array([each], "f4")) for each in ([0, 1], [-1, 3])]
+    frames[0].save("a.tif", save_all=True, append_images=frames[1:])
+    for number, frame in enumerate(frames):
+        frame.save(f"clip/{number}.tif")
+    with pytest.raises(RequestError) as error:
+        find("clip", clip=True)
+    assert "`range=(-1, 3)`" in error.value.hint
+    with pytest.raises(NoRangeError), Path("a.tif").open("rb") as stream:
+        decode(stream, 2)
 
 
 def test_the_second_picture_of_a_pair_counts():
@@ -185,7 +210,8 @@ def test_a_run_says_the_rule_everywhere(run):
     code, _, err = run("inspect", "resnet18", "a.png", *RANDOM, "--range=0,1000", "-o", "out")
     assert code == 0
     assert "values of more than 8 bits: black to white are 0 to 1000" in err
-    assert "2 values outside --range were clipped, in 1 picture" in err
+    assert "warning: values of" not in err
+    assert "warning: 2 values outside --range were clipped, in 1 picture" in err
     words = json.loads(Path("out/run.json").read_text())["command"]
     assert words[words.index("--range") + 1] == "0,1000"
     image = json.loads(Path("out/manifest.json").read_text())["images"][0]
@@ -272,6 +298,20 @@ def test_the_bands_of_an_array_are_first_or_last(shape):
     assert put_bands_last(np.zeros(shape)).shape == (20, 30, 12)
     assert put_bands_first(np.zeros(shape), 12, ()).shape == (12, 20, 30)
     assert put_bands_first(np.zeros(shape), 3, (2, 1, 0)).shape == (3, 20, 30)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 20), (20, 8, 8)])
+def test_the_equal_sides_of_an_array_are_no_bands(shape):
+    assert put_bands_last(np.zeros(shape)).shape == (8, 8, 20)
+    assert put_bands_first(np.zeros(shape), 3, (19, 1, 0)).shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 8), (8, 5, 8)])
+def test_an_array_with_equal_end_axes_is_refused_when_its_bands_matter(shape):
+    np.save("a.npy", np.zeros(shape, "u2"))
+    assert reason("a.npy") == f"is 8x{shape[1]}x8: the bands may be the first or last axis"
+    with pytest.raises(UndecodableError, match="the bands may be the first or last axis"):
+        put_bands_first(np.zeros(shape), 3, (2, 1, 0))
 
 
 def test_integers_in_an_array_are_a_picture():

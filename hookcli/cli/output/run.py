@@ -320,8 +320,8 @@ def print_notes(
     """
     for note in dict.fromkeys(image.note for image in result.images if image.note):
         console.say(f"the model saw {to_words(note)}", quiet=quiet)
-    for text in describe_intensities(result.images):
-        if "`range" in text:
+    for text, is_warning in describe_intensities(result.images):
+        if is_warning:
             console.warn(text)
         else:
             console.say(text, quiet=quiet)

@@ -147,7 +147,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "contact": make_contact_sheet(document, images, address) if several else None,
         "drawn_images": drawn,
         "may_find_nothing": document.model.task in MAY_FIND_NOTHING,
-        "intensities": list(describe_intensities(document.images)),
+        "intensities": [text for text, _ in describe_intensities(document.images)],
         "has_findings": any(finding.rule != _IN_HEAD for finding in document.findings),
         "top_data": ours(_script_data(top_for_script(document, places, images))),
         "ranked_data": ours(pack_ranked(document, places, images) if several else ""),
