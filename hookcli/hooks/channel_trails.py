@@ -310,7 +310,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         axes = range(given.dim()) if dim in (None, []) else [a % given.dim() for a in _flat(dim)]
         keeps = output.dim() == given.dim()
         if _axes(trail) and set(_axes(trail)) <= set(axes):
-            return {} if keeps else {output: trail.new_zeros(()).expand(output.shape)}
+            return {} if keeps else {output: _everywhere(output)}
         for axis in sorted(axes, reverse=True):
             trail = trail.narrow(axis, 0, 1) if keeps else trail.select(axis, 0)
         return {output: trail}
@@ -344,9 +344,10 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return {output: _mixed(_fit(trail, output.shape))} if weighs_right else of_right
         if one not in self._trails or other not in self._trails:
             return {}
-        mixes = rows and columns and not (sums or sums_right)
-        if (sums and sums_right) or (mixes and one not in self._shares):
+        if sums and sums_right:
             return {output: None}
+        if rows and columns and not (sums or sums_right or one in self._shares):
+            return {output: _everywhere(output)}  # values of pairs of channels
         if columns and not sums_right:
             return of_right
         return of_left if rows and not sums else {}
@@ -379,6 +380,11 @@ def _new(tensor: Tensor, axis: int) -> _Trails:
     device = "cpu" if tensor.is_meta else tensor.device
     index = torch.arange(tensor.shape[axis], dtype=torch.float32, device=device)
     return {tensor: _along(index, tensor, axis)}
+
+
+def _everywhere(tensor: Tensor) -> Tensor:
+    """Return a trail without channels."""
+    return torch.zeros((), device="cpu" if tensor.is_meta else tensor.device).expand(tensor.shape)
 
 
 def _along(index: Tensor, tensor: Tensor, axis: int) -> Tensor:
