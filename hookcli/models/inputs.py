@@ -58,6 +58,16 @@ class ModelInputs:
 PLAIN = ModelInputs()
 
 
+class Keywords(dict[str, object]):
+    """The arguments that a model takes by name alone, after all others of a call."""
+
+
+def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return the positional arguments of a call, and those by name."""
+    last = arguments[-1] if arguments else None
+    return (arguments[:-1], {**last}) if isinstance(last, Keywords) else (arguments, {})
+
+
 _PIXELS = "pixels"  # the value of the input that is the image
 _MISSING = inspect.Parameter.empty
 
@@ -100,11 +110,11 @@ class ExtraInputs:
         parameters: Mapping[str, object],
         pixels: Tensor,
     ) -> tuple[object, ...]:
-        """Return the positional arguments of the model for pixels (N, …).
+        """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any.
 
         A tensor whose leading axis is 1 is repeated N times. ``parameters`` has the default of each
-        parameter by name, and ``arguments_of`` returns what the pixels alone would give. Without
-        names of their own, they go to the parameters that ``find_places`` finds.
+        positional parameter by name, and ``arguments_of`` returns what the pixels alone would give.
+        Without names of their own, they go to the parameters that ``find_places`` finds.
         """
         own = list(arguments_of(pixels))
         values = {name: _place(value, pixels) for name, value in self.values.items()}
@@ -119,7 +129,8 @@ class ExtraInputs:
             if not values or (name not in values and default is _MISSING):
                 break  # the model says what is missing
             bound.append(values.pop(name, default))
-        return tuple(bound)
+        by_name = Keywords({n: value for n, value in values.items() if n not in parameters})
+        return (*bound, by_name) if by_name else tuple(bound)
 
     def as_tensors(self) -> ExtraInputs:
         """Return the inputs for a graph, which takes tensors alone."""
@@ -167,8 +178,10 @@ def list_parameters(module: nn.Module, extra: ExtraInputs) -> dict[str, object]:
     """
     parameters = inspect.signature(module.forward).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    by_name = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
     known = {each.name: each.default for each in parameters if each.kind in kinds}
-    extra.check("the model", known)
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        extra.check("the model", [*known, *by_name])
     return known
 
 

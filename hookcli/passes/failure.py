@@ -80,7 +80,7 @@ def _hint_inputs(
     reason, code = foreign_line(error), (traceback.extract_tb(error.__traceback__)[-1].line or "")
     args = () if frame is None else frame.f_locals.get("args", ())
     names: list[str] = []
-    if failed is model and isinstance(error, TypeError) and "positional argument" in reason:
+    if failed is model and isinstance(error, TypeError) and " required " in reason:
         names = re.findall(r"'(\w+)'", reason.partition("argument")[2])
     elif isinstance(error, KeyError) and any(isinstance(each, dict) for each in args):
         names = [str(error.args[0])]

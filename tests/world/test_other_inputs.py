@@ -25,6 +25,16 @@ class Two(nn.Module):
         return self.last((image[:, :1, 0, 0] * 10 + facts) * scale)
 
 
+class ByKeyword(Two):
+    def forward(self, image, *, facts):
+        return super().forward(image, facts)
+
+
+class Keywords(Two):
+    def forward(self, image, **others):
+        return super().forward(image, others["facts"])
+
+
 class Turned(Two):
     def forward(self, facts, image):
         return super().forward(image, facts)
@@ -94,6 +104,9 @@ def means():
         ("Two", ("--input", "facts=[[5]]", "--input", "scale=1")),
         ("Two", ("--input", "facts=2.5", "--input", "scale=1.0", "--input", "image=pixels")),
         ("Turned", ("--input", "facts=five.npy")),
+        ("ByKeyword", ("--input", "facts=five.npy")),
+        ("ByKeyword", ("--input", "facts=five.npy", "--input", "image=pixels")),
+        ("Keywords", ("--input", "facts=five.npy")),
         ("Dictionary", DICT),  # the pixels are the first key that is missing
         ("Dictionary", (*DICT, "--input", "image0=pixels")),
     ],
@@ -123,6 +136,7 @@ def test_a_vector_takes_the_place_of_the_image(inspect):
     ("name", "words", "code", "said"),
     [
         ("Two", (), 4, "give a value for all images: --input facts=FILE.npy"),
+        ("ByKeyword", (), 4, "give a value for all images: --input facts=FILE.npy"),
         ("Turned", (), 4, "--input image=FILE.npy"),
         ("Dictionary", (), 4, "take a dictionary? --inputs-as dict passes one"),
         ("Contains", (), 4, "take a dictionary? --inputs-as dict passes one"),
@@ -131,7 +145,6 @@ def test_a_vector_takes_the_place_of_the_image(inspect):
         ("Generator", (), 4, "take a vector, and no picture? give it in place of the image: "),
         ("Deconvolution", (), 4, "--input z=FILE.npy"),
         ("Two", ("--input", "fact=5"), 2, "the model takes no 'fact'\nhint: it takes image, facts"),
-        ("Two", ("--input", "mask=5"), 2, "the model takes no 'mask'"),
         ("Two", ("--input", "facts=gone.npy"), 2, "facts='gone.npy': No such file"),
         ("Two", ("--input", "facts=net.py"), 2, "facts='net.py': it is no .npy file"),
         ("Two", ("--input", "facts=[[1], 2]"), 2, "--input: cannot read facts="),
