@@ -180,3 +180,13 @@ def test_layers_takes_the_inputs_and_the_channels_of_the_model(run, inspect):
         assert json.loads(ended.out)["input_shape"] == [1, channels, 8, 8]
     ended = run("layers", "bands.py:grey", "--mean", "0.5", "--std", "0.2", "--format", "json")
     assert json.loads(ended.out)["input_shape"] == [1, 1, 224, 224]
+
+
+def test_a_comparison_says_that_the_file_of_an_input_changed(inspect, run):
+    assert inspect("Two", "--input", "facts=five.npy").code == 0
+    Path("out").rename("a")
+    np.save("five.npy", np.array([[6.0]]))
+    assert inspect("Two", "--input", "facts=five.npy").code == 0
+    ended = run("diff", "a", "out")
+    assert "changed: sha256 of five.npy: " in ended.out + ended.err
+    assert "nothing else changed" not in ended.out + ended.err
