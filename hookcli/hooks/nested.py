@@ -10,9 +10,12 @@ from torch import Tensor
 
 from hookcli.errors import RequestError
 from hookcli.outside.foreign import Forgiveness, ask
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+_NAMED = 12  # keys in a message
 
 
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
@@ -105,8 +108,14 @@ def choose_tensor(output_key: str, output: object) -> Tensor:
     tensors = dict(named_tensors(output))
     if output_key in tensors:
         return tensors[output_key]
-    keys = ", ".join(filter(None, tensors))
+    keys = name_keys(output)
     raise RequestError(
         f"`output_key={output_key!r}`: the model returns no such tensor",
         f"it returns {keys}" if keys else "leave it out: the model does not return several tensors",
     )
+
+
+def name_keys(output: object) -> str:
+    """Return the first output keys of a nested value; empty if it is a single tensor."""
+    keys = [key for key, _ in named_tensors(output) if key]
+    return ", ".join(keys[:_NAMED]) + and_more(len(keys) - _NAMED)

@@ -132,9 +132,10 @@ def _score_of_form(
     if form is not None and len(form[1]) == 1:
         task, found = form
         return task.score(found, kind, target)
+    part = "" if isinstance(output, Tensor) else "choose one of its tensors with `output_key`, "
     raise RequestError(
         "there is no score for an output of this form",
-        "use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`",
+        f"{part}use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`",
     )
 
 

@@ -94,8 +94,11 @@ def test_all_numbers_of_any_output_add_up():
 
 
 def test_what_has_no_score_is_refused():
-    with pytest.raises(RequestError, match="there is no score for an output of this form"):
-        score({"what": leaf(LOGITS)})
+    with pytest.raises(
+        RequestError, match="there is no score for an output of this form"
+    ) as caught:
+        score([leaf(LOGITS), {"what": leaf(LOGITS)}])
+    assert caught.value.hint.startswith("choose one of its tensors with `output_key`, use ")
     with pytest.raises(RequestError, match="there is no class 3"):
         score(leaf(LOGITS), target=3)
     with pytest.raises(ModelError, match="no gradient leads back"):
