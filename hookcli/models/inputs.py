@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import io
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
 from hookcli.outside.files import open_regular
 from hookcli.outside.foreign import first_line
+from hookcli.records.text import shape_text
 
 _JPEG_QUALITY = 90
 
@@ -87,9 +89,10 @@ class ExtraInputs:
     hashes: Mapping[str, str]
 
     @property
-    def is_shared(self) -> bool:
-        """Whether a tensor has a leading axis other than 1, so that images run one at a time."""
-        return any(isinstance(v, Tensor) and v.dim() and len(v) != 1 for v in self.values.values())
+    def shared(self) -> list[str]:
+        """The tensors with a leading axis other than 1, for which images run one at a time."""
+        tensors = [(n, each) for n, each in self.values.items() if isinstance(each, Tensor)]
+        return [f"{n} ({shape_text(t.shape)})" for n, t in tensors if t.dim() and len(t) != 1]
 
     @property
     def uses_pixels(self) -> bool:
@@ -161,10 +164,13 @@ def read_inputs(request: ModelRequest) -> ExtraInputs | None:
     """Return the inputs that the user gives besides the images; None if there are none.
 
     Raises:
-        RequestError: a file cannot be read, or a value is no value.
+        RequestError: a file cannot be read, a value is no value, or a name occurs twice.
     """
     if not request.inputs and request.inputs_as == "arguments":
         return None
+    for name, times in Counter(name for name, _ in request.inputs).items():
+        if times > 1:
+            raise RequestError(f"`inputs`: {name!r} has {times} values", "give each input once")
     hashes: dict[str, str] = {}
     values = {name: _read_value(name, text, hashes) for name, text in request.inputs}
     return ExtraInputs(values, request.inputs_as == "dict", hashes)

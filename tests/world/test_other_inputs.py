@@ -120,7 +120,9 @@ def test_a_value_is_given_for_all_images(inspect, name, words):
 
 def test_a_value_without_an_axis_for_images_lets_them_run_one_at_a_time(inspect):
     np.save("two.npy", np.array([[5.0], [7.0]], np.float32))
-    assert inspect("Two", "--input", "facts=two.npy").code == 0
+    ended = inspect("Two", "--input", "facts=two.npy")
+    assert ended.code == 0
+    assert ended.err.count("the whole of inputs whose first axis is not 1: facts (2x1)") == 1
     assert means() == [16, 26]  # with a batch of two, the rows would be taken for the images
 
 
@@ -148,6 +150,7 @@ def test_a_vector_takes_the_place_of_the_image(inspect):
         ("Two", ("--input", "facts=gone.npy"), 2, "facts='gone.npy': No such file"),
         ("Two", ("--input", "facts=net.py"), 2, "facts='net.py': it is no .npy file"),
         ("Two", ("--input", "facts=[[1], 2]"), 2, "--input: cannot read facts="),
+        ("Two", ("--input", "facts=5", "--input", "facts=6"), 2, "--input: 'facts' has 2 values"),
         ("Two", ("--input", "facts"), 2, "write NAME=FILE.npy or NAME=VALUE"),
     ],
 )
