@@ -28,6 +28,7 @@ _DICTIONARY = (
     *("Tensor.__contains__ only supports", "valid indices (got str)"),
     *(f"'Tensor' object has no attribute '{name}'" for name in ("get", "items", "keys", "update")),
 )
+_TYPES = re.compile(r"dtype|(Input|scalar) type")
 _BY_NAME = re.compile(r"\[f?[\"']")
 _LAST_LAYERS = 3
 _LONGEST_REASON = 120
@@ -91,7 +92,9 @@ def _hint_inputs(
             "does the model take a dictionary? `inputs_as='dict'` passes one, with other entries "
             "by `inputs` NAME=FILE.npy"
         )
-    elif "mat1 and mat2" in reason or (
+    elif _TYPES.search(reason) and any(isinstance(t, Tensor) and _is_whole(t) for t in args):
+        yield "it was given integers: in `inputs`, write 1.0 in place of 1"
+    elif "mat1 and mat2 shapes" in reason or (
         type(failed).__name__.startswith("ConvTranspose") and "but got 3 channels" in reason
     ):
         name = next(iter(inspect.signature(model.forward).parameters), "NAME")
@@ -102,6 +105,10 @@ def _hint_inputs(
     if names:
         given = " ".join(f"`inputs` {name}=FILE.npy" for name in names)
         yield f"give a value for all images: {given}"
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def explain_refusal(model: nn.Module, error: BaseException) -> str:

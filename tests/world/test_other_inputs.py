@@ -145,6 +145,12 @@ def test_a_vector_takes_the_place_of_the_image(inspect):
         ("ByName", (), 4, "take a dictionary? --inputs-as dict passes one"),
         ("Dictionary", ("--inputs-as", "dict"), 4, "--input facts=FILE.npy"),
         ("Generator", (), 4, "take a vector, and no picture? give it in place of the image: "),
+        (
+            "Generator",
+            ("--input", "z=[[1, 2]]"),
+            4,
+            "given integers: in --input, write 1.0 in place of 1",
+        ),
         ("Deconvolution", (), 4, "--input z=FILE.npy"),
         ("Two", ("--input", "fact=5"), 2, "the model takes no 'fact'\nhint: it takes image, facts"),
         ("Two", ("--input", "facts=gone.npy"), 2, "facts='gone.npy': No such file"),
