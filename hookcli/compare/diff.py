@@ -187,9 +187,8 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
     for name, one, two in list_value_options(a["command"], b["command"]):
         yield ChangedFact(name, one, two)
     old, new = a.get("code") or {}, b.get("code") or {}  # golden files have none
-    for file in sorted(old.keys() & new.keys()):
-        if old[file] != new[file]:
-            yield ChangedFact(f"sha256 of {file}", old[file], new[file])
+    changed = (file for file in sorted(old.keys() & new.keys()) if old[file] != new[file])
+    yield from (ChangedFact(f"sha256 of {file}", old[file], new[file]) for file in changed)
 
 
 def _list_changed_types(

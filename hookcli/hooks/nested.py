@@ -10,12 +10,9 @@ from torch import Tensor
 
 from hookcli.errors import RequestError
 from hookcli.outside.foreign import Forgiveness, ask
-from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_NAMED = 12  # keys in a message
 
 
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
@@ -116,6 +113,5 @@ def choose_tensor(output_key: str, output: object) -> Tensor:
 
 
 def name_keys(output: object) -> str:
-    """Return the first output keys of a nested value; empty if it is a single tensor."""
-    keys = [key for key, _ in named_tensors(output) if key]
-    return ", ".join(keys[:_NAMED]) + and_more(len(keys) - _NAMED)
+    """Return the output keys of a nested value as text; empty if it is a single tensor."""
+    return ", ".join(key for key, _ in named_tensors(output) if key)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import io
-from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,7 +126,7 @@ class ExtraInputs:
             return (values if named else _Inputs(values, own),)
         if not named:
             values |= dict(zip(self.find_places(parameters), own, strict=False))
-        bound: list[object] = []
+        bound = [] if parameters or named else own  # the model takes any arguments
         for name, default in parameters.items():
             if not values or (name not in values and default is _MISSING):
                 break  # the model says what is missing
@@ -168,9 +167,8 @@ def read_inputs(request: ModelRequest) -> ExtraInputs | None:
     """
     if not request.inputs and request.inputs_as == "arguments":
         return None
-    for name, times in Counter(name for name, _ in request.inputs).items():
-        if times > 1:
-            raise RequestError(f"`inputs`: {name!r} has {times} values", "give each input once")
+    if len(names := [name for name, _ in request.inputs]) > len({*names}):
+        raise RequestError(f"`inputs`: a name occurs twice: {', '.join(names)}")
     hashes: dict[str, str] = {}
     values = {name: _read_value(name, text, hashes) for name, text in request.inputs}
     return ExtraInputs(values, request.inputs_as == "dict", hashes)

@@ -297,8 +297,8 @@ def load_model(request: ModelRequest) -> LoadedModel:
     if extra is None:
         return loaded
     parameters, shared = list_parameters(module, extra), ", ".join(extra.shared)
-    is_used = extra.as_dict or extra.uses_pixels or extra.find_places(parameters)
-    added = ("" if is_used else _UNUSED, shared and f"{_WHOLE}{shared}")
+    is_unused = parameters and not (extra.uses_pixels or extra.find_places(parameters))
+    added = (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
     return replace(loaded, info=replace(info, notes=(*info.notes, *filter(None, added))))
 
 

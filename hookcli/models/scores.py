@@ -52,10 +52,9 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
         index = int(text)
         if index < 0 or (categories and index >= len(categories)):
             known = f"0 to {len(categories) - 1}" if categories else "counted from 0"
-            if len(categories) == 1:
-                only = f"the model returns one value: `target=0`, {categories[0]!r}"
-                raise RequestError(f"`target`: there is no class {index}", only)
-            raise RequestError(f"`target`: there is no class {index}", f"classes are {known}")
+            one = f"the model returns one value: `target=0`, {''.join(categories)!r}"
+            hint = one if len(categories) == 1 else f"classes are {known}"
+            raise RequestError(f"`target`: there is no class {index}", hint)
         return index
     named = [i for i, name in enumerate(categories) if name.lower() == text.lower()]
     if len(named) == 1:

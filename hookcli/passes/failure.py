@@ -92,7 +92,7 @@ def _hint_inputs(
             "does the model take a dictionary? `inputs_as='dict'` passes one, with other entries "
             "by `inputs` NAME=FILE.npy"
         )
-    elif _TYPES.search(reason) and any(isinstance(t, Tensor) and _is_whole(t) for t in args):
+    elif _TYPES.search(reason) and any("int" in str(ask(each, "dtype")) for each in args):
         yield "it was given integers: in `inputs`, write 1.0 in place of 1"
     elif "mat1 and mat2 shapes" in reason or (
         type(failed).__name__.startswith("ConvTranspose") and "but got 3 channels" in reason
@@ -105,10 +105,6 @@ def _hint_inputs(
     if names:
         given = " ".join(f"`inputs` {name}=FILE.npy" for name in names)
         yield f"give a value for all images: {given}"
-
-
-def _is_whole(tensor: Tensor) -> bool:
-    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def explain_refusal(model: nn.Module, error: BaseException) -> str:

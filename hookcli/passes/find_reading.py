@@ -45,11 +45,7 @@ _VALUE = (
     "the model has one output, and nothing shows whether it is a probability: if it is one, or a "
     "logit, name both classes in `categories`"
 )
-
-_UNREAD = (
-    "no predictions are read from an output of this form: choose one of its tensors with "
-    "`output_key`: "
-)
+_UNREAD = "no predictions are read from such an output: choose a tensor with `output_key`: "
 
 
 def settle_reading(loaded: LoadedModel) -> LoadedModel:
@@ -86,10 +82,7 @@ def settle_reading(loaded: LoadedModel) -> LoadedModel:
 
 
 def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
-    """Return what the user's own model returns, how many numbers, and a note on an unknown form.
-
-    Return None if the model cannot run.
-    """
+    """Return the kind and number of the numbers that the user's own model returns, and a note."""
     module, inputs = loaded.module, loaded.inputs
     if any(map(is_lazy, module.parameters())):
         return None
@@ -99,10 +92,9 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
         output = call_model(module, arguments, seed=inputs.seed)
         with loaded.guard():
             picked = loaded.pick(output)
-            found, keys = task.find(picked), name_keys(picked)
+            found, form, keys = task.find(picked), find_form(picked, task), name_keys(picked)
         if not isinstance(found, Tensor) or found.is_nested:
-            is_known = not keys or find_form(picked, task) is not None
-            return "logits", 0, "" if is_known else f"{_UNREAD}{keys}"
+            return "logits", 0, f"{_UNREAD}{keys}" if keys and form is None else ""
         values, width = found.detach().float(), found.shape[1]
         told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}
         reading = told.pop() if told else _judge(found.grad_fn, values, module)

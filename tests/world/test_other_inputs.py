@@ -35,6 +35,11 @@ class Keywords(Two):
         return super().forward(image, others["facts"])
 
 
+class Anything(Two):
+    def forward(self, *images, **others):
+        return super().forward(*images, **others)
+
+
 class Turned(Two):
     def forward(self, facts, image):
         return super().forward(image, facts)
@@ -107,6 +112,7 @@ def means():
         ("ByKeyword", ("--input", "facts=five.npy")),
         ("ByKeyword", ("--input", "facts=five.npy", "--input", "image=pixels")),
         ("Keywords", ("--input", "facts=five.npy")),
+        ("Anything", ("--input", "facts=five.npy")),
         ("Dictionary", DICT),  # the pixels are the first key that is missing
         ("Dictionary", (*DICT, "--input", "image0=pixels")),
     ],
@@ -156,7 +162,7 @@ def test_a_vector_takes_the_place_of_the_image(inspect):
         ("Two", ("--input", "facts=gone.npy"), 2, "facts='gone.npy': No such file"),
         ("Two", ("--input", "facts=net.py"), 2, "facts='net.py': it is no .npy file"),
         ("Two", ("--input", "facts=[[1], 2]"), 2, "--input: cannot read facts="),
-        ("Two", ("--input", "facts=5", "--input", "facts=6"), 2, "--input: 'facts' has 2 values"),
+        ("Two", ("--input", "facts=5", "--input", "facts=6"), 2, "--input: a name occurs twice: "),
         ("Two", ("--input", "facts"), 2, "write NAME=FILE.npy or NAME=VALUE"),
     ],
 )

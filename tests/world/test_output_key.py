@@ -108,5 +108,5 @@ def test_a_key_that_the_output_lacks_is_refused_before_anything_is_written(run, 
 def test_the_tensors_of_an_output_that_nothing_reads_are_named(run, name):
     ended = run("inspect", f"net.py:{name}", "zeros.npy", *WORDS)
     keys = {"in_tuple": "0, 1, 2, 3", "one_in_dict": "sick, features"}[name]
-    assert f"choose one of its tensors with --output-key: {keys}" in ended.err
+    assert f"choose a tensor with --output-key: {keys}" in ended.err
     assert "the model has one output" not in ended.err
