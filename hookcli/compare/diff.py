@@ -177,6 +177,7 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
     """Yield the facts that differ between two runs, among the facts on which their results depend.
 
     ``a`` and ``b`` have the entries ``model``, ``versions`` and ``command``, as a manifest does.
+    They may have ``code``, the sha256 of the files of code and inputs of the user.
     """
     for group, names in _FACTS.items():
         for name in names:
@@ -185,6 +186,9 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
                 yield ChangedFact(f"model {name}" if group == "model" else name, one, two)
     for name, one, two in list_value_options(a["command"], b["command"]):
         yield ChangedFact(name, one, two)
+    old, new = a.get("code") or {}, b.get("code") or {}  # golden files have none
+    changed = (file for file in sorted(old.keys() & new.keys()) if old[file] != new[file])
+    yield from (ChangedFact(f"sha256 of {file}", old[file], new[file]) for file in changed)
 
 
 def _list_changed_types(

@@ -105,8 +105,13 @@ def choose_tensor(output_key: str, output: object) -> Tensor:
     tensors = dict(named_tensors(output))
     if output_key in tensors:
         return tensors[output_key]
-    keys = ", ".join(filter(None, tensors))
+    keys = name_keys(output)
     raise RequestError(
         f"`output_key={output_key!r}`: the model returns no such tensor",
         f"it returns {keys}" if keys else "leave it out: the model does not return several tensors",
     )
+
+
+def name_keys(output: object) -> str:
+    """Return the output keys of a nested value as text; empty if it is a single tensor."""
+    return ", ".join(key for key, _ in named_tensors(output) if key)

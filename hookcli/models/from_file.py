@@ -95,6 +95,10 @@ def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
     """Check that the weights file exists; the error lists the names of the model's weights."""
     if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
         names = (*source.members, "auto", "pretrained", "random", "FILE")
+        part, _, key = request.weights.rpartition(":")
+        if part.endswith((".pth", ".pt", ".safetensors")):
+            wrong = f"there is no file {part!r}" if key else "the key after the colon is missing"
+            raise WeightsError(f"`weights={request.weights!r}`: {wrong}", "write FILE:KEY, or FILE")
         raise WeightsError(
             f"no weights and no file are called {request.weights!r}",
             f"{request.name} has: {', '.join(names)}",

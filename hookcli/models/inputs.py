@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
 from hookcli.outside.files import open_regular
 from hookcli.outside.foreign import first_line
+from hookcli.records.text import shape_text
 
 _JPEG_QUALITY = 90
 
@@ -58,6 +59,16 @@ class ModelInputs:
 PLAIN = ModelInputs()
 
 
+class Keywords(dict[str, object]):
+    """The arguments that a model takes by name alone, after all others of a call."""
+
+
+def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return the positional arguments of a call, and those by name."""
+    last = arguments[-1] if arguments else None
+    return (arguments[:-1], {**last}) if isinstance(last, Keywords) else (arguments, {})
+
+
 _PIXELS = "pixels"  # the value of the input that is the image
 _MISSING = inspect.Parameter.empty
 
@@ -77,9 +88,10 @@ class ExtraInputs:
     hashes: Mapping[str, str]
 
     @property
-    def is_shared(self) -> bool:
-        """Whether a tensor has a leading axis other than 1, so that images run one at a time."""
-        return any(isinstance(v, Tensor) and v.dim() and len(v) != 1 for v in self.values.values())
+    def shared(self) -> list[str]:
+        """The tensors with a leading axis other than 1, for which images run one at a time."""
+        tensors = [(n, each) for n, each in self.values.items() if isinstance(each, Tensor)]
+        return [f"{n} ({shape_text(t.shape)})" for n, t in tensors if t.dim() and len(t) != 1]
 
     @property
     def uses_pixels(self) -> bool:
@@ -100,11 +112,11 @@ class ExtraInputs:
         parameters: Mapping[str, object],
         pixels: Tensor,
     ) -> tuple[object, ...]:
-        """Return the positional arguments of the model for pixels (N, …).
+        """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any.
 
         A tensor whose leading axis is 1 is repeated N times. ``parameters`` has the default of each
-        parameter by name, and ``arguments_of`` returns what the pixels alone would give. Without
-        names of their own, they go to the parameters that ``find_places`` finds.
+        positional parameter by name, and ``arguments_of`` returns what the pixels alone would give.
+        Without names of their own, they go to the parameters that ``find_places`` finds.
         """
         own = list(arguments_of(pixels))
         values = {name: _place(value, pixels) for name, value in self.values.items()}
@@ -114,12 +126,13 @@ class ExtraInputs:
             return (values if named else _Inputs(values, own),)
         if not named:
             values |= dict(zip(self.find_places(parameters), own, strict=False))
-        bound: list[object] = []
+        bound = [] if parameters or named else own  # the model takes any arguments
         for name, default in parameters.items():
             if not values or (name not in values and default is _MISSING):
                 break  # the model says what is missing
             bound.append(values.pop(name, default))
-        return tuple(bound)
+        by_name = Keywords({n: value for n, value in values.items() if n not in parameters})
+        return (*bound, by_name) if by_name else tuple(bound)
 
     def as_tensors(self) -> ExtraInputs:
         """Return the inputs for a graph, which takes tensors alone."""
@@ -150,10 +163,12 @@ def read_inputs(request: ModelRequest) -> ExtraInputs | None:
     """Return the inputs that the user gives besides the images; None if there are none.
 
     Raises:
-        RequestError: a file cannot be read, or a value is no value.
+        RequestError: a file cannot be read, a value is no value, or a name occurs twice.
     """
     if not request.inputs and request.inputs_as == "arguments":
         return None
+    if len(names := [name for name, _ in request.inputs]) > len({*names}):
+        raise RequestError(f"`inputs`: a name occurs twice: {', '.join(names)}")
     hashes: dict[str, str] = {}
     values = {name: _read_value(name, text, hashes) for name, text in request.inputs}
     return ExtraInputs(values, request.inputs_as == "dict", hashes)
@@ -167,8 +182,10 @@ def list_parameters(module: nn.Module, extra: ExtraInputs) -> dict[str, object]:
     """
     parameters = inspect.signature(module.forward).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    by_name = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
     known = {each.name: each.default for each in parameters if each.kind in kinds}
-    extra.check("the model", known)
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        extra.check("the model", [*known, *by_name])
     return known
 
 

@@ -29,6 +29,7 @@ from hookcli.models.tasks import Features, find_features, is_floats, read_featur
 from hookcli.models.weights import add_weights
 from hookcli.outside.foreign import ask
 from hookcli.records.runs import ModelInfo
+from hookcli.records.text import count
 
 if TYPE_CHECKING:
     import contextlib
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
 
 
+_WHOLE = "images run one at a time, each with the whole of inputs whose first axis is not 1: "
 _UNUSED = "the image is not used: every input of the model has a value of its own"
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
@@ -87,7 +89,7 @@ class LoadedModel(ModelDescription):
         if extra is not None:
             parameters = list_parameters(self.module, extra)
             arguments_of = partial(extra.bind, self.task.arguments, parameters)
-        is_shared = extra is not None and extra.is_shared
+        is_shared = extra is not None and bool(extra.shared)
         return ModelInputs(
             arguments_of=arguments_of,
             size_of=lambda pixels: last_two_axes(self.seen(pixels)),
@@ -294,10 +296,10 @@ def load_model(request: ModelRequest) -> LoadedModel:
     )
     if extra is None:
         return loaded
-    parameters = list_parameters(module, extra)
-    if extra.as_dict or extra.uses_pixels or extra.find_places(parameters):
-        return loaded
-    return replace(loaded, info=replace(info, notes=(*info.notes, _UNUSED)))
+    parameters, shared = list_parameters(module, extra), ", ".join(extra.shared)
+    is_unused = parameters and not (extra.uses_pixels or extra.find_places(parameters))
+    added = (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
+    return replace(loaded, info=replace(info, notes=(*info.notes, *filter(None, added))))
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
@@ -322,8 +324,8 @@ def _note_count(module: nn.Module, names: Sequence[str]) -> str:
     if outputs is None or outputs == len(names) or (outputs, len(names)) == (1, 2):
         return ""
     return (
-        f"`categories` has {len(names)} names, and the model's last layer has {outputs} outputs: "
-        "classes appear as numbers"
+        f"`categories` has {count(len(names), 'name')}, and the model's last layer has "
+        f"{count(outputs, 'output')}: classes appear as numbers"
     )
 
 

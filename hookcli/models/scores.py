@@ -52,7 +52,9 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
         index = int(text)
         if index < 0 or (categories and index >= len(categories)):
             known = f"0 to {len(categories) - 1}" if categories else "counted from 0"
-            raise RequestError(f"`target`: there is no class {index}", f"classes are {known}")
+            one = f"the model returns one value: `target=0`, {''.join(categories)!r}"
+            hint = one if len(categories) == 1 else f"classes are {known}"
+            raise RequestError(f"`target`: there is no class {index}", hint)
         return index
     named = [i for i, name in enumerate(categories) if name.lower() == text.lower()]
     if len(named) == 1:
@@ -132,9 +134,10 @@ def _score_of_form(
     if form is not None and len(form[1]) == 1:
         task, found = form
         return task.score(found, kind, target)
+    part = "" if isinstance(output, Tensor) else "choose one of its tensors with `output_key`, "
     raise RequestError(
         "there is no score for an output of this form",
-        "use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`",
+        f"{part}use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`",
     )
 
 

@@ -104,12 +104,13 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
         ) from error
     if shard := name_shard([file.suffix, *_list_keys(content)]):
         raise _refuse_kind(file, shard)
-    if key and (part := _find_part(content, key)) is None:
+    part = _find_part(content, key) if key else content
+    if key and not isinstance(part, (dict, list, tuple)):
         named = ", ".join(_list_sets(content)) or "none"
         raise WeightsError(
             f"{file} holds no weights under {key!r}", f"sets of weights in the file: {named}"
         )
-    state, note = _unwrap(file, part if key else content)
+    state, note = _unwrap(file, part)
     tensors, values = _list_tensors(file, state), dict.items(state)
     if not any(
         map(Tensor.numel, tensors.values())
@@ -228,37 +229,46 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 def _unwrap_other(file: Path, content: object) -> object:
     """Return the only state dict in ``content``, under any key, or else ``content`` itself."""
     # It must have more entries than ``content`` has tensors itself.
-    if not isinstance(content, dict):
+    inner = [each for _, each in _list_parts(content) if isinstance(each, dict)]
+    states = [each for each in inner if _bare_names(each)]
+    own = len(_bare_names(content)) if isinstance(content, dict) else 0
+    if own and own >= max(map(len, states), default=0):
         return content
-    inner = {key: each for key, each in dict.items(content) if isinstance(each, dict)}
-    states = {key: each for key, each in inner.items() if _bare_names(each)}
-    if len(_bare_names(content)) >= max(map(len, states.values()), default=0):
-        return content
-    if len(states) > 1:
+    sets = _list_sets(content)
+    if len(states) > 1 or (not states and len(sets) > 1):
         raise WeightsError(
-            f"{file} holds several sets of weights: {', '.join(map(repr, _list_sets(content)))}",
+            f"{file} holds several sets of weights: {', '.join(map(repr, sets))}",
             "choose one of them: `weights='FILE:KEY'`",
         )
-    return next(iter(states.values()), content)
+    return next(iter(states), _find_part(content, sets[0]) if sets else content)
+
+
+def _list_parts(content: object) -> list[tuple[object, object]]:
+    """Return the items of a dictionary, or those of a list or tuple by index."""
+    if isinstance(content, dict):
+        return list(dict.items(content))
+    items = content if isinstance(content, (list, tuple)) else ()
+    return [(str(index), each) for index, each in enumerate(items)]
 
 
 def _find_part(content: object, key: str) -> object:
-    if not isinstance(content, dict) or key in content:
-        return dict.get(content, key) if isinstance(content, dict) else None
-    for name, inner in dict.items(content):
+    parts = dict(_list_parts(content))
+    if key in parts:
+        return parts[key]
+    for name, inner in parts.items():
         rest = key.removeprefix(f"{name}.")
         if rest != key and (part := _find_part(inner, rest)) is not None:
             return part
-    names = [name for name in dict.keys(content) if str(name).startswith(f"{key}.")]
-    return {name.removeprefix(f"{key}."): dict.get(content, name) for name in names} or None
+    names = [name for name in parts if isinstance(name, str) and name.startswith(f"{key}.")]
+    return {name.removeprefix(f"{key}."): parts[name] for name in names} or None
 
 
 def _list_sets(content: object, prefix: str = "", depth: int = 3) -> list[str]:
     """Return the keys under which a file's content holds tensors by name; nested keys have dots."""
     found = []
-    for name, inner in dict.items(content) if isinstance(content, dict) and depth else ():
-        if isinstance(name, str) and isinstance(inner, dict):
-            found += [f"{prefix}{name}"] if _bare_names(inner) else []
+    for name, inner in _list_parts(content) if depth else ():
+        if isinstance(name, str):
+            found += [f"{prefix}{name}"] if isinstance(inner, dict) and _bare_names(inner) else []
             found += _list_sets(inner, f"{prefix}{name}.", depth - 1)
     return found
 

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.nested import map_tensors, named_tensors
+from hookcli.models.inputs import split_arguments
 from hookcli.models.modules import run_eagerly, unwrap
 from hookcli.outside.foreign import ENDS, Surroundings, ask, foreign_line
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
@@ -51,7 +52,8 @@ def call_model(
 
     Args:
         model: the model; its hooks run as part of the call.
-        arguments: the positional arguments; the model may overwrite tensors among the arguments.
+        arguments: the positional arguments, and ``Keywords`` at the end, if any; the model may
+            overwrite tensors among the arguments.
         observed: returns the ids of the calls observed so far; if the model raises, the hint of
             the error names the last ones.
         seed: the seed of torch's random numbers if the model is in training mode.
@@ -65,7 +67,8 @@ def call_model(
         run_eagerly() if unwrap(model) is model else nullcontext(),
         _repeatable(model, seed),
     ):
-        return model(*arguments)
+        positional, by_name = split_arguments(arguments)
+        return model(*positional, **by_name)
 
 
 def call_backward(value: Tensor) -> None:

@@ -12,6 +12,7 @@ from hookcli.errors import ModelError, OutputError
 from hookcli.hooks.nested import named_tensors
 from hookcli.models.file_kind import DAMAGED
 from hookcli.models.graph_file import GraphInput
+from hookcli.models.inputs import split_arguments
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.failure import explain_refusal
@@ -44,7 +45,7 @@ def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
     arguments = runner.inputs.arguments_of(runner.place(pixels))
     with quiet(), torch.no_grad():
         try:
-            return torch.export.export(runner.module, arguments)
+            return torch.export.export(runner.module, *split_arguments(arguments))
         except _REFUSED as error:
             raise ModelError(
                 f"torch.export cannot export the model: {explain_refusal(runner.module, error)}",

@@ -28,6 +28,7 @@ _DICTIONARY = (
     *("Tensor.__contains__ only supports", "valid indices (got str)"),
     *(f"'Tensor' object has no attribute '{name}'" for name in ("get", "items", "keys", "update")),
 )
+_TYPES = re.compile(r"dtype|(Input|scalar) type")
 _BY_NAME = re.compile(r"\[f?[\"']")
 _LAST_LAYERS = 3
 _LONGEST_REASON = 120
@@ -80,7 +81,7 @@ def _hint_inputs(
     reason, code = foreign_line(error), (traceback.extract_tb(error.__traceback__)[-1].line or "")
     args = () if frame is None else frame.f_locals.get("args", ())
     names: list[str] = []
-    if failed is model and isinstance(error, TypeError) and "positional argument" in reason:
+    if failed is model and isinstance(error, TypeError) and " required " in reason:
         names = re.findall(r"'(\w+)'", reason.partition("argument")[2])
     elif isinstance(error, KeyError) and any(isinstance(each, dict) for each in args):
         names = [str(error.args[0])]
@@ -91,7 +92,9 @@ def _hint_inputs(
             "does the model take a dictionary? `inputs_as='dict'` passes one, with other entries "
             "by `inputs` NAME=FILE.npy"
         )
-    elif "mat1 and mat2" in reason or (
+    elif _TYPES.search(reason) and any("int" in str(ask(each, "dtype")) for each in args):
+        yield "it was given integers: in `inputs`, write 1.0 in place of 1"
+    elif "mat1 and mat2 shapes" in reason or (
         type(failed).__name__.startswith("ConvTranspose") and "but got 3 channels" in reason
     ):
         name = next(iter(inspect.signature(model.forward).parameters), "NAME")

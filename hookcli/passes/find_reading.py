@@ -13,8 +13,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
+from hookcli.hooks.nested import name_keys
 from hookcli.models.load import count_outputs
-from hookcli.models.tasks import Classification, Reading, read_problem
+from hookcli.models.tasks import Classification, Reading, find_form, read_problem
 from hookcli.outside.foreign import ask
 from hookcli.passes.call import call_model
 from hookcli.passes.unchanged import unchanged
@@ -44,6 +45,7 @@ _VALUE = (
     "the model has one output, and nothing shows whether it is a probability: if it is one, or a "
     "logit, name both classes in `categories`"
 )
+_UNREAD = "no predictions are read from such an output: choose a tensor with `output_key`: "
 
 
 def settle_reading(loaded: LoadedModel) -> LoadedModel:
@@ -62,23 +64,25 @@ def settle_reading(loaded: LoadedModel) -> LoadedModel:
         if loaded.choose is not None:
             _find(loaded, task)  # refuses a wrong output key
         return loaded
-    reading, width = task.reading, count_outputs(loaded.module)
+    reading, width, note = task.reading, count_outputs(loaded.module), ""
     task = task.read_as(reading, is_single=width == 1 or loaded.choose is not None)
     is_told = "regress" in f"{info.name} {type(loaded.module).__name__}".lower()
     if is_told:
         reading = "values"
     elif loaded.choose is not None or not loaded.source.is_known:
-        reading, width = _find(loaded, task) or (reading, width)
+        reading, width, note = _find(loaded, task) or (reading, width, note)
     if width == 1 and names == 1:
         reading = "values"
     elif width == 1 and names != 2 and not is_told and reading in ("logits", "values"):
-        info = replace(info, notes=(*info.notes, _LOGIT if reading == "logits" else _VALUE))
+        note = _LOGIT if reading == "logits" else _VALUE
+    if note:
+        info = replace(info, notes=(*info.notes, note))
     task = task.read_as(reading, is_single=task.is_single)
     return replace(loaded, info=info, prepare=replace(loaded.prepare, task=task))
 
 
-def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int] | None:
-    """Return what the user's own model returns, and how many numbers; None if it cannot run."""
+def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
+    """Return the kind and number of the numbers that the user's own model returns, and a note."""
     module, inputs = loaded.module, loaded.inputs
     if any(map(is_lazy, module.parameters())):
         return None
@@ -87,15 +91,16 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int] | None:
         arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
         output = call_model(module, arguments, seed=inputs.seed)
         with loaded.guard():
-            found = task.find(loaded.pick(output))
+            picked = loaded.pick(output)
+            found, form, keys = task.find(picked), find_form(picked, task), name_keys(picked)
         if not isinstance(found, Tensor) or found.is_nested:
-            return None
+            return "logits", 0, f"{_UNREAD}{keys}" if keys and form is None else ""
         values, width = found.detach().float(), found.shape[1]
         told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}
         reading = told.pop() if told else _judge(found.grad_fn, values, module)
         if reading == "values" and (width, len(loaded.categories)) == (1, 2):
             reading = "probabilities" if _is_share(values) else "logits"
-        return reading, width
+        return reading, width, ""
     return None
 
 

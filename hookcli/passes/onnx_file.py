@@ -21,6 +21,7 @@ from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
 from hookcli.models.graph_file import GraphInput
+from hookcli.models.inputs import split_arguments
 from hookcli.models.onnx_weights import read_graph, read_small_weights
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
@@ -86,9 +87,8 @@ def export_onnx(
         OutputError: the file cannot be written.
     """
     require_onnx(exports=True)
-    arguments = runner.inputs.arguments_of(runner.place(pixels))
-    if isinstance(arguments[-1], dict):
-        arguments = (*arguments, {})  # torch takes the last dictionary for keyword arguments
+    positional, by_name = split_arguments(runner.inputs.arguments_of(runner.place(pixels)))
+    arguments = (*positional, by_name)  # torch takes the last dictionary for keyword arguments
     with quiet():
         try:
             program = torch.onnx.export(runner.module, arguments, dynamo=True, verbose=False)

@@ -287,7 +287,7 @@ def test_a_file_whose_name_has_a_colon_is_read_whole(made):
 
 def test_a_part_of_a_missing_file_is_said_to_be_missing(made):
     request = ModelRequest("net.py:Plain", weights="absent.pth:ema", device="cpu")
-    with pytest.raises(WeightsError, match=r"no file are called 'absent\.pth:ema'"):
+    with pytest.raises(WeightsError, match=r"there is no file 'absent\.pth'"):
         load_model(request)
 
 

@@ -94,8 +94,11 @@ def test_all_numbers_of_any_output_add_up():
 
 
 def test_what_has_no_score_is_refused():
-    with pytest.raises(RequestError, match="there is no score for an output of this form"):
-        score({"what": leaf(LOGITS)})
+    with pytest.raises(
+        RequestError, match="there is no score for an output of this form"
+    ) as caught:
+        score([leaf(LOGITS), {"what": leaf(LOGITS)}])
+    assert caught.value.hint.startswith("choose one of its tensors with `output_key`, use ")
     with pytest.raises(RequestError, match="there is no class 3"):
         score(leaf(LOGITS), target=3)
     with pytest.raises(ModelError, match="no gradient leads back"):
@@ -109,3 +112,9 @@ def test_a_class_of_5000_digits_does_not_exist():
 
 def test_a_score_that_is_not_finite_is_no_number():
     assert score(leaf((math.nan, 1.0)), target=0).score.value is None
+
+
+def test_a_model_of_one_value_has_no_second_class():
+    with pytest.raises(RequestError, match="there is no class 1") as caught:
+        find_target("1", ["age"])
+    assert caught.value.hint == "the model returns one value: `target=0`, 'age'"

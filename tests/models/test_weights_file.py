@@ -499,6 +499,44 @@ def test_which_of_several_sets_of_weights_is_used_is_said():
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ({"net": {"student": state(), "teacher": state()}}, "'net.student', 'net.teacher'"),
+        ({"models": [state(), state()]}, "'models.0', 'models.1'"),
+        ([state(), state()], "'0', '1'"),
+    ],
+)
+def test_sets_of_weights_that_lie_deeper_are_named(content, names):
+    assert refusal(content) == f"w.pth holds several sets of weights: {names}"
+
+
+@pytest.mark.parametrize("key", ["net.1", "net.0.ema"])
+def test_a_set_of_weights_in_a_list_is_chosen_by_its_index(key):
+    torch.save({"net": [{"ema": state()}, state(), 5]}, "w.pth")
+    assert_loaded(load(f"w.pth:{key}").module, state())
+
+
+def test_the_only_set_of_weights_is_found_however_deep_it_lies():
+    torch.save({"trainer": {"net": [state()]}, "epoch": 3}, "w.pth")
+    assert_loaded(load().module, state())
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("w.pth:epoch", "w.pth holds no weights under 'epoch'"),
+        ("w.pth:", "`weights='w.pth:'`: the key after the colon is missing"),
+        ("gone.pth:ema", "`weights='gone.pth:ema'`: there is no file 'gone.pth'"),
+    ],
+)
+def test_a_key_that_leads_to_no_weights_is_refused(weights, message):
+    torch.save({"net": state(), "epoch": 3}, "w.pth")
+    with pytest.raises(WeightsError) as refused:
+        load(weights)
+    assert refused.value.message == message
+
+
 def test_one_set_of_weights_causes_no_note():
     torch.save({"model": state(), "optimizer": {"state": {0: torch.zeros(1)}}}, "w.pth")
     assert load().info.notes == ()

@@ -25,6 +25,21 @@ class Two(nn.Module):
         return self.last((image[:, :1, 0, 0] * 10 + facts) * scale)
 
 
+class ByKeyword(Two):
+    def forward(self, image, *, facts):
+        return super().forward(image, facts)
+
+
+class Keywords(Two):
+    def forward(self, image, **others):
+        return super().forward(image, others["facts"])
+
+
+class Anything(Two):
+    def forward(self, *images, **others):
+        return super().forward(*images, **others)
+
+
 class Turned(Two):
     def forward(self, facts, image):
         return super().forward(image, facts)
@@ -94,6 +109,10 @@ def means():
         ("Two", ("--input", "facts=[[5]]", "--input", "scale=1")),
         ("Two", ("--input", "facts=2.5", "--input", "scale=1.0", "--input", "image=pixels")),
         ("Turned", ("--input", "facts=five.npy")),
+        ("ByKeyword", ("--input", "facts=five.npy")),
+        ("ByKeyword", ("--input", "facts=five.npy", "--input", "image=pixels")),
+        ("Keywords", ("--input", "facts=five.npy")),
+        ("Anything", ("--input", "facts=five.npy")),
         ("Dictionary", DICT),  # the pixels are the first key that is missing
         ("Dictionary", (*DICT, "--input", "image0=pixels")),
     ],
@@ -107,7 +126,9 @@ def test_a_value_is_given_for_all_images(inspect, name, words):
 
 def test_a_value_without_an_axis_for_images_lets_them_run_one_at_a_time(inspect):
     np.save("two.npy", np.array([[5.0], [7.0]], np.float32))
-    assert inspect("Two", "--input", "facts=two.npy").code == 0
+    ended = inspect("Two", "--input", "facts=two.npy")
+    assert ended.code == 0
+    assert ended.err.count("the whole of inputs whose first axis is not 1: facts (2x1)") == 1
     assert means() == [16, 26]  # with a batch of two, the rows would be taken for the images
 
 
@@ -123,18 +144,25 @@ def test_a_vector_takes_the_place_of_the_image(inspect):
     ("name", "words", "code", "said"),
     [
         ("Two", (), 4, "give a value for all images: --input facts=FILE.npy"),
+        ("ByKeyword", (), 4, "give a value for all images: --input facts=FILE.npy"),
         ("Turned", (), 4, "--input image=FILE.npy"),
         ("Dictionary", (), 4, "take a dictionary? --inputs-as dict passes one"),
         ("Contains", (), 4, "take a dictionary? --inputs-as dict passes one"),
         ("ByName", (), 4, "take a dictionary? --inputs-as dict passes one"),
         ("Dictionary", ("--inputs-as", "dict"), 4, "--input facts=FILE.npy"),
         ("Generator", (), 4, "take a vector, and no picture? give it in place of the image: "),
+        (
+            "Generator",
+            ("--input", "z=[[1, 2]]"),
+            4,
+            "given integers: in --input, write 1.0 in place of 1",
+        ),
         ("Deconvolution", (), 4, "--input z=FILE.npy"),
         ("Two", ("--input", "fact=5"), 2, "the model takes no 'fact'\nhint: it takes image, facts"),
-        ("Two", ("--input", "mask=5"), 2, "the model takes no 'mask'"),
         ("Two", ("--input", "facts=gone.npy"), 2, "facts='gone.npy': No such file"),
         ("Two", ("--input", "facts=net.py"), 2, "facts='net.py': it is no .npy file"),
         ("Two", ("--input", "facts=[[1], 2]"), 2, "--input: cannot read facts="),
+        ("Two", ("--input", "facts=5", "--input", "facts=6"), 2, "--input: a name occurs twice: "),
         ("Two", ("--input", "facts"), 2, "write NAME=FILE.npy or NAME=VALUE"),
     ],
 )
@@ -167,3 +195,13 @@ def test_layers_takes_the_inputs_and_the_channels_of_the_model(run, inspect):
         assert json.loads(ended.out)["input_shape"] == [1, channels, 8, 8]
     ended = run("layers", "bands.py:grey", "--mean", "0.5", "--std", "0.2", "--format", "json")
     assert json.loads(ended.out)["input_shape"] == [1, 1, 224, 224]
+
+
+def test_a_comparison_says_that_the_file_of_an_input_changed(inspect, run):
+    assert inspect("Two", "--input", "facts=five.npy").code == 0
+    Path("out").rename("a")
+    np.save("five.npy", np.array([[6.0]]))
+    assert inspect("Two", "--input", "facts=five.npy").code == 0
+    ended = run("diff", "a", "out")
+    assert "changed: sha256 of five.npy: " in ended.out + ended.err
+    assert "nothing else changed" not in ended.out + ended.err

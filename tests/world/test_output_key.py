@@ -40,6 +40,10 @@ class Net(nn.Module):
 def alone(): return Net(lambda means, three, two, map: three)
 def in_tuple(): return Net(lambda *outputs: outputs)
 def in_dict(): return Net(lambda means, three, two, map: {"pred": three, "aux": [two], "map": map})
+def one_in_dict():
+    net = Net(lambda means, three, two, map: {"sick": three[:, :1], "features": means})
+    net.three = nn.Linear(3, 1)
+    return net
 def in_dataclass(): return Net(lambda means, three, two, map: Out(three, two))
 """
 WORDS = ("--layers", "linear", "--device", "cpu", "--grids", "none")
@@ -98,3 +102,11 @@ def test_a_key_that_the_output_lacks_is_refused_before_anything_is_written(run, 
     ended = run("inspect", name, "zeros.npy", *WORDS[2:], "--output-key", key, "-o", "out")
     assert (ended.code, Path("out").exists()) == (2, False)
     assert f"--output-key {key}: the model returns no such tensor\nhint: {hint}" in ended.err
+
+
+@pytest.mark.parametrize("name", ["in_tuple", "one_in_dict"])
+def test_the_tensors_of_an_output_that_nothing_reads_are_named(run, name):
+    ended = run("inspect", f"net.py:{name}", "zeros.npy", *WORDS)
+    keys = {"in_tuple": "0, 1, 2, 3", "one_in_dict": "sick, features"}[name]
+    assert f"choose a tensor with --output-key: {keys}" in ended.err
+    assert "the model has one output" not in ended.err

@@ -205,7 +205,7 @@ def test_other_weights_of_ones_own_model_are_named_by_diff(run, inspect, net):
     ended = run("inspect", "net.py:make", "photo.png", *PLAIN[:-1], "other", "--sketch")
     assert ended.code == 0
     told = json.loads(run("diff", "out", "other", "--format", "json").out)
-    assert [each["name"] for each in told["changed"]] == ["model sha256"]
+    assert [each["name"] for each in told["changed"]] == ["model sha256", "sha256 of net.py"]
 
 
 def test_the_weights_are_said_to_be_as_they_were_made(inspect, net):

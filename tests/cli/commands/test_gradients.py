@@ -129,7 +129,10 @@ def test_a_score_of_ones_own(run, net):
         2,
         [
             "error: there is no score for an output of this form",
-            "hint: use --score sum, or a function of your own: --score FILE.py:FUNCTION",
+            (
+                "hint: choose one of its tensors with --output-key, use --score sum, "
+                "or a function of your own: --score FILE.py:FUNCTION"
+            ),
         ],
     )
     assert run(*words, "--score", "net.py:total", "--overwrite").code == 0
