@@ -36,10 +36,10 @@ MODEL = ModelRequest(
     "float16",
     64,
     72,
-    (0.1, 0.2, 0.3),
-    (1.0, 2.0, 3.0),
-    "bicubic",
-    (("width", "2"),),
+    mean=(0.1, 0.2, 0.3),
+    std=(1.0, 2.0, 3.0),
+    interpolation="bicubic",
+    arguments=(("width", "2"),),
 )
 RUN = RunRequest(
     MODEL,
