@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import PIL
 from PIL import Image
 
 from hookcli.images.style import PLAIN, ReadStyle
@@ -72,6 +73,9 @@ def _scale(
     return picture, found
 
 
+_FITS = "i2" if int(PIL.__version__.split(".")[0]) > 12 else ">i2"  # as it is in the file
+
+
 def samples_of_image(image: Image.Image) -> Samples:
     """Return the meaning of the values of a picture.
 
@@ -83,7 +87,7 @@ def samples_of_image(image: Image.Image) -> Samples:
     bits, sign = tags.get(_BITS), tags.get(_SAMPLE_FORMAT, _UNSIGNED)
     is_white_zero = tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO
     if _is_signed(image):
-        return Samples(None, is_white_zero, "i1" if image.mode == "L" else "i2")
+        return Samples(None, is_white_zero, "i1" if image.mode == "L" else _FITS)
     if image.mode == "I" and bits == (32,) and sign == _UNSIGNED:
         return Samples(None, is_white_zero, "u4")
     kind = {"F": "f", "I": "i" if getattr(image, "format", "") != "PPM" else "u"}.get(
