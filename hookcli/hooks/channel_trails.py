@@ -110,7 +110,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if trail is None:
             return ()
         axes = _axes(trail)
-        if 0 in tensor.shape or _is_mixed(trail) or (not axes and 1 in tensor.shape[1:]):
+        if 0 in tensor.shape or _is_mixed(trail) or (axes in ((), (0,)) and 1 in tensor.shape[1:]):
             return None  # an axis of length 1 may hold a single channel
         lines = {axis: trail[_line(trail, axis)].tolist() for axis in axes}
         # pixels that PixelShuffle made of channels have their index again and again

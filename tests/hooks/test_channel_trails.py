@@ -157,6 +157,10 @@ def test_a_maximum_over_channels_has_none_unless_an_axis_of_length_one_may_hold_
     assert axes_of(lambda x: x[:, 2]) == ()
 
 
+def test_a_mask_picked_for_each_box_may_have_a_single_channel():
+    assert axes_of(lambda x: x.expand(2, -1, -1, -1)[[0, 1], [3, 5]][:, None]) is None
+
+
 def test_an_empty_tensor_shows_no_channels():
     assert axes_of(lambda x: x[:0].relu()) is None
 
