@@ -173,7 +173,7 @@ def page_seconds() -> float:
         run(inspect_command(Path(folder) / "run"))
         code = (
             "import sys, time, json, pathlib; start = time.perf_counter()\n"
-            "from hookcli.render.report.document import read_report\n"
+            "from hookcli.reading.report import read_report\n"
             "from hookcli.render.report.page import render_report\n"
             "from hookcli.reading.run_files import open_files\n"
             "render_report(*read_report(open_files(pathlib.Path(sys.argv[1]))))\n"

@@ -10,7 +10,7 @@ from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.output import console
 from hookcli.cli.output.run import print_result, print_summary, print_warnings
-from hookcli.records.text import count
+from hookcli.records.text import and_more, count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,9 +154,11 @@ def warn_before(skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
 
 
 def warn_of_skipped(skipped: Sequence[SkippedImage]) -> None:
-    """Warn about each image that could not be used."""
-    for image in skipped:
-        console.warn(f"skipped {image.file!r}: {image.reason}")
+    """Warn about the images that could not be used, with one line for each reason."""
+    for reason in dict.fromkeys(image.reason for image in skipped):
+        files = [repr(image.file) for image in skipped if image.reason == reason]
+        some = f"{count(len(files), 'image')} ({', '.join(files[:3])}{and_more(len(files) - 3)})"
+        console.warn(f"skipped {some if files[1:] else files[0]}: {reason}")
 
 
 def _plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:

@@ -153,7 +153,6 @@ def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> W
 
 
 def _hash_model(loaded: ModelDescription) -> str:
-    """Return the sha256 of the weights, or of the file that holds the model."""
     return hash_weights(loaded.module) if isinstance(loaded, LoadedModel) else loaded.info.sha256
 
 

@@ -241,7 +241,6 @@ def _places(number: int) -> str:
 def _row(
     pair: CallPair, reason: str, metric: Metric, limit: float | None, *, holds: bool
 ) -> DiffRow:
-    """Return the row of one image; its rank and order remain 0."""
     a, b, distance, first = pair.a, pair.b, pair.distance, pair.present[0]
     return DiffRow(
         rank=0,

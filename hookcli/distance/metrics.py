@@ -202,7 +202,6 @@ def _over(distance: float, tolerated: float) -> float:
 
 
 def _widen(values: NDArray[np.generic]) -> NDArray[Any]:
-    """Return flattened values as float64 or complex128."""
     with np.errstate(invalid="ignore"):  # numpy would warn about a signaling NaN
         return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64).ravel()
 

@@ -144,7 +144,6 @@ def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
 
 
 def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
-    """Return ``names``, with each folder replaced by the images in the folder."""
     return [
         each for name in map(to_local, names) for each in _expand_or_skip(name, rules, _list_images)
     ]

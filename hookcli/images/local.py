@@ -112,7 +112,6 @@ def _identify(folder: str) -> _Identity:
 
 
 def _list_entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, in the order of ``natural_key``."""
     with os.scandir(folder) as inside:
         return sorted(inside, key=lambda entry: natural_key(entry.name))
 

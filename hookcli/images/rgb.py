@@ -9,12 +9,15 @@ ignores the tags of a TIFF that give the values a meaning.
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import PIL
 from PIL import Image
 
-from hookcli.images.style import PLAIN, ReadStyle
+from hookcli.images.style import DECODING_ERRORS, PLAIN, ReadStyle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,6 +98,16 @@ def samples_of_image(image: Image.Image) -> Samples:
     )
     is_deep = image.mode in _DEEP  # Pillow itself inverts other pictures
     return samples_of(kind, 12 if bits == (12,) else 16, is_white_zero=is_white_zero and is_deep)
+
+
+def has_natural_range(file: str) -> bool:
+    """Return whether a file is no regular one, or its header shows values with a natural range."""
+    if not Path(file).is_file():
+        return True
+    errors = contextlib.suppress(*DECODING_ERRORS, Image.DecompressionBombError)
+    with errors, warnings.catch_warnings(action="ignore"), Image.open(file) as image:
+        return image.mode != "F" and samples_of_image(image).natural is not None
+    return False
 
 
 def _is_signed(image: Image.Image) -> bool:

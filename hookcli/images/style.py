@@ -59,7 +59,7 @@ class NoRangeError(UndecodableError):
         """Return the error that ends the run because of the picture in ``file``."""
         return RequestError(
             f"{file!r} {self._why}",
-            f"{self.suggestion} holds the values of the first pictures; or each picture by "
+            f"{self.suggestion} holds the values of the pictures read first; or each picture by "
             "itself: `range='minmax'`",
         )
 

@@ -217,7 +217,6 @@ def _is_cached(config: dict[str, str]) -> bool:
 
 
 def _download(library: Any, model: str, tag: str) -> Path:
-    """Return the file of weights in the cache of open_clip or of the hub."""
     fail_fast_offline()
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)  # open_clip sets none

@@ -154,7 +154,6 @@ class Smp(Source):
         return ModelWithWeights(module, self.files.label, sha256=hash_files([found]))
 
     def _load_encoder(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load trained weights of the encoder alone."""
         tag = name if name != "pretrained" else next(iter(self.members), "imagenet")
         weights: object = True if self.encoder.startswith("tu-") else tag
         try:
@@ -288,7 +287,6 @@ def _find_parameters(smp: Any, encoder: str) -> dict[str, Any] | None:
 
 
 def _build(smp: Any, arch: str, /, **arguments: object) -> nn.Module:
-    """Build a model, without trained weights unless ``arguments`` ask for some."""
     arguments.setdefault("encoder_weights", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -316,7 +316,6 @@ def _resizer_of(module: nn.Module) -> _Resizer:
 
 
 def _is_boxes(value: object) -> TypeGuard[Boxes]:
-    """Return whether ``value`` is the output of a detection model for one image."""
     if not isinstance(value, dict):
         return False
     boxes, scores, labels = (value.get(name) for name in ("boxes", "scores", "labels"))

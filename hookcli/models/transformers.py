@@ -207,7 +207,6 @@ class Transformers(Source):
         )
 
     def _find_weights(self) -> list[Path]:
-        """Return the files of the weights; empty if the model has none."""
         for name in _WEIGHTS:
             if self.files is not None and (found := self.files.find_parts(name)):
                 return found

@@ -139,7 +139,6 @@ def _load(file: Path, stream: BufferedReader) -> object:
 
 
 def _load_archive(file: Path, stream: BufferedReader) -> object:
-    """Load a zip archive that torch saved."""
     # Each tensor storage must have a member of the same size: with a shorter one, some versions of
     # torch (at least 2.6 to 2.9) read memory beyond it.
     members = _list_members(file, stream)
@@ -244,7 +243,6 @@ def _unwrap_other(file: Path, content: object) -> object:
 
 
 def _list_parts(content: object) -> list[tuple[object, object]]:
-    """Return the items of a dictionary, or those of a list or tuple by index."""
     if isinstance(content, dict):
         return list(dict.items(content))
     items = content if isinstance(content, (list, tuple)) else ()

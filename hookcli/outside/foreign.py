@@ -158,7 +158,6 @@ def foreign_line(error: BaseException) -> str:
 
 
 def _working_directory() -> str | None:
-    """Return the working directory; None if it has been deleted."""
     try:
         return os.getcwd()  # noqa: PTH109  may not be UTF-8; called around every forward
     except OSError:

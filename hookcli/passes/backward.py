@@ -149,7 +149,6 @@ def _run_pass(
     changes: Sequence[Change],
     target: int | None = None,
 ) -> _Outcome:
-    """Run the model forwards and backwards on the pixels (1, …) of one image."""
     runner = settings.runner
     model = runner.module
     observed = [*runner.layers, *(each for each in settings.cams if each not in runner.layers)]

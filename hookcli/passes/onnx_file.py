@@ -213,7 +213,6 @@ class OnnxRunner(GraphRunner):
     def _run_session(
         self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Return the model's outputs and the values, by name."""
         # Some kernels of ONNX Runtime fail when a value between them is an output, because they use
         # a memory layout of their own: after a failure, the file runs again without them.
         given = {_given(name): each.numpy().astype(self._types[name]) for name, each in fed.items()}
@@ -378,7 +377,6 @@ def _numpy_type(name: str) -> Any:
 
 
 def _given(name: str) -> str:
-    """Return the name of the input that replaces a value for its users."""
     return f"{name}{_GIVEN}"
 
 

@@ -273,7 +273,6 @@ def _row(
 
 
 def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow:
-    """Return the row of a layer that returned no tensor."""
     ran = layer.module_path in called
     reason = "" if ran else explain_uncalled(model, layer)
     return SurveyRow(

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 from hookcli.images.find import find_files
 from hookcli.images.fit import require_image
 from hookcli.images.read import list_images, read_images
+from hookcli.images.rgb import has_natural_range
 from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError, check_shared
+from hookcli.outside.urls import choose
 from hookcli.records.frames import CLIP_FRAMES
 from hookcli.store.places.storage import use_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hookcli.config import RunRequest
-    from hookcli.images.read import ImageContent, ImageSource
+    from hookcli.images.read import ImageSource
     from hookcli.outside.urls import Place
-    from hookcli.records.images import SkippedImage
+    from hookcli.records.images import Intensities, SkippedImage
 
 # If there are at most this many images, they are read before the model is loaded, so that a bad one
 # is reported early.
@@ -76,34 +78,34 @@ def find_images(
     except NoRangeError as error:  # of a clip's frames
         raise error.refuse(images.names[0]) from error
     require_image(sources, skipped)
-    read = _read_some(sources)
-    ranges = {
-        source.name: content.intensities
-        for source, content in zip(sources, read, strict=False)
-        if content and content.intensities
-    }
+    read = list(_read_some(sources, images.range))
     if len(sources) > 1 or images.pair is not None:
         try:
-            check_shared([*ranges.values()])
+            check_shared([found for _, _, found in read if found])
         except NoRangeError as error:
-            first = next(name for name, each in ranges.items() if each.rule == "own")
+            first = next(name for name, _, found in read if found and found.rule == "own")
             raise error.refuse(first) from error
-    return FoundImages(sources, skipped, next((each.bands for each in read if each), COLOURS))
+    return FoundImages(sources, skipped, next((bands for _, bands, _ in read), COLOURS))
 
 
-def _read_some(sources: Sequence[ImageSource]) -> list[ImageContent | None]:
-    """Return the content of the first images; None for an image that cannot be used.
+def _read_some(
+    sources: Sequence[ImageSource], range_: str | tuple[float, float]
+) -> Iterator[tuple[str, int, Intensities | None]]:
+    """Yield the name, the bands and the range of each image that is read before the run.
 
-    Of images that are not in memory, only the first is read, and then those whose format may hold
-    values without a natural range.
+    Of images that are not in memory, these are the first one and, unless the user gave a range, all
+    whose values may have no natural range: of a cloud storage up to eight, and of a folder up to
+    eight if one of them has none.
     """
-    read: list[ImageContent | None] = []
-    for place, source in enumerate(sources[:_MOST_READ_FIRST]):
-        content = None
-        if place and source.kept is None and not source.name.lower().endswith(_DEEP):
-            read.append(None)
+    count, is_refused = 0, False
+    for place, source in enumerate(sources):
+        most = choose(source.file, _MOST_READ_FIRST if is_refused else count + 1, _MOST_READ_FIRST)
+        is_deep = range_ == "full" and source.name.lower().endswith(_DEEP) and count < most
+        is_needed = is_deep and not choose(source.file, has_natural_range(source.file), False)
+        if source.kept is None and place and not is_needed:
             continue
         with contextlib.suppress(UndecodableError):
             content = replace(source, style=replace(source.style, is_alone=True)).read()
-        read.append(content)
-    return read
+            found = content.intensities
+            count, is_refused = count + 1, is_refused or bool(found and found.rule == "own")
+            yield source.name, content.bands, found

@@ -69,7 +69,6 @@ def _shorten(layers: Sequence[str], known: Collection[str]) -> str:
 
 
 def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
-    """Return a glob for each set of layers whose names differ only in numbers."""
     # The list is empty if there would be more than three globs, or one would match another name in
     # ``known``.
     alike: dict[str, list[str]] = {}

@@ -89,7 +89,6 @@ class Lease(Lock):
                 storage.remove_file(self._path / lock_file(self._number))
 
     def _take(self) -> int:
-        """Create the lock file, and return the number in its name."""
         reason = "it writes a file even if another process has just done so"
         if storage.has_conditional_writes(self._path):
             while True:
@@ -141,7 +140,6 @@ class Lease(Lock):
                     self._holder = renewed
 
     def _find_loss(self) -> str:
-        """Return why this run no longer owns the lock; empty if it still does."""
         if time.time() > self._holder.expires:
             return "it was not renewed in time"
         newest = _newest(self._path)
