@@ -816,17 +816,19 @@ def test_a_hostile_name_does_nothing_to_the_terminal_and_can_be_read_back(inspec
     assert unquoted(stored) == raw
 
 
-def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, photo):
-    names = [os.fsdecode(raw) for raw in HOSTILE]
+@pytest.mark.parametrize("start", range(0, len(HOSTILE), 3))
+def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, photo, start):
+    raw = HOSTILE[start : start + 3]
+    names = [os.fsdecode(each) for each in raw]
     for name in names:
         Path(name).write_text("hello")
     ended = inspect(photo, *names, *TWO, "-o", "out", "-q")
     assert ended.code == 6
-    assert len(ended.err.splitlines()) == len(names) + 1
+    assert len(ended.err.splitlines()) == 2
     assert all(line.isprintable() for line in ended.err.split("\n"))
     text = Path("out/skipped.csv").read_bytes().decode()
     rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
-    assert [unquoted(file.removeprefix("'")) for file, _ in rows] == HOSTILE
+    assert [unquoted(file.removeprefix("'")) for file, _ in rows] == raw
     assert {reason for _, reason in rows} == {"is not a readable image"}
 
 
