@@ -186,7 +186,6 @@ def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ..
 
 
 def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
-    """Return the number of exact zeros in each row of values without NaN."""
     # ``all_positive`` must be False if any value is negative.
     # Summing the magnitudes of signs is up to 25 times as fast as ``count_nonzero``, which branches
     # on every value. The sum is exact as long as float32 can hold the count.

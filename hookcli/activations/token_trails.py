@@ -200,7 +200,6 @@ class TokenTrails:
         return find_places(queries, keys, self._sizes, self._collapsed)
 
     def _note_collapsed(self, before: Tensor, after: Tensor) -> None:
-        """Record the axes of the image that a function has reduced to a single line."""
         # An axis counts only if the input extends over at least half of the image along it.
         for axis, size in enumerate(self._sizes):
             stride = math.prod(self._sizes[axis + 1 :])

@@ -142,7 +142,6 @@ def list_geometry(run: Run) -> dict[str, Geometry]:
 
 
 def _is_area(part: Sequence[float]) -> bool:
-    """Return whether these are four numbers: left, top, right and bottom."""
     return len(part) == 4 and part[0] < part[2] and part[1] < part[3]
 
 

@@ -71,7 +71,6 @@ def _guess_form(word: str) -> str:
 
 
 def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
-    """Return B's request with the setting ``name`` changed to ``value``."""
     run = other.run
     if name == "channels-last":
         return replace(other, channels_last=True)

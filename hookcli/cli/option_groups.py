@@ -81,7 +81,6 @@ def command(function: Callable[..., int | None]) -> Callable[..., int | None]:
 def _list_own_options(
     own: Sequence[Field], hints: Mapping[str, Any]
 ) -> Iterator[tuple[int, Parameter]]:
-    """Yield each option's position in ``--help`` and its Typer parameter."""
     left_out = {field.parameter for field in own if field.request is None}
     for hint in hints.values():
         parts = getattr(hint, "__metadata__", ())
@@ -135,7 +134,6 @@ def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
 
 
 def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values by field name, without the fields that have no option."""
     values: dict[str, Any] = {}
     for field in fields:
         flag, value = field.flag, given.get(field.parameter)

@@ -102,7 +102,6 @@ class WorkerPool:
         self._assign_work()
 
     def _assign_work(self) -> None:
-        """Give queued chunks to the ready workers that hold the fewest chunks."""
         ready = [member for member in self._members if member.is_ready]
         while self._queue and ready:
             member = min(ready, key=lambda each: len(each.work))

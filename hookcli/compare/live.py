@@ -193,7 +193,6 @@ class _Sides:
         )
 
     def _try(self, image_a: PreparedImage, image_b: PreparedImage) -> list[CallPair] | None:
-        """Return the pairs of calls; None if a model fails and the image is skipped."""
         now = _RunEffects()
         pairs: list[CallPair] | None = None
         on_error, several = self.a.request.run.on_error, len(self.a.sources) > 1

@@ -239,7 +239,6 @@ def _figures(row: DiffRow) -> str:
 
 
 def _say_protected(folder: Path) -> str:
-    """Return why hookcli must not write into ``folder``; empty if it may."""
     if not folder.is_symlink() and not folder.exists():
         return ""
     if not folder.is_dir():
@@ -251,7 +250,6 @@ def _say_protected(folder: Path) -> str:
 
 
 def _list_known(folder: Path) -> set[str]:
-    """Return the names that an earlier comparison wrote to ``folder``."""
     page = folder / PAGE
     try:
         if page.is_symlink() or not page.is_file():

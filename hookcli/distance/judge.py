@@ -174,7 +174,6 @@ class Judge:
             yield replace(judged.row, rank=rank, order=order), key
 
     def _share(self, pair: CallPair) -> CallPair:
-        """Return an equal pair that reuses ``CallTensor`` objects of earlier pairs."""
         a, b = (each and self._seen.setdefault(each, each) for each in (pair.a, pair.b))
         return replace(pair, a=a, b=b)
 
@@ -185,7 +184,6 @@ class Judge:
         return self._order.index(self._before[1]) + 1
 
     def _count(self, pair: CallPair, judged: JudgedRow) -> None:
-        """Update ``measured`` and ``missing`` for a pair that was judged."""
         if judged.is_unknown:
             self.missing = self.missing or judged.row.reason
         elif pair.distance is not None:

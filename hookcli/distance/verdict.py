@@ -129,7 +129,6 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _left_out_texts(left_out: Sequence[LeftOut]) -> Iterator[str]:
-    """Yield a sentence for each kind, the merged calls first."""
     for kind in LEFT_OUT_KINDS:
         calls = [each for each in left_out if each.kind == kind]
         if calls:

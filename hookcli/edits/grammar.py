@@ -110,7 +110,6 @@ def _refuse_without_verb(text: str) -> NoReturn:
 
 
 def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None, float | None]:
-    """Return the value, or the lower and upper bounds of ``clamp``."""
     usage = f"write {_USAGE[verb]}"
     rest = text[start:]
     if verb in ("zero", "mean"):
@@ -221,7 +220,6 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
 
 
 def _read_channels(text: str, start: int, inside: str) -> tuple[int, ...]:
-    """Return the channel numbers in a list such as ``3,7,10-20``."""
     channels: list[int] = []
     for word in inside.split(","):
         numbers = _CHANNEL_RANGE.fullmatch(word)

@@ -300,7 +300,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _reduce(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
     ) -> _Trails:
-        """Return the trail of a sum, a mean, a maximum or a minimum."""
         given = args[0]
         trail = self._trails.get(given)
         if trail is None:
@@ -346,6 +345,8 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return {}
         if sums and sums_right:
             return {output: None}
+        if sums_right and one in self._shares and not rows:
+            return _new(output, row)  # each channel is a mixture of all
         if rows and columns and not (sums or sums_right or one in self._shares):
             return {output: _everywhere(output)}  # values of pairs of channels
         if columns and not sums_right:
@@ -383,7 +384,6 @@ def _new(tensor: Tensor, axis: int) -> _Trails:
 
 
 def _everywhere(tensor: Tensor) -> Tensor:
-    """Return a trail without channels."""
     return torch.zeros((), device="cpu" if tensor.is_meta else tensor.device).expand(tensor.shape)
 
 

@@ -140,7 +140,6 @@ def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterato
 
 
 def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
-    """Return the lines of a layer list that hold forms, without comments."""
     if file in inside:
         raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:

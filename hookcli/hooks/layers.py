@@ -143,7 +143,6 @@ def _is_in_script(modules: Mapping[str, nn.Module], layer: LayerInfo) -> bool:
 
 
 def _list_outer(layer: LayerInfo) -> list[str]:
-    """Return the paths of the modules around a module, innermost first."""
     names = layer.module_path.split(".") if layer.module_path else []
     return [".".join(names[:end]) for end in reversed(range(len(names)))]
 

@@ -91,6 +91,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }  # keys are orientations of EXIF 2.3
+_FITS_CARD = re.compile(rb"(BZERO|BSCALE|BITPIX) *= *([-+.\dDE]+)")
 _BUFFER = 1 << 16  # bytes
 _MOST_READ = 256 << 20  # bytes; a larger compressed TIFF is not read into memory
 
@@ -232,6 +233,8 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
             raise UnidentifiedImageError  # Pillow takes bytes for values, or ignores bands
         if tags.get(_SUBFILE) == 1 and style.page is None:
             raise UndecodableError("begins with a preview, as raw photos do: convert it to TIFF")
+        if image.format == "FITS":
+            image.info["zero"] = _find_zero(file, image.tile[0].offset)
         counts = style.page is not None or (frames > 1 or image.format in _PAGED)
         pages = getattr(image, "n_frames", 1) if counts else 1
         if isinstance(style.page, int):
@@ -247,6 +250,27 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
     if len(drawn) > 1:
         check_shared(found)
     return Decoded([picture for picture, _ in drawn], pages, join_intensities(found))
+
+
+def _find_zero(file: io.BufferedIOBase, size: int) -> float:
+    """Return what the header of a FITS file, of ``size`` bytes, says to add to the values.
+
+    It is 0, or 32,768 for unsigned integers of 16 bits.
+
+    Raises:
+        UndecodableError: the values have another scale.
+    """
+    place = file.tell()
+    file.seek(0)
+    cards = [card for card in _FITS_CARD.finditer(file.read(size)) if card.start() % 80 == 0]
+    file.seek(place)
+    values = {card[1]: float(card[2].replace(b"D", b"E")) for card in cards}
+    zero, scale, bits = (values.get(name, 0) for name in (b"BZERO", b"BSCALE", b"BITPIX"))
+    if scale not in (0, 1) or zero not in (0, (bits == 16) << 15):
+        raise UndecodableError(
+            "has values with a scale of their own (BZERO, BSCALE): save them as TIFF or .npy"
+        )
+    return zero
 
 
 def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> Image.Image | None:

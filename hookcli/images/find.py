@@ -187,7 +187,6 @@ def _list_images(name: str, rules: _Rules) -> list[_Found]:
 
 
 def _explain_none(folder: str, rules: _Rules) -> str:
-    """Return the reason to report for a folder in which no images were found."""
     if choose_filesystem(folder).is_same(folder, rules.leave_out):
         return "is the folder that this run writes to"
     if is_run(to_place(folder)):
@@ -220,5 +219,4 @@ def _match(pattern: str, rules: _Rules) -> list[_Found]:
 
 
 def _parent_of(name: str) -> str:
-    """Return a path or a URL without its last part."""
     return name.rpartition("/")[0]

@@ -37,11 +37,13 @@ class Samples:
         natural: the values of black and white for every picture of this type; None if it has none.
         is_white_zero: whether the smallest value is white and the largest value black.
         view: the dtype of the values, if the decoder takes them for another of the same size.
+        zero: what is added to the values.
     """
 
     natural: tuple[float, float] | None
     is_white_zero: bool = False
     view: str = ""
+    zero: int = 0
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:

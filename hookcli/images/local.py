@@ -106,7 +106,6 @@ def list_images(
 
 
 def _identify(folder: str) -> _Identity:
-    """Return a value that identifies a folder under any of its names."""
     status = Path(folder).stat()
     return status.st_dev, status.st_ino
 

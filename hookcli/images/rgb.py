@@ -89,6 +89,8 @@ def samples_of_image(image: Image.Image) -> Samples:
     tags = getattr(image, "tag_v2", {})
     bits, sign = tags.get(_BITS), tags.get(_SAMPLE_FORMAT, _UNSIGNED)
     is_white_zero = tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO
+    if image.info.get("zero"):  # the usual way to store unsigned values in a FITS file
+        return Samples((0.0, 65535.0), view=_FITS, zero=1 << 15)
     if _is_signed(image):
         return Samples(None, is_white_zero, "i1" if image.mode == "L" else _FITS)
     if image.mode == "I" and bits == (32,) and sign == _UNSIGNED:
@@ -124,7 +126,8 @@ def values_of(image: Image.Image, low: Image.Image | None, samples: Samples) -> 
     values = np.atleast_3d(np.asarray(image))
     if low is not None:
         values = values.astype("u2") << 8 | np.atleast_3d(np.asarray(low))
-    return values.view(samples.view or values.dtype)
+    values = values.view(samples.view or values.dtype)
+    return values + np.int32(samples.zero) if samples.zero else values
 
 
 def _lay_on_white(image: Image.Image) -> Image.Image:

@@ -125,7 +125,6 @@ def _list_imports(source: bytes, package: str) -> Iterator[str]:
 
 
 def _read(file: Path) -> bytes:
-    """Return the content of a file; empty if the file is gone."""
     with suppress(OSError):
         return file.read_bytes()
     return b""

@@ -164,7 +164,6 @@ class ModelDescription:
         return self._find_part(size, as_pixels=as_pixels)
 
     def _find_smaller(self, size: tuple[int, int], times: int) -> Box | None:
-        """Return the part of an image, found for one that is so many times as small."""
         width, height = (max(1, round(side / times)) for side in size)
         part = self._find_part((width, height), as_pixels=False)
         if part is None:

@@ -126,7 +126,6 @@ def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
 
 
 def _find_pickle(load: str, data: BinaryIO) -> FileKind:
-    """Return the kind of a pickle, judged by the names of its classes."""
     names = _list_names(data)
     texts = {name for kind, name in names if kind == "text"}
     classes = [name for kind, name in names if kind == "class"]

@@ -195,7 +195,6 @@ def _check_picture(request: ModelRequest, shape: tuple[int | None, ...]) -> None
 
 
 def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
-    """Return the preprocessing for the size of picture that the graph takes."""
     _, channels, height, width = taken.shape
     grey = channels == 1
     bands = 3 if grey or channels is None else channels
@@ -223,7 +222,6 @@ def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
 def _make_rectangle(
     request: ModelRequest, size: FixedSize, mean: Sequence[float], std: Sequence[float]
 ) -> Transform:
-    """Return a transform that resizes pictures to a size that is no square."""
     changes = colour_changes(request)
     transforms = torchvision.transforms
     how = changes.get("interpolation", transforms.InterpolationMode.BILINEAR)

@@ -131,8 +131,7 @@ class ExtraInputs:
             if not values or (name not in values and default is _MISSING):
                 break  # the model says what is missing
             bound.append(values.pop(name, default))
-        by_name = Keywords({n: value for n, value in values.items() if n not in parameters})
-        return (*bound, by_name) if by_name else tuple(bound)
+        return (*bound, Keywords(values)) if values else tuple(bound)
 
     def as_tensors(self) -> ExtraInputs:
         """Return the inputs for a graph, which takes tensors alone."""
@@ -193,7 +192,6 @@ _ARRAYS = (".npz", ".csv", ".txt", ".json", ".pt", ".pth", ".safetensors", ".mat
 
 
 def _read_value(name: str, text: str, hashes: dict[str, str]) -> object:
-    """Return the value of an input, and add the hash of its file to ``hashes``."""
     try:
         if text.endswith(".npy"):
             with open_regular(text) as file:

@@ -165,7 +165,6 @@ class LoadedModel(ModelDescription):
         return score
 
     def _lacks_classifier(self, output: object) -> bool:
-        """Return whether ``output`` is certainly features, and not logits."""
         # These come from transformers' models without a head, from timm's with ``num_classes`` 0,
         # and from a user's own model that ends in a norm.
         if isinstance(self.task, Features):

@@ -234,7 +234,6 @@ def _download(library: Any, model: str, tag: str) -> Path:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let open_clip log nothing in the ``with`` block: it uses the root logger."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -183,7 +183,6 @@ def _find_builder(name: str) -> Callable[..., nn.Module]:
 
 
 def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
-    """Return timm's builder of a model that is in a folder or on the hub."""
     timm = _import_timm_for(name)
     config = find_config(files, name)
     if config is None:

@@ -276,7 +276,6 @@ def list_types(transformers: Any) -> list[str]:
 
 
 def _table(transformers: Any, head: str) -> Mapping[str, Any]:
-    """Return the library's table of the classes with a head, by type of models."""
     tables = transformers.models.auto.modeling_auto
     return getattr(tables, f"MODEL_FOR_{head}_MAPPING_NAMES", {})
 
@@ -396,7 +395,6 @@ def _interpolate_positions(module: nn.Module) -> None:
 
 
 def _load_processor(files: Files | None, config: Any, name: str) -> Any:
-    """Return the image processor of a model, or its type's default one."""
     transformers = import_transformers(name)
     with _quiet(), _explained(name):
         try:

@@ -234,7 +234,8 @@ def _unwrap_other(file: Path, content: object) -> object:
     if own and own >= max(map(len, states), default=0):
         return content
     sets = _list_sets(content)
-    if len(states) > 1 or (not states and len(sets) > 1):
+    sizes = [len(_bare_names(dict(_list_parts(_find_part(content, each))))) for each in sets]
+    if len(states) > 1 or (len(sets) > 1 and max(sizes) > max(map(len, states), default=0)):
         raise WeightsError(
             f"{file} holds several sets of weights: {', '.join(map(repr, sets))}",
             "choose one of them: `weights='FILE:KEY'`",
@@ -244,7 +245,8 @@ def _unwrap_other(file: Path, content: object) -> object:
 
 def _list_parts(content: object) -> list[tuple[object, object]]:
     if isinstance(content, dict):
-        return list(dict.items(content))
+        parts = dict.items(content)
+        return [(str(name) if type(name) is int else name, each) for name, each in parts]
     items = content if isinstance(content, (list, tuple)) else ()
     return [(str(index), each) for index, each in enumerate(items)]
 
@@ -265,7 +267,7 @@ def _list_sets(content: object, prefix: str = "", depth: int = 3) -> list[str]:
     """Return the keys under which a file's content holds tensors by name; nested keys have dots."""
     found = []
     for name, inner in _list_parts(content) if depth else ():
-        if isinstance(name, str):
+        if isinstance(name, str) and "param_groups" not in dict(_list_parts(inner)):
             found += [f"{prefix}{name}"] if isinstance(inner, dict) and _bare_names(inner) else []
             found += _list_sets(inner, f"{prefix}{name}.", depth - 1)
     return found

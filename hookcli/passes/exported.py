@@ -119,7 +119,6 @@ class ProgramRunner(GraphRunner):
 
     @property
     def _placeholders(self) -> dict[str, Tensor]:
-        """The inputs of the program by name, as tensors without values."""
         nodes = self.module.graph.find_nodes(op="placeholder")
         values = {str(node.target): node.meta.get("val") for node in nodes}
         return {name: each for name, each in values.items() if isinstance(each, Tensor)}

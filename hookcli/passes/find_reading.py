@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,10 @@ _ROUNDED = 1e-2  # half precision
 # The names of autograd's nodes, by what they tell of a model that ends in them.
 _NODE = re.compile(r"(\w+?)Backward\d*")
 _MOVES = re.compile(
-    r"Alias|AsStrided|Clone|Expand|Permute|\w*Reshape\w*|Select|Slice|Squeeze|T|ToCopy|Transpose|"
-    r"Unsqueeze|\w*View"
+    r"Alias|AsStrided|Clone|Expand|Flip|Index|IndexSelect|NanToNum|Permute|\w*Reshape\w*|Roll|"
+    r"Select|Slice|Squeeze|T|ToCopy|Transpose|Unsqueeze|\w*View"
 )
-_CHANGES = re.compile(r"Add|Cat|Div|Mean|Mul|Neg|Rsub|Stack|Sub|Sum")
+_CHANGES = re.compile(r"Add|Cat|Div|Maximum|Mean|Minimum|Mul|Neg|Rsub|Stack|Sub|Sum|Where")
 _PROBABILITIES = re.compile(r"Hardsigmoid|Sigmoid|Softmax")
 _OTHERS = re.compile(
     r"Clamp\w*|\w*[Ee]lu\w*|Exp|Hardswish|Hardtanh|LogSigmoid|Mish|Silu|Softplus|Softsign|Tanh|"
@@ -87,20 +87,21 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
     if any(map(is_lazy, module.parameters())):
         return None
     pixels = loaded.pixels_to_try().detach().requires_grad_()
-    with suppress(ForwardError), torch.enable_grad(), _keeping_no_tensors(), unchanged(module):
-        arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
-        output = call_model(module, arguments, seed=inputs.seed)
-        with loaded.guard():
-            picked = loaded.pick(output)
-            found, form, keys = task.find(picked), find_form(picked, task), name_keys(picked)
-        if not isinstance(found, Tensor) or found.is_nested:
-            return "logits", 0, f"{_UNREAD}{keys}" if keys and form is None else ""
-        values, width = found.detach().float(), found.shape[1]
-        told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}
-        reading = told.pop() if told else _judge(found.grad_fn, values, module)
-        if reading == "values" and (width, len(loaded.categories)) == (1, 2):
-            reading = "probabilities" if _is_share(values) else "logits"
-        return reading, width, ""
+    for memory in (_keeping_no_tensors(), nullcontext()):  # a model may need them in its forward
+        with suppress(ForwardError), torch.enable_grad(), memory, unchanged(module):
+            arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
+            output = call_model(module, arguments, seed=inputs.seed)
+            with loaded.guard():
+                picked = loaded.pick(output)
+                found, form, keys = task.find(picked), find_form(picked, task), name_keys(picked)
+            if not isinstance(found, Tensor) or found.is_nested:
+                return "logits", 0, f"{_UNREAD}{keys}" if keys and form is None else ""
+            values, width = found.detach().float(), found.shape[1]
+            told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}
+            reading = told.pop() if told else _judge(found.grad_fn, values, module, pixels)
+            if reading == "values" and (width, len(loaded.categories)) == (1, 2):
+                reading = "probabilities" if _is_share(values) else "logits"
+            return reading, width, ""
     return None
 
 
@@ -110,7 +111,7 @@ def _keeping_no_tensors() -> saved_tensors_hooks:
     return saved_tensors_hooks(lambda _: empty, lambda _: empty)
 
 
-def _judge(node: Any, values: Tensor, module: nn.Module) -> Reading:
+def _judge(node: Any, values: Tensor, module: nn.Module, pixels: Tensor) -> Reading:
     """Return what ``values`` (N, K) are; without a node of autograd, the values may tell."""
     is_share, is_changed = _is_share(values), False
     is_whole = is_share and bool(((values.sum(1) - 1).abs() < _ROUNDED).all())
@@ -121,12 +122,27 @@ def _judge(node: Any, values: Tensor, module: nn.Module) -> Reading:
         if not (_MOVES.fullmatch(name) or _CHANGES.fullmatch(name)):
             if _PROBABILITIES.fullmatch(name):
                 return other if is_changed else "probabilities"
-            return other if _OTHERS.fullmatch(name) else "logits"
+            return other if _OTHERS.fullmatch(name) or other != "values" else "logits"
         is_changed |= _CHANGES.fullmatch(name) is not None
-        node = next((each for each, _ in node.next_functions if each is not None), None)
+        nodes = [each for each, _ in node.next_functions if each is not None]
+        nodes.sort(key=lambda each: (not _reads(each, pixels), hasattr(each, "variable")))
+        node = next(iter(nodes), None)
     if not is_share:
         return "logits"
     return "probabilities" if isinstance(list(module.modules())[-1], nn.Sigmoid) else other
+
+
+def _reads(node: Any, pixels: Tensor) -> bool:
+    """Return whether the value of a node of autograd's graph depends on the pixels."""
+    seen, left = {node}, [node]
+    while left:
+        node = left.pop()
+        if getattr(node, "variable", None) is pixels:
+            return True
+        new = {each for each, _ in node.next_functions if each is not None} - seen
+        seen |= new
+        left += new
+    return False
 
 
 def _is_share(values: Tensor) -> bool:

@@ -314,7 +314,6 @@ class OnnxRunner(GraphRunner):
 
 
 def _is_numeric(value: object) -> bool:
-    """Return whether ONNX Runtime returned numbers, and not a sequence or texts."""
     import numpy as np
 
     return isinstance(value, np.ndarray) and value.dtype.kind in "fiub"

@@ -58,7 +58,6 @@ class Grids(Product):
         return Cost((grids * scope.formats + maps) * scope.images, size * scope.images)
 
     def _count_tiles(self, outlook: Outlook) -> list[int]:
-        """Count at least 1 for a linear layer, whose values are drawn as bars."""
         style = self.scope.style
         most = _MOST_IN_A_STRIP if style.mode == "sheet" else math.inf
         tiles = []

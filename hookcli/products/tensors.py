@@ -79,7 +79,6 @@ class Tensors(Product):
 def _write_tensors(
     ended: EndedChunk, kept: dict[str, dict[str, Tensor]], writer: GridWriter
 ) -> None:
-    """``kept[call_id][key]`` is the tensor of a call for the image ``key``."""
     from hookcli.store.tensors import write_shard
 
     in_order = {

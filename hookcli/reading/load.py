@@ -385,7 +385,6 @@ def _find_places(run: Run, call_id: str) -> _Places:
 
 
 def _keys_of(run: Run, call_id: str) -> set[str]:
-    """Return the keys of the images with a saved tensor of a call."""
     if call_id not in run.saved:
         raise _no_tensor(run, call_id)
     known = {key for tensor in run.saved[call_id] for key in tensor.images}

@@ -50,7 +50,6 @@ def analysis_command(command: str, run: RunRequest, style: object) -> tuple[str,
 
 
 def _list_words(command: str, run: RunRequest, *configs: object) -> tuple[str, ...]:
-    """Return the model, the images, and the options, ``--layers`` first."""
     # Options with their default value are left out, unless their ``Flag`` has ``always``.
     options = [
         flag.list_words(value)
@@ -220,5 +219,4 @@ def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _as_word(file: str) -> str:
-    """Return a file name in a form that cannot be mistaken for an option."""
     return f"./{file}" if file.startswith("-") else file

@@ -68,7 +68,6 @@ def _combine(combine: Callable[[tuple[float, float]], float]) -> _Merge:
 
 
 def _merge_shares(name: str, pairs: Pairs) -> float:
-    """Return the share in both sets together."""
     # It is exact, since hookcli rounds the numbers behind the two shares to whole numbers.
     (one, two), (size, other_size) = pairs[name], pairs["numel"]
     return (round(one * size) + round(two * other_size)) / (size + other_size)

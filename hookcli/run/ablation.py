@@ -167,7 +167,6 @@ class _Ablation:
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))
 
     def _run(self, pixels: Tensor, rows: int) -> list[object]:
-        """Run the image, (1, …), in all ``rows`` of a batch; return the output of each row."""
         batch = pixels.repeat(rows, *[1] * (pixels.dim() - 1))
         if self.prepared.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)

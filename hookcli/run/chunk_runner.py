@@ -267,7 +267,6 @@ class ChunkRunner:
             product.collect(forward, self._writer)
 
     def _find_part(self, image: PreparedImage) -> Box | None:
-        """Return the part of an image that the network's input covers."""
         known = (image.size, image.is_tensor)
         if known not in self._parts:
             self._parts[known] = self._model.loaded.find_part(image.size, as_pixels=image.is_tensor)

@@ -82,7 +82,6 @@ def find_replaceable_run(
 
 
 def _refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedNames) -> None:
-    """Refuse to overwrite what no run wrote, or to use its name as a folder."""
     known, journal = (held.known, held.journal) if held else (frozenset(), frozenset())
     for name, entry in _walk(folder, planned):
         whole = name if entry.is_folder else _without_partial(name)

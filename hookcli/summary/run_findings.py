@@ -107,7 +107,6 @@ def _find_narrow(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
 
 
 def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding about pictures that hold NaN, which become black pixels."""
     counts = {
         k: v.nan_count for k, v in evidence.intensities.items() if v.nan_count > limits["nan"]
     }

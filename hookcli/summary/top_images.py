@@ -186,7 +186,6 @@ def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
 
 
 def _digest(count: int, parts: int, calls: tuple[_SavedCall, ...]) -> str:
-    """Return the SHA-256, in hexadecimal, of all that ``to_bytes`` saves."""
     digest = hashlib.sha256(f"{count} {parts}".encode())
     for call in calls:
         digest.update(f"{call.call_id!r} {call.channels} {len(call.values)}".encode())

@@ -125,6 +125,14 @@ def test_attention_of_channels_has_no_channels():
     assert axes_of(weigh) == ()
 
 
+def test_values_that_attention_of_channels_mixes_are_channels():
+    def mix(x):
+        tokens = x.flatten(2)
+        return (tokens @ tokens.transpose(1, 2)).softmax(2) @ tokens
+
+    assert axes_of(mix) == (1,)
+
+
 def test_heads_mixed_by_a_linear_layer_are_no_channels():
     talking = nn.Linear(2, 2)
     model = nn.ModuleList([CONV, Attention(), talking])

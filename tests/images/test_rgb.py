@@ -26,6 +26,7 @@ from hookcli.images.decode import decode
 from hookcli.images.fit import Fitter
 from hookcli.images.prepare import prepare_image, release_pictures
 from hookcli.images.read import read_images
+from hookcli.images.style import UndecodableError
 from hookcli.models.load import build_skeleton
 from hookcli.plan.prepare import prepare_run
 from hookcli.plan.prepared import require_eager
@@ -510,10 +511,28 @@ def test_the_largest_picture_of_any_mode_and_turn_takes_little_memory(name, more
     assert peak * (1 if sys.platform == "darwin" else 1024) < MOST
 
 
-def test_a_fits_file_of_sixteen_bits_is_signed():
-    cards = ("SIMPLE  =                    T", "BITPIX  =                   16")
+def fits(*cards):
+    cards = ("SIMPLE  =                    T", "BITPIX  =                   16", *cards)
     cards += ("NAXIS   =                    2", "NAXIS1  =                    3")
     cards += ("NAXIS2  =                    1", "END")
     head = "".join(card.ljust(80) for card in cards).ljust(2880).encode()
-    (made,) = decode(io.BytesIO(head + np.array([-5, 0, 5], ">i2").tobytes().ljust(2880))).pictures
+    return io.BytesIO(head + np.array([-5, 0, 5], ">i2").tobytes().ljust(2880))
+
+
+def test_a_fits_file_of_sixteen_bits_is_signed():
+    (made,) = decode(fits()).pictures
     assert np.asarray(made)[0, :, 0].tolist() == [0, 128, 255]
+
+
+@pytest.mark.parametrize("zero", ["32768", "32768.0", "3.2768D+04"])
+def test_a_fits_file_says_that_its_values_are_unsigned(zero):
+    read = decode(fits(f"BZERO   = {zero:>20}", "BSCALE  =                  1.0"))
+    assert read.intensities is not None
+    found = read.intensities
+    assert (found.low, found.high, found.rule) == (0, 65535, "full")
+    assert (found.smallest, found.largest) == (32763, 32773)
+
+
+def test_a_fits_file_with_another_scale_is_refused():
+    with pytest.raises(UndecodableError, match="a scale of their own"):
+        decode(fits("BZERO   =                100.0"))

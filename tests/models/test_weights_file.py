@@ -505,6 +505,9 @@ def test_which_of_several_sets_of_weights_is_used_is_said():
         ({"net": {"student": state(), "teacher": state()}}, "'net.student', 'net.teacher'"),
         ({"models": [state(), state()]}, "'models.0', 'models.1'"),
         ([state(), state()], "'0', '1'"),
+        ({0: state(), 1: state()}, "'0', '1'"),
+        ({"folds": {0: state(), 1: state()}}, "'folds.0', 'folds.1'"),
+        ({"run": {"net": state()}, "norm": {"mean": torch.ones(3)}}, "'run.net', 'norm'"),
     ],
 )
 def test_sets_of_weights_that_lie_deeper_are_named(content, names):
@@ -515,6 +518,12 @@ def test_sets_of_weights_that_lie_deeper_are_named(content, names):
 def test_a_set_of_weights_in_a_list_is_chosen_by_its_index(key):
     torch.save({"net": [{"ema": state()}, state(), 5]}, "w.pth")
     assert_loaded(load(f"w.pth:{key}").module, state())
+
+
+def test_a_set_of_weights_in_dotted_names_is_not_one_whose_name_begins_alike():
+    named = {f"teacher.{key}": value for key, value in state().items()}
+    torch.save(named | {f"teacher_ema.{key}": value * 0 for key, value in state().items()}, "w.pth")
+    assert_loaded(load("w.pth:teacher").module, state())
 
 
 def test_the_only_set_of_weights_is_found_however_deep_it_lies():

@@ -48,6 +48,20 @@ def hidden_logit(): return Net(grad=False)
 def years(): return AgeRegressor()
 def softmax(): return Net(FOUR, lambda x: x.softmax(1))
 def hidden_softmax(): return Net(FOUR, lambda x: x.softmax(1), grad=False)
+def turned(): return Net(FOUR, lambda x: x.softmax(1)[:, [3, 2, 1, 0]].flip(1))
+def guarded(): return Net(FOUR, lambda x: torch.where(x > -9, x.softmax(1).nan_to_num(), 0))
+def unknown_last(): return Net(FOUR, lambda x: x.softmax(1).log2().exp2())
+def guarded_sigmoid(): return Net(end=lambda x: torch.where(x > -9, x.sigmoid().nan_to_num(), 0))
+def learned_scale():
+    top = nn.Parameter(torch.tensor(1.5))
+    return Net(end=lambda x: top * x.sigmoid())
+def slope():
+    def of(x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (found,) = torch.autograd.grad((x * x).sum() / 2, x, create_graph=True)
+        return torch.sigmoid(found)
+    return Net(end=of)
 def sigmoids(): return Net(FOUR, torch.sigmoid)
 def labels():
     net = Net(FOUR)
@@ -95,6 +109,7 @@ def pair(negative="class 0", positive="class 1"):
         ("sigmoid", True),
         ("sigmoid_squeezed", True),
         ("hidden_module", True),
+        ("slope", True),
     ],
 )
 def test_one_output_is_a_sigmoid_applied_once(inspect, name, is_sure):
@@ -105,7 +120,14 @@ def test_one_output_is_a_sigmoid_applied_once(inspect, name, is_sure):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("scaled", 5 * SICK), ("tanh", math.tanh(-4.13)), ("hidden", SICK), ("years", -4.13)],
+    [
+        ("scaled", 5 * SICK),
+        ("learned_scale", 1.5 * SICK),
+        ("guarded_sigmoid", SICK),
+        ("tanh", math.tanh(-4.13)),
+        ("hidden", SICK),
+        ("years", -4.13),
+    ],
 )
 def test_what_may_be_no_probability_is_a_value(inspect, name, value):
     found, err, _ = inspect(name)
@@ -130,6 +152,9 @@ def test_one_name_makes_a_value_and_two_names_make_classes(inspect):
     [
         ("softmax", PARTS),
         ("hidden_softmax", PARTS),
+        ("turned", PARTS),
+        ("guarded", PARTS),
+        ("unknown_last", PARTS),
         ("sigmoids", SHARES),
         ("labels", SHARES),
     ],

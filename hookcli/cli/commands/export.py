@@ -119,7 +119,6 @@ def _plan_files(
 
 
 def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
-    """Refuse CSV tables with more columns than spreadsheets can open."""
     for call_id in chosen:
         values = math.prod(run.shape_of(call_id)[1:])
         if to == "csv" and values > _MOST_COLUMNS:

@@ -191,7 +191,6 @@ def _open_control(
     calls: Sequence[SavedCall],
     keys: Sequence[str],
 ) -> tuple[tuple[SavedCall, ...], list[str]]:
-    """Return the calls of the control run, and the keys of the images there."""
     from hookcli.analysis.features import open_calls
     from hookcli.analysis.probe import match_control
 

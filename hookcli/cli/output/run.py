@@ -176,7 +176,6 @@ def _input_text(config: RunConfig, model: ModelInfo) -> str:
 
 
 def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
-    """Map each heading to the function that makes a row's cell."""
     columns: dict[str, Callable[[LayerRow], str]] = {
         "#": lambda row: str(row.order),
         "call": _call_text,

@@ -293,7 +293,6 @@ def draw_text(text: str, size: int) -> Pixels:
 
 
 def _blend(pixels: Pixels, text: Text) -> None:
-    """Draw a line of text into ``pixels``, but not over pixels of tiles or bars."""
     mask = draw_text(text.words, text.size)[:, : text.width]
     area = pixels[text.y : text.y + mask.shape[0], text.x : text.x + mask.shape[1]]
     mask = mask[: area.shape[0], : area.shape[1]]

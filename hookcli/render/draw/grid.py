@@ -159,7 +159,6 @@ def _column_height(blocks: Sequence[Canvas]) -> int:
 
 
 def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:
-    """Split the blocks, in order, into columns of at most ``height`` pixels."""
     columns: list[list[Canvas]] = []
     used = height
     for block in blocks:

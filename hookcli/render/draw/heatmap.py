@@ -154,7 +154,6 @@ def _size_note(values: NDArray[np.float32], picture: Image.Image) -> str:
 
 
 def _resize(shares: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
-    """Return a map (h, w) resized bilinearly to the (H, W) of a picture."""
     image = Image.fromarray(shares.astype(np.float32))
     return np.asarray(image.resize(picture.size, Image.Resampling.BILINEAR))
 
@@ -197,7 +196,6 @@ def _glow(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _factor(picture: Image.Image) -> int:
-    """Return the integer factor by which a small picture is enlarged."""
     return max(1, -(-_SMALLEST // max(picture.size)))
 
 

@@ -124,7 +124,6 @@ def _curve(
     at: Callable[[float], float],
     kind: str,
 ) -> str:
-    """Return a line through the values that a logarithmic axis can show."""
     path, pen = [], "M"
     for value, x in zip(values, places, strict=True):
         if shown := _on_axis(value):

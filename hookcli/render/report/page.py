@@ -260,7 +260,6 @@ def _script_data(data: object) -> str:
 
 
 def _address_part(call_id: str) -> Markup:
-    """Return a call id, encoded for the part of a link after ``#``."""
     return ours(quote(escape.for_page(call_id), safe=":"))
 
 

@@ -157,7 +157,6 @@ class Directory(Folder):
         self.remove({f"{top}{slash}{PARTIAL}{last}" for top, slash, last in parts})
 
     def _remove_file(self, name: str) -> bool:
-        """Delete a regular file; return False if no regular file has the name."""
         if not self.is_file(name):
             return False
         with (

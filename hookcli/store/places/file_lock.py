@@ -123,7 +123,6 @@ def open_carefully(folder: int, flags: int, name: str = REQUEST) -> int:
 
 
 def _take_lock(lock: int, path: Path, kind: int = fcntl.LOCK_EX) -> None:
-    """Lock an open ``run.json`` until its descriptor ``lock`` is closed."""
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:

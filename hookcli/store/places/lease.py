@@ -120,12 +120,10 @@ class Lease(Lock):
         )
 
     def _keep(self) -> None:
-        """Renew the lock until it is closed or lost."""
         while not self._closed.wait(_RENEWAL) and not self._loss:
             self._renew()
 
     def _renew(self) -> None:
-        """Renew the lock, unless it has expired or another run owns it."""
         with self._mutex:
             if self._closed.is_set():
                 return
@@ -175,7 +173,6 @@ def refuse_locked(path: Url) -> int:
 
 
 def _newest(path: Url) -> int:
-    """Return the number of the newest lock file; 0 if there is no lock file."""
     names = (name.partition(".")[0] for name in storage.list_files(path / LOCKS))
     return max((int(name) for name in names if name.isdecimal()), default=0)
 

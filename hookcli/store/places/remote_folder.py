@@ -119,7 +119,6 @@ class RemoteFolder(Folder):
         yield from sorted(found.items(), key=lambda item: item[0])
 
     def _list(self) -> dict[str, int]:
-        """Return each file in the folder with its size in bytes, except lock files."""
         if self._listed is None:
             with _explain("read", self.path):
                 files = storage.list_files(self.path)
