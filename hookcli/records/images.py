@@ -178,7 +178,8 @@ def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, b
         yield f"values of more than 8 bits: black to white are {shown}", False
     if together.clipped:
         pictures = count(sum(each.clipped > 0 for each in known), "picture")
-        yield f"{together.clipped:,} values outside `range` were clipped, in {pictures}", True
+        plural = " was" if together.clipped == 1 else "s were"
+        yield f"{together.clipped:,} value{plural} clipped to `range`, in {pictures}", True
 
 
 def range_text(low: float, high: float) -> str:

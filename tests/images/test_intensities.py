@@ -213,7 +213,7 @@ def test_a_run_says_the_rule_everywhere(run):
     assert code == 0
     assert "values of more than 8 bits: black to white are 0 to 1000" in err
     assert "warning: values of" not in err
-    assert "warning: 2 values outside --range were clipped, in 1 picture" in err
+    assert "warning: 2 values were clipped to --range, in 1 picture" in err
     words = json.loads(Path("out/run.json").read_text())["command"]
     assert words[words.index("--range") + 1] == "0,1000"
     image = json.loads(Path("out/manifest.json").read_text())["images"][0]
