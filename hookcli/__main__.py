@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import warnings
-from errno import ENOSPC
+from errno import ENAMETOOLONG, ENOSPC
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -183,6 +183,8 @@ def _run() -> int:
         message = " ".join(error.format_message().split()).replace(": Value error, ", ": ", 1)
         return _report_error(errors.RequestError.exit_code, *_explain(error, message))
     except OSError as error:
+        if error.errno == ENAMETOOLONG:
+            return _report_error(errors.RequestError.exit_code, "the name of a file is too long")
         if error.errno != ENOSPC:
             raise
         return _report_error(errors.OutputError.exit_code, "cannot write to stdout: no space left")

@@ -156,6 +156,7 @@ Workers: TypeAlias = Annotated[
         "--workers N",
         "Processes that read images.  [default: depends on the cores]",
         at_least=0,
+        at_most=1024,
         panel="Images",
     ),
 ]
@@ -166,6 +167,7 @@ StorageOptions: TypeAlias = Annotated[
         "Option of the storage behind a URL, but no credentials.",
         many=True,
         read=parse.read_storage_option,
+        needs="URL|@LIST",
     ),
 ]
 _SAVE = "--save WHAT"
@@ -455,7 +457,7 @@ class ImageRequest:
     ]
     recursive: Annotated[bool, Flag("--no-recursive", "Skip folders inside a folder.")] = True
     null_separated: Annotated[
-        bool, Flag("-0 --null", "Names in lists end with NUL (find -print0).")
+        bool, Flag("-0 --null", "Names in lists end with NUL (find -print0).", needs="@LIST")
     ] = False
     pair: Annotated[
         str | None,
@@ -571,7 +573,9 @@ class FolderRequest:
     resume: Annotated[bool, Flag("--resume", "Continue an interrupted run.")] = False
     verify: Annotated[
         bool,
-        Flag("--verify", "With --resume: compare images by content, not by modification time."),
+        Flag(
+            "--verify", "With --resume: compare images by content, not by time.", needs="--resume"
+        ),
     ] = False
 
     def __post_init__(self) -> None:
@@ -597,7 +601,8 @@ class TensorRequest:
         SaveStyle | None, Flag(_SAVE, _SAVE_HELP, many=True, read=parse.read_saved, word="tensors")
     ] = None
     max_disk: Annotated[
-        float, Flag("--max-disk GB", "Refuse to save more tensors than this.", repeats=False)
+        float,
+        Flag("--max-disk GB", "Refuse to save more than this.", repeats=False, needs="--save"),
     ] = 10.0
     sketch: Annotated[
         bool | None,
@@ -676,7 +681,7 @@ class MachineRequest:
     workers: Workers = None
     threads: Annotated[
         int | None,
-        Flag("--threads N", "Threads that torch uses.  [default: the cores]", at_least=1),
+        Flag("--threads N", "Threads of torch.  [default: the cores]", at_least=1, at_most=1024),
     ] = None
     cluster: ClusterRequest | None = None
     storage: StorageOptions = ()

@@ -20,6 +20,7 @@ import PIL
 import pytest
 
 from hookcli.models.without_compiler import importing_torchvision
+from tests.words import replace_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -154,14 +155,17 @@ class Ended(NamedTuple):
 def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Ended]:
-    """Return a function that runs hookcli in this process, so that torch is imported once."""
+    """Return a function that runs hookcli in this process, so that torch is imported once.
+
+    An option replaces an earlier one, so that tests can share words.
+    """
     from hookcli.__main__ import _run
 
     # under ``python -m pytest`` the usage would begin with that
     monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
 
     def command(*words: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["hookcli", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", ["hookcli", *replace_options(words)])
         code = _run()
         return Ended(code, *capsys.readouterr())
 
@@ -178,7 +182,7 @@ def run_in(folder: Path, *words: object) -> Ended:
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        patch.setattr(sys, "argv", ["hookcli", *map(str, words)])
+        patch.setattr(sys, "argv", ["hookcli", *replace_options(words)])
         patch.setattr(sys.modules["__main__"], "__package__", None)
         code = _run()
         out.flush()

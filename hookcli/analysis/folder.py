@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -16,11 +15,11 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, Document, keywords, read_document
-from hookcli.outside.files import cannot_write, refuse_url, write_atomic
+from hookcli.outside.files import cannot_write, refuse_url, temporary_folder, write_atomic
 from hookcli.outside.json_text import render_json
 from hookcli.reading.run_files import AGAIN
 from hookcli.records.shared_fields import Command
-from hookcli.store.places.names import MANIFEST, REQUEST
+from hookcli.store.ownership import refuse_run_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,14 +101,13 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
             wrote; or, without ``overwrite``, it has an analysis.
     """
     refuse_url(folder)
+    refuse_run_folder(folder)
     try:
         for each in (folder, *folder.parents):
             if os.path.lexists(each) and not each.is_dir():
                 raise OutputError(f"{str(each)!r} is a file, not a folder", _ANOTHER)
         if not folder.exists():
             return
-        if any((folder / name).exists() for name in (REQUEST, MANIFEST)):
-            raise OutputError(f"{str(folder)!r} is a run's folder", _ANOTHER)
         if not any(folder.iterdir()):
             return
     except OSError as error:
@@ -135,8 +133,8 @@ def make_folder(folder: Path, command: tuple[str, ...]) -> Iterator[AnalysisFold
     """
     made = _make_parents(folder)
     try:
-        with tempfile.TemporaryDirectory(prefix=".hookcli-", dir=folder.parent) as temporary:
-            whole = AnalysisFolder(folder, Path(temporary))
+        with temporary_folder(folder.parent) as temporary:
+            whole = AnalysisFolder(folder, temporary)
             yield whole
             _publish(whole, command)
     except OSError as error:

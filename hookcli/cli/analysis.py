@@ -197,6 +197,9 @@ def open_analysis(
     check_folder(place, overwrite=output.overwrite or output.out is None)
     if output.keep_run is not None and not is_run:
         _check_kept(output.keep_run, place)
+    elif source.run.model.categories or source.run.model.output_key:
+        what = "`categories` and `output_key` are for predictions, which only a run has"
+        raise RequestError(what, "keep the run: `keep_run`")
 
     def gather(runs: tuple[Run, ...], names: Sequence[str], exit_code: int) -> Analysis:
         facts = tuple(_describe_run(*each) for each in zip(runs, names, strict=True))

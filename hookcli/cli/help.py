@@ -1,4 +1,4 @@
-"""Print the help of a command: options in panels, notes on placeholders, and examples at the end.
+"""Parse the options of a command, and print its help: panels of options, notes and examples.
 
 This module does not use Rich, whose import takes 70 ms.
 """
@@ -6,10 +6,13 @@ This module does not use Rich, whose import takes 70 ms.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from copy import copy
 from typing import Any
 
 from typer.core import TyperCommand
+
+from hookcli.errors import RequestError
 
 WIDTH = 120  # columns of the widest help
 EXAMPLES = "\n\nExamples:\n"
@@ -71,11 +74,21 @@ NOTES = {
 
 
 class PanelCommand(TyperCommand):
-    """A command whose help shows its options in panels, in the order of the command's signature.
+    """A command that takes each option once, and shows its options in panels, in their order.
 
     The command's docstring must have a summary, then optional further sentences, and then a section
     "Examples:" with one command per line. The help shows the examples at the end.
     """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an option that is given twice, if only the last value would count."""
+        *_, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option, number in Counter[Any](given).items():
+            has_one = option.param_type_name == "option" and not option.multiple
+            if number > 1 and has_one and (not option.is_flag or option.secondary_opts):
+                hint = ": ".join(describe_option(option, ctx))
+                raise RequestError(f"{option.opts[-1]} can be given only once", hint)
+        return list(super().parse_args(ctx, args))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words after the command in the usage line, such as MODEL and [IMAGE...]."""

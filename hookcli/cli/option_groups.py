@@ -14,6 +14,7 @@ import typer
 from hookcli.cli.completion import complete_model
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Field, Flag, find_panel, list_fields, read_field
+from hookcli.outside.urls import choose
 
 # The panels of ``--help`` in order. Late options of a request come after the others, and so do the
 # options that a command has besides its requests.
@@ -32,6 +33,7 @@ _PANELS = (
     *("Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
 )
 _LAST = len(_PANELS)
+_MOST = 100_000  # the largest whole number of an option that counts something
 _COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
 
 
@@ -62,6 +64,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., int | None]:
     known_as = {field.name: field.parameter for field in own}
     options = sorted(_list_own_options(own, hints), key=itemgetter(0))
     parameters = list({parameter.name: parameter for _, parameter in options}.values())
+    flags = [each.annotation.__metadata__[-1] for each in parameters if each.name != "context"]
 
     @wraps(function)
     def fill_requests(*words: object, **named: object) -> int | None:
@@ -71,11 +74,27 @@ def command(function: Callable[..., int | None]) -> Callable[..., int | None]:
             for name, value in values.items()
             if value not in (None, [])
         }
+        _refuse_useless(flags, given)
         return function(**_fill_fields(own, given))
 
     fill_requests.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     fill_requests.__annotations__ = {each.name: each.annotation for each in parameters}
     return fill_requests
+
+
+def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
+    """Refuse an option without a word that it needs, such as another option of the command."""
+    lists = (value if isinstance(value, list) else [value] for value in given.values())
+    words = [str(word) for each in lists for word in each]
+    there = {flag.name for flag in flags if flag.parameter in given}
+    there |= {"URL" for word in words if choose(word, local=False, remote=True)}
+    there |= {"@LIST" for word in words if word == "-" or word.startswith("@")}
+    known = {"URL", "@LIST", *(flag.name for flag in flags)}
+    for flag in flags:
+        needed = [name for name in flag.needs.split("|") if name in known]
+        if flag.parameter in given and needed and there.isdisjoint(needed):
+            what = " or ".join(needed)
+            raise RequestError(f"{flag.name} has no effect without {what}", f"add {what}")
 
 
 def _list_own_options(
@@ -114,6 +133,7 @@ def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
     kind = field.kind
     if flag.many or flag.read is not None:
         kind = list[str] if flag.many else str
+    counts = flag.at_least is not None and kind in (int, int | None)
     if flag.is_argument:
         made = typer.Argument(
             metavar=flag.metavar, help=flag.help, autocompletion=_COMPLETED.get(flag.metavar or "")
@@ -124,12 +144,15 @@ def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
             metavar=flag.metavar,
             help=flag.help + field.default_text,
             min=flag.at_least,
-            max=flag.at_most,
+            max=flag.at_most or (_MOST if counts else None),
             rich_help_panel=panel or None,
         )
     default = Parameter.empty if field.is_required else None
     return Parameter(
-        field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made]
+        field.parameter,
+        Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, made, flag],
     )
 
 
@@ -140,6 +163,9 @@ def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str,
         if field.request is not None:
             values[field.name] = _fill_part(field, field.request, given)
         elif flag is not None and flag.is_none(given):
+            if value is not None:
+                why = f"{flag.name} has no effect with {' '.join(flag.none or ())}"
+                raise RequestError(why, "leave out one of them")
             values[field.name] = None
         elif value is not None:
             values[field.name] = value if flag is None else flag.read_given(value)

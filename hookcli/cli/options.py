@@ -33,7 +33,12 @@ TopCalls: TypeAlias = Annotated[
 ]
 PageTheme: TypeAlias = Annotated[
     Theme,
-    Flag("--theme dark|light", "Background of the pictures; light is for papers.", panel="Output"),
+    Flag(
+        "--theme dark|light",
+        "Background of the pictures; light is for papers.",
+        panel="Output",
+        needs="--pictures",
+    ),
 ]
 RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
 

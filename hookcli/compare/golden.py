@@ -25,7 +25,7 @@ from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm, gol
 from hookcli.records.layer_records import read_record
 from hookcli.records.runs import ModelInfo
 from hookcli.records.statistics import figures_of
-from hookcli.store.ownership import find_holder
+from hookcli.store.ownership import refuse_in_run
 from hookcli.store.places.names import MANIFEST
 
 if TYPE_CHECKING:
@@ -93,11 +93,7 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
     name = str(file)
     if file.is_symlink():
         raise OutputError(f"{name!r} is a link, which is never followed", "name the file itself")
-    holder = find_holder(file)
-    if holder is not None:
-        raise OutputError(
-            f"{name!r} is a file of the run in {str(holder)!r}", "name a file outside run folders"
-        )
+    refuse_in_run(file)
     if file.is_dir():
         raise OutputError(f"{name!r} is a folder", "name a file: `out='golden.json'`")
     try:

@@ -23,7 +23,8 @@ from hookcli.records.text import shape_text
 from hookcli.render.draw.compared_maps import compare_maps
 from hookcli.render.draw.compared_picture import draw_compared_maps, list_labels
 from hookcli.render.report.diff_page import DiffPicture, render_difference
-from hookcli.store.places.names import MANIFEST, PAGE, REQUEST
+from hookcli.store.ownership import refuse_run_folder
+from hookcli.store.places.names import PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,6 +93,7 @@ def check_folder(folder: Path) -> None:
         OutputError: the folder is a run folder, holds files that no comparison wrote, or cannot be
             read.
     """
+    refuse_run_folder(folder, _ANOTHER)
     try:
         what = _say_protected(folder)
     except OSError as error:
@@ -243,8 +245,6 @@ def _say_protected(folder: Path) -> str:
         return ""
     if not folder.is_dir():
         return "is a file, not a folder"
-    if any((folder / file).exists() for file in (REQUEST, MANIFEST)):
-        return "is a run's folder"
     is_free = _list_known(folder) or not any(folder.iterdir())
     return "" if is_free else "holds files that no comparison wrote"
 

@@ -55,7 +55,7 @@ class Tolerance:
         layers: If several globs match a call, the last of these globs applies.
 
     Raises:
-        RequestError: ``rtol`` or ``atol`` is not finite.
+        RequestError: ``rtol`` or ``atol`` is not finite, or ``atol`` has no effect.
     """
 
     metric: Annotated[
@@ -93,6 +93,8 @@ class Tolerance:
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
             if value is not None and not math.isfinite(value):
                 raise RequestError(f"`{name}` {value}: not a finite number", f"`{name}=0.001`")
+        if self.atol and self.metric == "cosine":
+            raise RequestError("`atol` has no effect on `metric='cosine'`", "use `rtol`")
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
         """Return the relative tolerance of a call.

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import re
-import secrets
+import shutil
 import stat
+import tempfile
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from hookcli.errors import OutputError
@@ -19,11 +22,11 @@ from hookcli.errors import OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedReader
-    from pathlib import Path
 
     from hookcli.outside.urls import Place
 
 _NAME_LENGTH = 120
+_TEMPORARY, _UNFINISHED = ".hookcli-", "unfinished"  # a temporary folder, and its only entry
 _NUMBER = re.compile(rb"[0-9]+")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/")  # a Path drops the second slash of a URL
 
@@ -137,17 +140,40 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
         OutputError: the file cannot be written; no part of it remains.
     """
     refuse_url(file)
-    temporary = file.with_name(f".partial-{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as stream:
-            yield stream
-        temporary.replace(file)
+        with temporary_folder(file.parent) as folder:
+            with (folder / file.name).open("xb") as stream:
+                yield stream
+            (folder / file.name).replace(file)
     except OSError as error:
         raise cannot_write(file, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new folder inside ``parent``, and delete it when the ``with`` block ends.
+
+    This also deletes the folders that killed processes left in ``parent``: nobody locks them.
+    """
+    for left in parent.glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            _lock(left, stack, fcntl.LOCK_NB)
+            if os.listdir(left) == [_UNFINISHED]:  # noqa: PTH208
+                shutil.rmtree(left)
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=parent))
+        with contextlib.suppress(OSError):  # not every file system has locks
+            _lock(made, stack)
+        inner = Path(made, _UNFINISHED)
+        inner.mkdir()  # only now, others may delete the folder if it is unlocked
+        yield inner
+
+
+def _lock(folder: str | Path, stack: contextlib.ExitStack, kind: int = 0) -> None:
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    stack.callback(os.close, held)
+    fcntl.flock(held, fcntl.LOCK_EX | kind)
 
 
 def refuse_url(file: Path) -> None:

@@ -7,10 +7,13 @@ these fields.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from hookcli.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Flag:
         always: whether the command that repeats a run includes the option even if the value is the
             default.
         repeats: whether the option belongs in the command that repeats a run.
+        needs: other options, ``URL`` or ``@LIST``, with ``|`` between them. Without all of these
+            that the command has, the option has no effect, and the command line refuses it.
     """
 
     usage: str
@@ -58,6 +63,7 @@ class Flag:
     in_diff: bool = False
     always: bool = False
     repeats: bool = True
+    needs: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,7 +111,10 @@ class Flag:
         if self.word:
             return self.word in self.read(",".join(given), self.name)
         if self.many:
-            return tuple(self.read(each, self.name) for each in given)
+            pairs = [self.read(each, self.name) for each in given]
+            if twice := [key for key, number in Counter(k for k, _ in pairs).items() if number > 1]:
+                raise RequestError(f"{self.name} has two values for {twice[0]!r}", "choose one")
+            return tuple(pairs)
         return self.read(given, self.name)
 
     def list_words(self, value: Any) -> tuple[str, ...]:

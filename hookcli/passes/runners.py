@@ -14,7 +14,7 @@ from hookcli.errors import RequestError
 from hookcli.models.graph_file import describe_graph
 from hookcli.models.onnx_weights import hash_graph
 from hookcli.models.tasks import CLASSIFICATION
-from hookcli.outside.files import cannot_write
+from hookcli.outside.files import cannot_write, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,9 +83,9 @@ def make_runner(
 def _kept(file: Path) -> Iterator[Path]:
     """Let a block write to a temporary folder, and keep its files if nothing fails."""
     try:
-        with tempfile.TemporaryDirectory(dir=file.parent, prefix=".hookcli-") as folder:
-            yield Path(folder, file.name)
-            for written in sorted(Path(folder).iterdir()):
+        with temporary_folder(file.parent) as folder:
+            yield folder / file.name
+            for written in sorted(folder.iterdir()):
                 written.replace(file.parent / written.name)
     except OSError as error:
         raise cannot_write(file, error) from error

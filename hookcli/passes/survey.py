@@ -180,7 +180,8 @@ def survey_layers(
         made = survey(module, chosen, shape, inputs=inputs, operations=found)
     except ForwardError:
         first = next((each for each in module.modules() if isinstance(each, nn.Conv2d)), None)
-        if loaded.knows_input or first is None or first.in_channels == shape[1]:
+        is_given = loaded.knows_input or request.bands or request.mean or request.std
+        if is_given or first is None or first.in_channels == shape[1]:
             raise
         shape = (1, first.in_channels, *shape[2:])
         made = survey(module, chosen, shape, inputs=inputs, operations=found)

@@ -10,15 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.config import DEFAULTS, EMBER, SCORES, AttentionRequest, InspectConfig
+from hookcli.config import DEFAULTS, EMBER, SCORES, AttentionRequest, BackwardStyle, InspectConfig
 from hookcli.edits.grammar import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside import parse
 from hookcli.outside.files import split_key
 from hookcli.outside.flags import list_values
 from hookcli.outside.urls import choose
-from hookcli.records.rules import RULES
-from hookcli.store.ownership import find_holder
+from hookcli.records.rules import RULES, SHARES
+from hookcli.store.ownership import refuse_in_run
 
 if TYPE_CHECKING:
     from hookcli.config import (
@@ -110,12 +110,7 @@ def check_kept(file: Path, way: str) -> None:
     for each in (file, file.with_name(f"{file.name}.data")):
         if each.is_symlink() or each.exists():
             raise OutputError(f"{str(each)!r} already exists", "name another file")
-    holder = find_holder(file)
-    if holder is not None:
-        raise OutputError(
-            f"{str(file)!r} is a file of the run in {str(holder)!r}",
-            "name a file outside run folders",
-        )
+    refuse_in_run(file)
     if not os.access(file.parent, os.W_OK | os.X_OK):
         raise OutputError(f"cannot write {str(file)!r}", "name a file in an existing folder")
 
@@ -237,6 +232,28 @@ def check_score(score: ScoreRequest) -> None:
         raise RequestError("`score='sum'` adds up the whole output and takes no `target`")
 
 
+def check_pictures(config: RunConfig, grids: GridStyle, images: int) -> None:
+    """Raise a RequestError for an option that changes no picture; ``grids.mode`` is definite."""
+    backward = config.backward or BackwardStyle()
+    over_photos = bool(config.heat or backward.cams or backward.saliency)
+    charts = config.overview or config.backward is not None
+    used = {"channels": images > 1, "theme": over_photos, "format": over_photos or charts}
+    unused = {"rank": "`focus`"} if config.focus else {}
+    if grids.mode == "none":
+        names = ("top", "channels", "rank", "scale", "colormap", "tile", "theme", "format")
+        unused = {name: "`grids.mode='none'`" for name in names if not used.get(name)}
+    elif grids.channels is not None:
+        unused = dict.fromkeys(("top", "rank"), "`grids.channels`")
+    for name, reason in unused.items():
+        if (value := getattr(grids, name)) != getattr(DEFAULTS.grids, name):
+            option = f"grids.{name}={value!r}"
+            raise RequestError(f"`{option}` has no effect with {reason}", "leave out one of them")
+    if grids.mode == "none" and backward.times_activation:
+        raise RequestError(
+            "`times_activation` has no effect with `grids.mode='none'`", "choose one"
+        )
+
+
 def _check_grids(grids: GridStyle) -> None:
     if any(channel < 0 for channel in grids.channels or ()):
         raise RequestError("`grids.channels` are counted from 0, as in the tensor")
@@ -271,12 +288,7 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
         raise OutputError(
             f"{str(file)!r} is a link, which is never followed", "name the file itself"
         )
-    holder = find_holder(file, folder.out)
-    if holder is not None:
-        raise OutputError(
-            f"{str(file)!r} is a file of the run in {str(holder)!r}",
-            "name a file outside run folders",
-        )
+    refuse_in_run(file, folder.out)
     weights = Path(split_key(request.model.weights)[0])
     if file.exists() and weights.exists() and file.samefile(weights):
         raise OutputError(f"{str(file)!r} holds the weights to be pruned", "name another file")
@@ -297,6 +309,10 @@ def _check_rules(findings: FindingRequest) -> None:
                 f"no rule is called {name!r}",
                 f"did you mean {', '.join(close)}?" if close else f"one of: {', '.join(RULES)}",
             )
+    for name, value in findings.rules:
+        most = 1 if name in SHARES else math.inf
+        if not 0 <= value <= most:
+            raise RequestError(f"`rules` {name}={value:g}: not from 0 to {most:g}")
     if "untrained" in dict(findings.rules):
         raise RequestError(
             "untrained has no threshold", "`fail_on=('untrained',)` ends with code 7"

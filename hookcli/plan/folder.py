@@ -14,6 +14,7 @@ from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
+from hookcli.store.ownership import refuse_run_folder
 from hookcli.store.places.names import FOLDERS, PlannedNames
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, clean
         OutputError: the run folder is protected or in use.
     """
     folder = name_folder(config, sources)
+    if isinstance(folder, Path):
+        refuse_run_folder(folder.resolve().parent)
     if config.folder.resume:
         model = config.run.model
         known = ""

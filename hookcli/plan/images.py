@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hookcli.errors import RequestError
 from hookcli.images.find import find_files
 from hookcli.images.fit import require_image
 from hookcli.images.read import list_images, read_images
@@ -55,8 +56,8 @@ def find_images(
     URLs with the options ``storage``.
 
     Raises:
-        RequestError: a list of names cannot be read, or the values of several pictures have no
-            natural range.
+        RequestError: a list of names cannot be read, the values of several pictures have no natural
+            range, or a given range has no effect on the pictures.
         NoImageError: there is no image.
     """
     use_options(storage)
@@ -79,6 +80,8 @@ def find_images(
         raise error.refuse(images.names[0]) from error
     require_image(sources, skipped)
     read = list(_read_some(sources, images.range))
+    if images.range != "full" and len(read) == len(sources) and not any(at for *_, at in read):
+        raise RequestError("`range` has no effect: no picture has more than 8 bits")
     if len(sources) > 1 or images.pair is not None:
         try:
             check_shared([found for _, _, found in read if found])

@@ -17,13 +17,14 @@ from hookcli.outside.files import full_name
 from hookcli.plan.check import (
     check_file_options,
     check_kept,
+    check_pictures,
     check_request,
     check_run,
     check_score,
     check_values,
 )
 from hookcli.plan.clock import Clock
-from hookcli.plan.folder import check_run_folder
+from hookcli.plan.folder import check_run_folder, choose_style
 from hookcli.plan.images import find_images
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def plan_run(config: RunConfig) -> Plan:
 def _find_run(config: RunConfig, *, cleans_up: bool) -> FoundImages:
     check_run(config)
     found = find_images(config.run, config.folder.out, config.machine.storage)
+    check_pictures(config, choose_style(config, found.sources), len(found.sources))
     check_run_folder(config, found.sources, cleans_up=cleans_up)
     return found
 
@@ -114,6 +116,8 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     if config.blame and config.at != "output":
         raise RequestError("`blame` judges the outputs of layers", "leave out `at`")
     export = config.other.export
+    if config.match == "order" and export is None and one.model.name == two.model.name:
+        raise RequestError("`match='order'` is for a file or another model", "leave out `match`")
     exports_onnx = export is not None and export.way == "onnx"
     check_file_options(one.model, two.model, exports_onnx=exports_onnx)
     if export is not None:

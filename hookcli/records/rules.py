@@ -22,3 +22,5 @@ RULES: dict[str, float] = {
     "small": 1,  # the image's shorter side is less than this share of the network input's
 }
 """Every rule with its default threshold, the most serious rule first."""
+SHARES = ("dead", "constant", "saturated", "narrow")
+"""The rules whose threshold is a share, from 0 to 1; other thresholds have no upper limit."""

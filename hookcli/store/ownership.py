@@ -83,18 +83,25 @@ def is_run(place: Place) -> bool:
         return False
 
 
-def find_holder(file: Path, out: Place | None = None) -> Path | None:
-    """Return the run folder that contains ``file``, if a run could write a file of this name.
+def refuse_in_run(file: Path, out: Place | None = None) -> None:
+    """Raise an OutputError if a run could write a file of this name into its folder.
 
-    Return None if there is no such folder. ``out`` is treated as a run folder, because a run will
-    write into it.
+    ``out`` is treated as a run folder, because a run will write into it.
     """
     full = file.resolve()
     for folder in full.parents[:3]:
         is_runs = is_run_file(str(full.relative_to(folder)))
         if is_runs and (is_run(folder) or (out and folder == out.resolve())):
-            return folder
-    return None
+            what = f"{str(file)!r} is a file of the run in {str(folder)!r}"
+            raise OutputError(what, "name a file outside run folders")
+
+
+def refuse_run_folder(folder: Path, hint: str = "choose another folder with `out`") -> None:
+    """Raise an OutputError if a folder is a run folder, or is inside one."""
+    full = folder.resolve()
+    for each in (full, *full.parents):
+        if is_run(each):
+            raise OutputError(f"{str(folder if each == full else each)!r} is a run's folder", hint)
 
 
 def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) -> dict[str, str]:

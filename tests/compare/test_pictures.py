@@ -622,12 +622,13 @@ def test_runs_that_cannot_be_compared_leave_no_folder(run):
 
 def test_a_folder_that_cannot_be_made_is_reported(run):
     two_runs()
-    ended = run("diff", "a", "b", "--pictures", "a/run.json/p")
+    Path("file").write_text("")
+    ended = run("diff", "a", "b", "--pictures", "file/p")
     assert ended.code == 5
     assert ended.err.splitlines()[1] == "hint: choose another folder for --pictures"
     assert (
         ended.err.splitlines()[0]
-        == "error: cannot write 'a/run.json/p/report.html': Not a directory"
+        == "error: cannot write 'file/p/report.html': Not a directory"
     )
 
 

@@ -14,8 +14,10 @@ from hookcli.outside.files import (
     natural_key,
     open_regular,
     read_regular,
+    temporary_folder,
     write_atomic,
 )
+from tests.processes import start
 
 
 def test_a_regular_file_is_read_also_through_a_link(tmp_path):
@@ -104,3 +106,44 @@ def test_the_rest_of_a_name_is_compared_as_bytes(names):
 def test_the_order_of_numbers_is_that_of_int_whatever_zeros_come_before():
     numbers = ["9", "010", "11", "0099", "100", "256", "00000257", "65536"]
     assert sorted(sorted(numbers), key=natural_key) == sorted(numbers, key=int)
+
+
+def test_a_folder_that_a_killed_process_left_is_deleted(tmp_path):
+    code = "import os, sys\nfrom pathlib import Path\nfrom hookcli.outside.files import *\n"
+    code += "with temporary_folder(Path(sys.argv[1])) as made:\n"
+    code += "    Path(made, 'half').write_bytes(b'x')\n    os.kill(os.getpid(), 9)\n"
+    start(code, tmp_path).join()
+    (left,) = tmp_path.iterdir()
+    assert [file.name for file in left.rglob("*")] == ["unfinished", "half"]
+    write_atomic(tmp_path / "whole", b"")
+    assert [file.name for file in tmp_path.iterdir()] == ["whole"]
+
+
+def test_a_folder_in_use_stays(tmp_path):
+    with temporary_folder(tmp_path) as made:
+        (made / "half").write_bytes(b"x")
+        write_atomic(tmp_path / "whole", b"")
+        assert (made / "half").read_bytes() == b"x"
+    assert [file.name for file in tmp_path.iterdir()] == ["whole"]
+
+
+def test_what_others_named_alike_stays(tmp_path):
+    (tmp_path / ".hookcli-notes").mkdir()
+    (tmp_path / ".hookcli-notes/diary").write_text("mine")
+    (tmp_path / ".hookcli-empty").mkdir()
+    (tmp_path / ".hookcli-file").write_text("mine")
+    (tmp_path / "far/unfinished").mkdir(parents=True)
+    (tmp_path / ".hookcli-link").symlink_to(tmp_path / "far")
+    before = sorted(tmp_path.rglob("*"))
+    write_atomic(tmp_path / "whole", b"")
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "whole"])
+
+
+def test_a_temporary_folder_needs_no_locks(tmp_path, monkeypatch):
+    def flock(_descriptor, _kind):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    (tmp_path / ".hookcli-left/unfinished").mkdir(parents=True)
+    write_atomic(tmp_path / "whole", b"x")
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".hookcli-left", "whole"]

@@ -131,9 +131,9 @@ def test_the_words_of_a_command_fill_the_request_that_they_were_made_of():
 
     app = typer.Typer()
     app.command()(record)
-    words = ["./-b.png" if word == "-b.png" else word for word in to_command(config)[2:]]
+    words = ["@b.txt" if word == "./-b.png" else word for word in to_command(config)[2:]]
     app(args=words, standalone_mode=False)
-    names = ("a.png", "./-b.png")
+    names = ("a.png", "@b.txt")  # the option -0 needs a list
     images = replace(config.run.images, names=names)
     assert seen == [replace(config, run=replace(config.run, images=images))]
 

@@ -952,6 +952,8 @@ def test_a_file_in_place_of_the_folder_is_named():
 
 def test_nothing_is_written_into_a_run_folder():
     home = three_images()
+    request = {"schema_version": 1, "hookcli": "1.0", "command": ["hookcli", "inspect"]}
+    (home / "run.json").write_text(json.dumps(request))
     before = files_in(home)
     with pytest.raises(OutputError, match="'run' is a run's folder"):
         export(home, "npy", home, overwrite=True)

@@ -712,7 +712,10 @@ OTHERS = {
     "size": (["--size", "33"], "with --size 32, not --size 33"),
     "batch": (["--batch-size", "4"], "without --batch-size 4"),
     "images": (["photos/p000.png"], "without photos/p000.png"),
-    "two": (["--size", "33", "-0"], "with --size 32, not --size 33, and without -0"),
+    "two": (
+        ["--size", "33", "--no-recursive"],
+        "with --size 32, not --size 33, and without --no-recursive",
+    ),
 }
 
 

@@ -35,7 +35,7 @@ _FEW_IMAGES = 8  # this many images need no progress bar
 
 @command
 def compare(
-    run: Annotated[RunRequest, Without("edit", "prune")],
+    run: Annotated[RunRequest, Without("edit", "prune", "categories")],
     tolerance: Tolerance,
     against: Annotated[
         tuple[str, ...],

@@ -63,7 +63,7 @@ def export(
         hookcli export hookcli-runs/resnet34-photos --to csv -o tables
     """
     from hookcli.reading.load import choose_calls, load_run
-    from hookcli.store.places.names import MANIFEST, REQUEST
+    from hookcli.store.ownership import refuse_run_folder
     from hookcli.store.places.storage import use_options
 
     use_options(storage_option)
@@ -73,8 +73,7 @@ def export(
     folder = out or Path("hookcli-exports") / to_place(run).resolve().name
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{str(folder)!r} is a file, not a folder", "choose another with -o")
-    if any((folder / name).exists() for name in (REQUEST, MANIFEST)):
-        raise OutputError(f"{str(folder)!r} is a run's folder", "choose another folder with -o")
+    refuse_run_folder(folder)
     _check_shapes(opened, chosen, to)
     planned = dict(_plan_files(opened, folder, chosen, to))
     names = [Path(row.file).name for row in planned]

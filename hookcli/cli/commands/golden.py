@@ -10,7 +10,7 @@ import typer
 
 from hookcli import errors
 from hookcli.cli import options
-from hookcli.cli.option_groups import command
+from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
 from hookcli.cli.run_or_model import RunOrModel, open_runs, run_model
 from hookcli.config import DEFAULTS, ObservedSide, TensorRequest
@@ -19,14 +19,14 @@ from hookcli.outside.flags import Flag
 
 @command
 def golden(
-    source: RunOrModel,
+    source: Annotated[RunOrModel, Without("categories")],
     context: typer.Context,
     at: ObservedSide = DEFAULTS.at,
     out: Annotated[
         Path | None, Flag("-o --out FILE", "The golden file.  [default: stdout]")
     ] = None,
     overwrite: Annotated[
-        bool, Flag("--overwrite", "Replace the file even if it is not a golden file.")
+        bool, Flag("--overwrite", "Replace a file that is no golden file, too.", needs="--out")
     ] = False,
     quiet: options.Quiet = False,
 ) -> int:

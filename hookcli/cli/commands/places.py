@@ -127,12 +127,7 @@ class PlacesRequest:
             one, two = names[:2]
             raise RequestError(f"`{one}` and `{two}` are two questions", "ask one at a time")
         asked_name = names[0] if names else "pca"
-        owners = {
-            "foreground": "pca",
-            "basis": "pca",
-            "at": "correspond",
-            "mutual": "correspond",
-        }
+        owners = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "correspond"}
         for name, owner in owners.items():
             if getattr(self, name) and owner != asked_name:
                 raise RequestError(
