@@ -235,9 +235,11 @@ def check_score(score: ScoreRequest) -> None:
 def check_pictures(config: RunConfig, grids: GridStyle, images: int) -> None:
     """Raise a RequestError for an option that changes no picture; ``grids.mode`` is definite."""
     backward = config.backward or BackwardStyle()
-    over_photos = bool(config.heat or backward.cams or backward.saliency)
+    rollout = config.attention is not None and config.attention.rollout
+    over_photos = bool(config.heat or backward.cams or backward.saliency or rollout)
     charts = config.overview or config.backward is not None
     used = {"channels": images > 1, "theme": over_photos, "format": over_photos or charts}
+    used["tile"] = rollout
     unused = {"rank": "`focus`"} if config.focus else {}
     if grids.mode == "none":
         names = ("top", "channels", "rank", "scale", "colormap", "tile", "theme", "format")
@@ -248,6 +250,8 @@ def check_pictures(config: RunConfig, grids: GridStyle, images: int) -> None:
         if (value := getattr(grids, name)) != getattr(DEFAULTS.grids, name):
             option = f"grids.{name}={value!r}"
             raise RequestError(f"`{option}` has no effect with {reason}", "leave out one of them")
+    if grids.mode != "layers" and config.attention and config.attention.patch and not rollout:
+        raise RequestError("`patch` needs `grids.mode='layers'` or `rollout`", "add one of them")
     if grids.mode == "none" and backward.times_activation:
         raise RequestError(
             "`times_activation` has no effect with `grids.mode='none'`", "choose one"

@@ -146,6 +146,11 @@ def test_figures_of_many_images_are_their_means_also_after_a_resume(run, monkeyp
         (("--save", "attention"), "are for attention that is computed", "add --attention all"),
         (("--attention", "all", "--patch", "x"), "--patch cannot read 'x'", "X,Y"),
         (("--attention", "all", "--patch", "32,0"), "is not inside the image", ""),
+        (
+            ("--attention", "all", "--patch", "3,3", "--grids", "sheet"),
+            "--patch needs --grids layers or --rollout",
+            "add one of them",
+        ),
     ],
 )
 def test_impossible_attention_options_are_refused_before_writing(run, words, error, hint):
