@@ -15,11 +15,13 @@ import numpy as np
 
 from hookcli.errors import RequestError
 from hookcli.outside import escape
+from hookcli.outside.documents import DamagedError, convert
 from hookcli.reading.load import choose_calls
 from hookcli.reading.run_files import cannot_read
 from hookcli.reading.shards import array_dtype, read_rows
 from hookcli.records.command import list_saved_options, saving_command
 from hookcli.records.layouts import UNKNOWN, Layout, recall_layout
+from hookcli.records.runs import FeatureCall
 from hookcli.records.text import shape_text
 from hookcli.store.places.names import MANIFEST
 
@@ -196,6 +198,13 @@ class SavedCall:
         return math.prod(shape[1:])
 
     @property
+    def has_class_token(self) -> bool:
+        """Whether ``pool_features("class")`` finds a token, as far as the first image shows."""
+        shape = self.run.saved[self.call_id][0].shape
+        layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
+        return layout.name == "NLC" and bool(layout.prefix)
+
+    @property
     def size(self) -> int:
         """The size of ``pool_features`` in bytes, as far as the first image shows."""
         return 4 * len(self.images) * self.features
@@ -330,6 +339,14 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
         )
         for call_id in ordered
     )
+
+
+def read_features(run: Run) -> FeatureCall | None:
+    """Return which saved call of a run has the features of the model; None if it does not say."""
+    try:
+        return convert(run.manifest.get("features"), FeatureCall | None)  # type: ignore[arg-type]
+    except DamagedError as error:
+        raise cannot_read(run.folder / MANIFEST, error) from error
 
 
 def _read_pool(run: Run) -> str:

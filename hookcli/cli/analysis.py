@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from hookcli import errors
 from hookcli.cli import options
@@ -170,6 +170,7 @@ def open_analysis(
     most: int = 1,
     least: int = 1,
     names: Sequence[str] = (),
+    only: Literal["features", "tokens", "act"] | None = None,
 ) -> Iterator[Analysis]:
     """Yield the runs that a command analyses; hookcli runs the model first if the user named one.
 
@@ -182,6 +183,7 @@ def open_analysis(
         most: how many finished runs the command takes.
         least: how many images a run of the model must have.
         names: keys, paths or file names of images that it must have.
+        only: the layers that it observes if the user chooses none, as in ``TensorRequest``.
 
     Raises:
         RequestError: a name is not the folder of a run, or the model lacks images.
@@ -191,7 +193,8 @@ def open_analysis(
     from hookcli.analysis.images import find_image
 
     verb, is_run = str(context.info_name), source.is_run
-    chosen = replace(source.run, layers=source.forms) if is_run else source.run
+    chooses = only is not None and not source.forms
+    chosen = replace(source.run, layers=source.forms) if is_run or chooses else source.run
     command = analysis_command(verb, chosen, style)
     place = output.out or _FOLDER / f"{verb}-{_name(source)}"
     check_folder(place, overwrite=output.overwrite or output.out is None)
@@ -208,6 +211,9 @@ def open_analysis(
         return
     tensors = TensorRequest(save, sketch=False)
     config = replace(source.make_config(tensors, quiet=output.quiet), top_images=0)
+    if chooses:
+        config = replace(config, tensors=replace(tensors, only=only))
+        config = replace(config, run=replace(config.run, layers=("all",)))
 
     def check(files: Mapping[str, str]) -> None:
         if len(files) < least:

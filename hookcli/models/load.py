@@ -164,6 +164,11 @@ class LoadedModel(ModelDescription):
 
         return score
 
+    def find_embedding(self, output: object) -> Tensor | None:
+        """Return the features in an output; None if the output may be something else."""
+        features = find_features(output)
+        return features if features is not None and self._lacks_classifier(output) else None
+
     def _lacks_classifier(self, output: object) -> bool:
         """Return whether ``output`` is certainly features, and not logits."""
         # These come from transformers' models without a head, from timm's with ``num_classes`` 0,
@@ -205,10 +210,9 @@ class LoadedModel(ModelDescription):
             ModelError: reading the output of the user's own model raised an exception.
         """
         with self.guard():
-            features = find_features(output)
             if self.choose is not None:
                 return ModelDescription.read(self, output, sizes)
-            if features is not None and self._lacks_classifier(output):
+            if (features := self.find_embedding(output)) is not None:
                 return read_features(features)
             if not (self.source.is_known or _ends_in_classifier(self.module, output)):
                 return []

@@ -81,7 +81,12 @@ def close_run(
         for files in threads.map(lambda product: product.close(end), products):
             written += files
     facts = assemble_facts(
-        folder.request, model.runner.versions(), model.skipped, totals=totals, diagnosis=diagnosis
+        folder.request,
+        model.runner.versions(),
+        model.skipped,
+        totals=totals,
+        diagnosis=diagnosis,
+        features=prepared.features,
     )
     shown = {name: value for each in products for name, value in each.describe(end).items()}
     whole = assemble_document(facts, shown, prepared.settings.style)
