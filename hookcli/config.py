@@ -591,9 +591,8 @@ class TensorRequest:
         max_disk: The limit in 1e9 bytes, for all tensors together.
         attention: Whether to save the attention probabilities of all heads, queries and keys in the
             chosen layers.
-        only: The layers, among the chosen ones, to which the run is restricted: ``features`` is the
-            layer with the features of the model, ``tokens`` the last layer with a class token, and
-            ``act`` the activations. None restricts nothing.
+        only: Of a run of all layers, the ones to observe: ``features`` is the layer with the
+            features of the model, and ``act`` are the activations. None observes all.
     """
 
     save: Annotated[
@@ -613,7 +612,7 @@ class TensorRequest:
     attention: Annotated[
         bool, Flag(_SAVE, _SAVE_HELP, many=True, read=parse.read_saved, word="attention")
     ] = False
-    only: Literal["features", "tokens", "act"] | None = None
+    only: Literal["features", "act"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

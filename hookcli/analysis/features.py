@@ -166,10 +166,11 @@ class SavedCall:
         places = {key: place for place, key in enumerate(self.images)}
         rows: Features | None = None
         for block in self.read():
-            features = self._reduce(block, how).reshape(len(block.keys), -1).astype(np.float32)
+            kind = np.result_type(block.values, np.float32)  # float64 stays: its range is larger
+            features = self._reduce(block, how).reshape(len(block.keys), -1).astype(kind)
             self._check_finite(features, block.keys)
             if rows is None:
-                rows = np.empty((len(places), features.shape[1]), np.float32)
+                rows = np.empty((len(places), features.shape[1]), kind)
             if rows.shape[1] != features.shape[1]:
                 raise RequestError(
                     f"{self.call_id!r} has {features.shape[1]} features of {block.keys[0]!r}, and "
@@ -196,13 +197,6 @@ class SavedCall:
         if layout.channel_axis is not None and (layout.is_spatial or layout.prefix):
             return shape[layout.channel_axis]
         return math.prod(shape[1:])
-
-    @property
-    def has_class_token(self) -> bool:
-        """Whether ``pool_features("class")`` finds a token, as far as the first image shows."""
-        shape = self.run.saved[self.call_id][0].shape
-        layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
-        return layout.name == "NLC" and bool(layout.prefix)
 
     @property
     def size(self) -> int:
@@ -248,7 +242,7 @@ class SavedCall:
             count, channels = maps.shape[:2]
             flat = maps.reshape(count, channels, -1).transpose(0, 2, 1)
             for key, values in zip(block.keys, flat, strict=True):
-                features = np.ascontiguousarray(values, np.float32)
+                features = np.ascontiguousarray(values, np.result_type(values, np.float32))
                 self._check_finite(features[None], (key,))
                 yield Places(key, features, (layout.height, layout.width), layout.prefix)
 
@@ -292,6 +286,7 @@ class SavedCall:
                 count = len(tensor.images)
                 values = _as_real(read_rows(self.run.files, tensor, 0, count, ranges))
                 flat = values.reshape(count, width)
+                part = part.astype(np.result_type(part, flat), copy=False)
                 self._check_finite(flat, tensor.images)
                 part[[rows[key] for key in tensor.images]] = flat
             yield part
@@ -377,7 +372,8 @@ def find_directions(features: Features) -> Features:
     hookcli divides by the largest number first, whose square may be too large or small for float32.
     """
     largest = np.abs(features).max(1, keepdims=True)
-    directions: Features = np.divide(features, np.where(largest > 0, largest, 1), dtype=np.float32)
+    shares = features / np.where(largest > 0, largest, 1)
+    directions: Features = shares.astype(np.float32, copy=False)
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)
     directions /= np.where(lengths > 0, lengths, 1)
     return directions

@@ -236,9 +236,7 @@ def _count_alike(distances: NDArray[np.float64], near: float) -> int:
     return 0
 
 
-def _group(
-    links: NDArray[np.int64], directions: Features, near: float
-) -> list[tuple[int, ...]]:
+def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[tuple[int, ...]]:
     """Return groups of linked images by complete linkage: any two are at most ``near`` apart.
 
     ``links`` are pairs of images, (2, pairs); images that no chain of links joins are not compared.

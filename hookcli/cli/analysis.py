@@ -170,7 +170,7 @@ def open_analysis(
     most: int = 1,
     least: int = 1,
     names: Sequence[str] = (),
-    only: Literal["features", "tokens", "act"] | None = None,
+    only: Literal["features", "act"] | None = None,
 ) -> Iterator[Analysis]:
     """Yield the runs that a command analyses; hookcli runs the model first if the user named one.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from hookcli.config import SIDES
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
@@ -415,45 +415,31 @@ def _restrict(
     """Restrict a run to the layers that ``TensorRequest.only`` asks for, and find the features."""
     only = config.tensors.only
     if only == "act":
-        return *_choose_activations(config, model), None
+        with suppress(RequestError):  # the model has no module that is an activation
+            return *_choose_again(config, model, ("act",)), None
+        return *_choose_again(config, model, ("all",), ("leaf", ROOT_LABEL)), None
     sides = SIDES["both"] if only and isinstance(model, EagerModel) else config.sides
-    tokens = only == "tokens"
-    found = find_feature_call(model.loaded, model.runner, sides, has_token=tokens)
-    if found is None:
-        if only is None:
-            return config, model, None
+    found = find_feature_call(model.loaded, model.runner, sides)
+    if found is None and only:
         raise RequestError(
-            f"no layer of {model.loaded.info.name} is known to have "
-            f"{'a class token' if tokens else 'the features of an image'}",
+            f"hookcli cannot tell which layer of {model.loaded.info.name} has its features",
             "choose `layers`",
         )
-    call, reason = found
-    if only is not None:
-        form = f"path:{call.layer.label}"
-        config, model = _choose_again(replace(config, at=call.side), model, (form,))
-    return config, model, FeatureCall(call.id, reason)
-
-
-def _choose_activations(
-    config: RunConfig, model: PreparedModel
-) -> tuple[RunConfig, PreparedModel]:
-    """Choose all activations, or all blocks of a model whose activations are functions."""
-    for forms, left_out in ((("act",), ()), (("all",), ("leaf", ROOT_LABEL))):
-        with suppress(RequestError):
-            return _choose_again(config, model, forms, left_out)
-    return _choose_again(config, model, ("leaf",))
+    if found is not None and only:
+        config = replace(config, at=cast("At", found[0].side))
+        config, model = _choose_again(config, model, (f"path:{found[0].layer.label}",))
+    return config, model, found and FeatureCall(found[0].id, found[1])
 
 
 def _choose_again(
     config: RunConfig, model: PreparedModel, forms: tuple[str, ...], left_out: Sequence[str] = ()
 ) -> tuple[RunConfig, PreparedModel]:
-    """Choose other layers, whose layouts are known since all layers were chosen before."""
+    """Choose some layers of a model whose layers were all chosen before, with their layouts."""
     run = replace(config.run, layers=forms, exclude=(*config.run.exclude, *left_out))
     runner = model.runner
     if isinstance(runner, EagerRunner):
         choose = partial(select_layers, runner.module, run.layers, run.exclude)
-        chosen = choose(())
-        layers = tuple(layer for layer in runner.layers if layer in chosen)
+        layers = tuple(layer for layer in runner.layers if layer in choose(()))
         runner = replace(runner, layers=layers, choose=choose, at=config.at)
     elif isinstance(runner, GraphRunner):
         runner = runner.choosing(run.layers, run.exclude)

@@ -81,13 +81,9 @@ def close_run(
         for files in threads.map(lambda product: product.close(end), products):
             written += files
     facts = assemble_facts(
-        folder.request,
-        model.runner.versions(),
-        model.skipped,
-        totals=totals,
-        diagnosis=diagnosis,
-        features=prepared.features,
+        folder.request, model.runner.versions(), model.skipped, totals=totals, diagnosis=diagnosis
     )
+    facts = replace(facts, features=prepared.features)
     shown = {name: value for each in products for name, value in each.describe(end).items()}
     whole = assemble_document(facts, shown, prepared.settings.style)
     document: ReportDocument = json_text.plain(whole)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.records.images import SkippedImage
-    from hookcli.records.runs import FeatureCall
     from hookcli.run.diagnose import Diagnosis
     from hookcli.summary.chunks import Chunk
 
@@ -42,7 +41,6 @@ def assemble_facts(
     skipped: Sequence[SkippedImage],
     totals: Chunk,
     diagnosis: Diagnosis,
-    features: FeatureCall | None = None,
 ) -> FinishedRun:
     """Return the content of the manifest, without the list of files.
 
@@ -52,7 +50,6 @@ def assemble_facts(
         skipped: the images that were skipped before the run.
         totals: the sum of all chunks.
         diagnosis: the findings and the layers that did not run.
-        features: the saved call with the features of the model.
     """
     return FinishedRun(
         **to_fields(replace(request, versions={**versions})),
@@ -61,7 +58,6 @@ def assemble_facts(
         skipped=(*skipped, *totals.skipped),
         findings=diagnosis.findings,
         halved_batches=totals.halved,
-        features=features,
     )
 
 

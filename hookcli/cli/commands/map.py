@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
@@ -86,8 +86,9 @@ def map(  # noqa: A001  the name of the command
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     labels = None if style.labels is None else Labels.read(style.labels)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
-    only: Final = "tokens" if style.pool == "class" else "features"
-    with open_analysis(source, style, output, context, save, least=LEAST, only=only) as analysis:
+    with open_analysis(
+        source, style, output, context, save, least=LEAST, only="features"
+    ) as analysis:
         _map(analysis, style, {} if labels is None else labels.of(analysis.runs[0]))
     return analysis.exit_code
 
@@ -135,11 +136,8 @@ def _choose_call(analysis: Analysis, run: Run, style: MapRequest) -> tuple[Saved
         return calls[-1], ""
     found = read_features(run)
     for call in calls:
-        if found is not None and call.call_id == found.call_id and style.pool != "class":
+        if found is not None and call.call_id == found.call_id:
             return call, found.reason
-    if style.pool == "class":
-        calls = tuple(call for call in calls if call.has_class_token) or calls
-        return calls[-1], "the last saved layer with a class token"
     return calls[-1], "the last saved layer, since the run does not say which has the features"
 
 
