@@ -105,8 +105,8 @@ class MapDocument(AnalysisDocument):
         reason: why hookcli chose the layer; empty if the user chose it.
         features: the number of features of an image.
         explained: the shares of the variance that the two axes of the map have.
-        duplicates: groups of near duplicates, each with the keys of its images; any two images of a
-            group are at most ``duplicate_distance`` apart.
+        duplicates: groups of near duplicates, each with the keys of its images.
+        duplicate_distance: the largest distance of two images of a group.
         crowded: the number of images to which more than 20 others are near, at about the same
             distance; they are in no group.
         images: one row for each image, the one with the largest outlier score first.

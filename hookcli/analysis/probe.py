@@ -289,7 +289,8 @@ def judge(rows: Sequence[ProbeRow], chance: float, images: int) -> tuple[list[Pr
     p_values = dict(zip((row.layer for row in layers), _adjust(np.max(tests, 0)), strict=True))
     clear = [row.layer for row in layers if p_values[row.layer] <= _CLEAR]
     failed = [name for name, test in zip(bases, tests, strict=True) if min(_adjust(test)) > _CLEAR]
-    verdict = f"no layer is clearly above {' and '.join(failed or bases)}"
+    verdict = f"no layer is clearly above {' and '.join(failed or bases)} (least p = "
+    verdict += f"{min(p_values.values()):.2g}); more images or folds can show less of a difference"
     if clear:
         best = max(layers, key=lambda row: (row.layer in clear, row.accuracy)).layer
         verdict = f"{len(clear)} of {len(layers)} layers are clearly above {' and '.join(bases)}, "

@@ -422,7 +422,7 @@ def _restrict(
     found = find_feature_call(model.loaded, model.runner, sides)
     if found is None and only:
         raise RequestError(
-            f"hookcli cannot tell which layer of {model.loaded.info.name} has its features",
+            f"it is not known which layer of {model.loaded.info.name} has its features",
             "choose `layers`",
         )
     if found is not None and only:

@@ -206,8 +206,8 @@ class FinishedRun(RequestFile):
     Attributes:
         halved_batches: the number of batches that ran out of memory and ran again in halves. After
             such a batch, repeating the run may give different bytes.
-        features: the saved call with the features of the model; missing if the run saved no
-            tensors, and in runs of earlier versions.
+        features: the saved call that has the features of the model, or comes closest to them; null
+            if the run saved no such call, or no tensors.
     """
 
     uncalled: UncalledLayers
@@ -215,7 +215,7 @@ class FinishedRun(RequestFile):
     skipped: SkippedImages
     findings: Findings
     halved_batches: Whole = 0
-    features: FeatureCall | None = field(default=None, metadata=LEFT_OUT)
+    features: FeatureCall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

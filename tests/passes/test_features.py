@@ -133,7 +133,9 @@ def test_the_head_is_the_one_that_the_model_names():
 
 
 def test_the_features_of_a_detector_are_the_coarsest_map_of_its_backbone():
-    assert find(Detector(backbone=Backbone(), fc=nn.Linear(4, 5)), task="detection") == "backbone[1]"
+    assert (
+        find(Detector(backbone=Backbone(), fc=nn.Linear(4, 5)), task="detection") == "backbone[1]"
+    )
 
 
 def test_an_embedding_that_the_model_returns_is_its_features():

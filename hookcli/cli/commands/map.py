@@ -172,10 +172,8 @@ def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
         yield f"near duplicates, group {number}: {', '.join(group[:_MEMBERS])}{more}"
     if len(groups) > _GROUPS:
         yield f"and {len(groups) - _GROUPS} more groups of near duplicates"
-    yield (
-        f"{'near' if groups else 'no near'} duplicates: at most "
-        f"{figure_text(document.duplicate_distance)} apart, any two of a group"
-    )
+    which = "any two of a group are" if groups else "no near duplicates, which would be"
+    yield f"{which} at most {figure_text(document.duplicate_distance)} apart"
     if not all(run.model.trained for run in document.runs):
         yield "the weights are not all trained, so distances and near duplicates mean little"
     if document.crowded:
