@@ -31,6 +31,7 @@ Theme: TypeAlias = Literal["dark", "light"]
 PictureFormat: TypeAlias = Literal["png", "svg", "pdf"]
 At: TypeAlias = Literal["output", "input", "both"]
 Match: TypeAlias = Literal["id", "order"]
+Only: TypeAlias = Literal["features", "act"]
 
 MOST_SKETCHED = 32  # a run of at most this many images keeps sketches by default
 SCORES = ("logit", "probability", "cross-entropy", "sum")
@@ -612,7 +613,7 @@ class TensorRequest:
     attention: Annotated[
         bool, Flag(_SAVE, _SAVE_HELP, many=True, read=parse.read_saved, word="attention")
     ] = False
-    only: Literal["features", "act"] | None = None
+    only: Only | None = None
 
 
 @dataclass(frozen=True, slots=True)

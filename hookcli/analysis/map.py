@@ -45,7 +45,7 @@ that have little in common would have duplicates.
 _MOST_ALIKE = 20  # near duplicates that an image may have, unless they are exact copies
 _ENOUGH = 10  # images that show how far apart images usually are
 _SAME = 1e-6  # a distance that is rounding
-_MOST_GROUPED = 4000  # images of a chain of links that are grouped together
+_MOST_GROUPED = 2000  # images of a chain of links that are grouped together
 _MOST_LINKS = 20_000_000  # pairs of images that the user's distance may link
 _SAMPLE = 1000  # images whose distances from each other are typical
 _MEMORY = 64  # MiB of distances at a time

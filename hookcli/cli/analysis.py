@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from hookcli import errors
 from hookcli.cli import options
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.folder import AnalysisFolder
     from hookcli.cli.output.table import Look
+    from hookcli.config import Only
     from hookcli.reading.load import Run
     from hookcli.records.analysis import AnalysedRun, AnalysisDocument
 
@@ -40,6 +41,17 @@ FeaturePool: TypeAlias = Annotated[
 
 _FOLDER = Path("hookcli-analyses")
 _PROGRAM = 160_000_000  # bytes: what an analysis of few images needs
+
+
+LayersOf: TypeAlias = Annotated[
+    tuple[str, ...],
+    Flag(
+        "--layers FORM[,FORM]",
+        "Layers to observe; FORM is explained below.  [default: as said above]",
+        many=True,
+    ),
+]
+"""The layers of a command that chooses them itself if the user names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +182,7 @@ def open_analysis(
     most: int = 1,
     least: int = 1,
     names: Sequence[str] = (),
-    only: Literal["features", "act"] | None = None,
+    only: Only | None = None,
 ) -> Iterator[Analysis]:
     """Yield the runs that a command analyses; hookcli runs the model first if the user named one.
 
@@ -183,7 +195,7 @@ def open_analysis(
         most: how many finished runs the command takes.
         least: how many images a run of the model must have.
         names: keys, paths or file names of images that it must have.
-        only: the layers that it observes if the user chooses none, as in ``TensorRequest``.
+        only: the layers that it observes, as in ``TensorRequest``; None if the user chose some.
 
     Raises:
         RequestError: a name is not the folder of a run, or the model lacks images.
@@ -193,8 +205,7 @@ def open_analysis(
     from hookcli.analysis.images import find_image
 
     verb, is_run = str(context.info_name), source.is_run
-    chooses = only is not None and not source.forms
-    chosen = replace(source.run, layers=source.forms) if is_run or chooses else source.run
+    chosen = replace(source.run, layers=source.forms) if is_run or only else source.run
     command = analysis_command(verb, chosen, style)
     place = output.out or _FOLDER / f"{verb}-{_name(source)}"
     check_folder(place, overwrite=output.overwrite or output.out is None)
@@ -211,7 +222,7 @@ def open_analysis(
         return
     tensors = TensorRequest(save, sketch=False)
     config = replace(source.make_config(tensors, quiet=output.quiet), top_images=0)
-    if chooses:
+    if only:
         config = replace(config, tensors=replace(tensors, only=only))
         config = replace(config, run=replace(config.run, layers=("all",)))
 

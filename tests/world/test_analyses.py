@@ -583,7 +583,8 @@ def test_a_run_of_an_earlier_version_is_laid_out_by_its_last_layer(run):
     ended = run("map", "run")
     assert ended.code == 0
     assert (
-        "fc: the last saved layer, since the run does not say which has the features" in ended.out
+        "by fc (the last saved layer, since the run does not say which has the features)"
+        in ended.out
     )
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from hookcli.cli.analysis import AnalysisOptions, FeaturePool, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, FeaturePool, LayersOf, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.map import MapDocument, MapRow
     from hookcli.cli.analysis import Analysis
-    from hookcli.config import Theme
+    from hookcli.config import Only, Theme
     from hookcli.reading.load import Run
     from hookcli.records.analysis import ImagePictures
     from hookcli.render.report.contact import Group
@@ -69,6 +69,7 @@ def map(  # noqa: A001  the name of the command
     style: MapRequest,
     output: AnalysisOptions,
     context: typer.Context,
+    layers: LayersOf = (),
 ) -> int:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
@@ -86,9 +87,8 @@ def map(  # noqa: A001  the name of the command
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     labels = None if style.labels is None else Labels.read(style.labels)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
-    with open_analysis(
-        source, style, output, context, save, least=LEAST, only="features"
-    ) as analysis:
+    only: Only | None = None if layers else "features"
+    with open_analysis(source, style, output, context, save, least=LEAST, only=only) as analysis:
         _map(analysis, style, {} if labels is None else labels.of(analysis.runs[0]))
     return analysis.exit_code
 
@@ -163,9 +163,8 @@ def _look() -> Look[MapRow]:
 
 def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
     shown = min(_OUTLIERS, len(document.images))
-    yield f"the first {shown} of {count(len(document.images), 'image')}, by {document.layer}"
-    if document.reason:
-        yield f"{document.layer}: {document.reason}"
+    why = f" ({document.reason})" if document.reason else ""
+    yield f"the first {shown} of {count(len(document.images), 'image')}, by {document.layer}{why}"
     groups = document.duplicates
     for number, group in enumerate(groups[:_GROUPS], 1):
         more = f" and {len(group) - _MEMBERS:,} more" if len(group) > _MEMBERS else ""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import typer
 
-from hookcli.cli.analysis import AnalysisOptions, FeaturePool, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, FeaturePool, LayersOf, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import warn_of_damage
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.probe import ProbeDocument, ProbeRow
     from hookcli.cli.analysis import Analysis
-    from hookcli.config import Theme
+    from hookcli.config import Only, Theme
     from hookcli.reading.load import Run
     from hookcli.render.report.contact import Group
 
@@ -74,6 +74,7 @@ def probe(
     style: ProbeRequest,
     output: AnalysisOptions,
     context: typer.Context,
+    layers: LayersOf = (),
 ) -> int:
     """Find the layer that knows a label: logistic regression on the features of each layer.
 
@@ -95,7 +96,8 @@ def probe(
     if control is not None:
         warn_of_damage(control.damage)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
-    with open_analysis(source, style, output, context, save, only="act") as analysis:
+    only: Only | None = None if layers else "act"
+    with open_analysis(source, style, output, context, save, only=only) as analysis:
         _probe(analysis, style, labels.of(analysis.runs[0]), control)
     return analysis.exit_code
 
@@ -245,6 +247,7 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
             if row.control or row.layer not in controls
             else f"{controls[row.layer].accuracy:.1%}"
         ),
+        "p": lambda row: "" if row.p_value is None else f"{row.p_value:.2g}",
         "features": lambda row: f"{row.features:,}",
     }
     if not controls:
