@@ -25,6 +25,7 @@ from hookcli.outside.documents import AtLeastOne, Share, Whole
 from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
 from hookcli.records.images import match_images
+from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -293,14 +294,16 @@ def judge(rows: Sequence[ProbeRow], chance: float, images: int) -> tuple[list[Pr
     verdict += f"{min(p_values.values()):.2g}); more images or folds can show less of a difference"
     if clear:
         best = max(layers, key=lambda row: (row.layer in clear, row.accuracy)).layer
-        verdict = f"{len(clear)} of {len(layers)} layers are clearly above {' and '.join(bases)}, "
-        verdict += f"the best of them {best} (p = {p_values[best]:.2g})"
+        verdict = (
+            f"clearly above {' and '.join(bases)}: {len(clear)} of {count(len(layers), 'layer')}"
+        )
+        verdict += f", the best of them {best} (p = {p_values[best]:.2g})"
     others = {row.layer: row.folds for row in rows if row.control == "run"}
     if paired := [
         _test(row.folds, others[row.layer], images) for row in layers if row.layer in others
     ]:
         above = sum(each <= _CLEAR for each in _adjust(paired))
-        verdict += f"; {above} of {len(paired)} are clearly above the same layer of the control run"
+        verdict += f"; clearly above the same layer of the control run: {above} of {len(paired)}"
     judged = [row if row.control else replace(row, p_value=p_values[row.layer]) for row in rows]
     return judged, verdict
 
@@ -308,10 +311,10 @@ def judge(rows: Sequence[ProbeRow], chance: float, images: int) -> tuple[list[Pr
 def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
     from scipy.special import stdtr
 
-    count, differences = len(folds), np.subtract(folds, base)
-    spread = max(float(differences.std(ddof=1)), count / images)
-    error = spread * math.sqrt(1 / count + 1 / (count - 1))  # one fold tests, the others train
-    return float(stdtr(count - 1, -differences.mean() / error))
+    number, differences = len(folds), np.subtract(folds, base)
+    spread = max(float(differences.std(ddof=1)), number / images)
+    error = spread * math.sqrt(1 / number + 1 / (number - 1))  # one fold tests, the others train
+    return float(stdtr(number - 1, -differences.mean() / error))
 
 
 def _adjust(p_values: Sequence[float]) -> list[float]:

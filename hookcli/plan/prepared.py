@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from hookcli.config import SIDES
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
-from hookcli.errors import NoImageError, RequestError
+from hookcli.errors import HookcliError, NoImageError, RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import choose_tensor
@@ -419,7 +419,9 @@ def _restrict(
             return *_choose_again(config, model, ("act",)), None
         return *_choose_again(config, model, ("all",), ("leaf", ROOT_LABEL)), None
     sides = SIDES["both"] if only and isinstance(model, EagerModel) else config.sides
-    found = find_feature_call(model.loaded, model.runner, sides)
+    found = None
+    with nullcontext() if only else suppress(HookcliError):  # other layers may return anything
+        found = find_feature_call(model.loaded, model.runner, sides)
     if found is None and only:
         raise RequestError(
             f"it is not known which layer of {model.loaded.info.name} has its features",

@@ -176,7 +176,7 @@ def test_the_verdict_is_that_of_the_corrected_t_test():
     t = plain / np.sqrt(5 * (1 / 5 + 1 / 4))  # one fold is a quarter of the other four
     assert row.p_value == pytest.approx(stats.t.sf(t, 4))
     assert verdict == (
-        "1 of 1 layers are clearly above the pixels and chance, the best of them a "
+        "clearly above the pixels and chance: 1 of 1 layer, the best of them a "
         f"(p = {row.p_value:.2g})"
     )
 
@@ -214,14 +214,14 @@ def test_without_pixels_chance_remains():
 
 def test_the_layers_of_a_control_run_are_compared_one_by_one():
     verdict = judge(rows_of(GOOD, POOR, control=GOOD), 0.2, 500)[1]
-    assert verdict.endswith("; 0 of 1 are clearly above the same layer of the control run")
+    assert verdict.endswith("; clearly above the same layer of the control run: 0 of 1")
 
 
 def test_layers_that_know_nothing_pass_the_verdict_in_5_of_100_draws_at_most():
     draw, passed = np.random.default_rng(1), 0
     for _ in range(400):
         a, b, c, pixels = (tuple(draw.binomial(20, 0.5, 5) / 20) for _ in range(4))
-        passed += "are clearly" in judge(rows_of(a, b, c, pixels=pixels), 0.5, 100)[1]
+        passed += "best of them" in judge(rows_of(a, b, c, pixels=pixels), 0.5, 100)[1]
     assert passed <= 20
 
 

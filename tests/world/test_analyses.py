@@ -658,3 +658,39 @@ def test_skipped_images_are_left_out_and_end_with_6(tmp_path, photos):
     (tmp_path / "broken.png").write_bytes(b"no picture")
     words = (photos, "broken.png", *SMALL, "--layers", "features.3", "-q")
     assert run_in(tmp_path, "map", "squeezenet1_1", *words).code == 6
+
+
+def test_a_layer_without_plain_tensors_does_not_keep_a_run_from_saving_others(tmp_path, photos):
+    code = """
+import torch
+from torch import nn
+
+
+class Nested(nn.Module):
+    def forward(self, x):
+        return torch.nested.nested_tensor([x[0, :1], x[0, 1:]])
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.nested, self.fc = nn.Conv2d(3, 4, 9), Nested(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.fc(x.mean((2, 3))) + self.nested(x).unbind()[0].mean()
+"""
+    (tmp_path / "net.py").write_text(code)
+    words = (
+        "inspect",
+        "net.py:Net",
+        photos,
+        "--size",
+        "64",
+        "--device",
+        "cpu",
+        "--save",
+        "tensors",
+    )
+    assert run_in(tmp_path, *words, "--batch-size", "1", "-o", "out").code == 0
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["features"] is None
