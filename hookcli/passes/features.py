@@ -82,7 +82,7 @@ def find_feature_call(
         for side in ("output", "input")
     )
     for at in reversed([*inputs, *outputs]):
-        if seen[at].mark == mark:
+        if seen[at].mark == mark and at <= end:
             return seen[at].call, reason
     before = [at for at in outputs if at < end]
     ended = f" that ran before {seen[end].call.layer.label}" if end < len(seen) else ""
