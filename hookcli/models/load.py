@@ -166,6 +166,8 @@ class LoadedModel(ModelDescription):
 
     def find_embedding(self, output: object) -> Tensor | None:
         """Return the features in an output; None if the output may be something else."""
+        if isinstance(self.task, Features) and isinstance(output, tuple) and output:
+            output = output[0]  # open_clip's CoCa also returns tokens
         features = find_features(output)
         return features if features is not None and self._lacks_classifier(output) else None
 

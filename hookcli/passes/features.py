@@ -92,16 +92,17 @@ def find_feature_call(
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
     """Return where the first call of the head begins, or the number of calls.
 
-    The head is the classifier that a model of timm names; else, the layers with weights that make
-    a part of the output, such as the logits; else, the last layer with weights.
+    The head is the part that models of timm and segmentation_models_pytorch name; else, the layers
+    with weights that make a part of the output, such as the logits; else, the last with weights.
     """
-    own: list[nn.Module] = []
-    if module is not None and callable(get := ask(module, "get_classifier")):
+    own = [ask(module, "segmentation_head")]
+    if callable(get := ask(module, "get_classifier")):
         with ForeignCode("get_classifier of the model"):
             found = get()
         own = [*found] if isinstance(found, (tuple, list)) else [found]
     modules = {} if module is None else find_modules(module)
-    named = [each for each in seen if any(modules.get(each.name[0]) is part for part in own)]
+    paths = {path for path, each in modules.items() if any(each is part for part in own)}
+    named = [each for each in seen if each.name[0] in paths]
     weighted = [
         each
         for each in seen
@@ -110,8 +111,11 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
         and each.call.side == "output"
         and not _NO_HEAD.search(f"{each.name[0]} {each.call.layer.module_type}")
     ]
-    returned = {_mark(tensor) for _, tensor in named_tensors(output)} - {None}
-    heads = named or [each for each in weighted if each.mark in returned] or weighted[-1:]
+    parts = dict(named_tensors(output))
+    logits = [parts["logits"]] if "logits" in parts else parts.values()
+    returned = {_mark(tensor) for tensor in logits} - {None}
+    makers = {each.mark: each for each in weighted if each.mark in returned}  # the last ones
+    heads = named or [*makers.values()] or weighted[-1:]
     names = {each.name for each in heads}
     return next((at for at, each in enumerate(seen) if each.name in names), len(seen))
 

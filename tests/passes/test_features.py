@@ -131,7 +131,9 @@ def test_a_head_that_never_runs_and_one_for_training_do_not_count():
 def test_a_layer_after_the_head_is_not_chosen_although_its_values_are_the_same():
     class Zeros(Net):
         def forward(self, x):
-            return self.fc(self.pool(self.conv(x) * 0).flatten(1)) + self.late(x.mean() * x[:, 0, 0])
+            return self.fc(self.pool(self.conv(x) * 0).flatten(1)) + self.late(
+                x.mean() * x[:, 0, 0]
+            )
 
     late = nn.Sequential(nn.AdaptiveAvgPool1d(4), nn.Threshold(1e9, 0.0))
     assert find(Zeros(fc=nn.Linear(4, 4), late=late)) == "pool"
