@@ -31,6 +31,7 @@ Theme: TypeAlias = Literal["dark", "light"]
 PictureFormat: TypeAlias = Literal["png", "svg", "pdf"]
 At: TypeAlias = Literal["output", "input", "both"]
 Match: TypeAlias = Literal["id", "order"]
+Only: TypeAlias = Literal["features", "act"]
 
 MOST_SKETCHED = 32  # a run of at most this many images keeps sketches by default
 SCORES = ("logit", "probability", "cross-entropy", "sum")
@@ -595,6 +596,8 @@ class TensorRequest:
         max_disk: The limit in 1e9 bytes, for all tensors together.
         attention: Whether to save the attention probabilities of all heads, queries and keys in the
             chosen layers.
+        only: Of a run of all layers, the ones to observe: ``features`` is the layer with the
+            features of the model, and ``act`` are the activations. None observes all.
     """
 
     save: Annotated[
@@ -615,6 +618,7 @@ class TensorRequest:
     attention: Annotated[
         bool, Flag(_SAVE, _SAVE_HELP, many=True, read=parse.read_saved, word="attention")
     ] = False
+    only: Only | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ THIRD_PARTY = {
     "fsspec": {"store"},
     "huggingface_hub": {"models"},
     "safetensors": {"analysis", "images", "models", "reading", "store"},
+    "scipy": {"analysis"},  # comes with scikit-learn
     "sklearn": {"analysis"},
     "threadpoolctl": {"analysis"},
     "pillow_heif": {"images"},

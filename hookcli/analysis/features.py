@@ -15,11 +15,13 @@ import numpy as np
 
 from hookcli.errors import RequestError
 from hookcli.outside import escape
+from hookcli.outside.documents import DamagedError, convert
 from hookcli.reading.load import choose_calls
 from hookcli.reading.run_files import cannot_read
 from hookcli.reading.shards import array_dtype, read_rows
 from hookcli.records.command import list_saved_options, saving_command
 from hookcli.records.layouts import UNKNOWN, Layout, recall_layout
+from hookcli.records.runs import FeatureCall
 from hookcli.records.text import shape_text
 from hookcli.store.places.names import MANIFEST
 
@@ -164,10 +166,11 @@ class SavedCall:
         places = {key: place for place, key in enumerate(self.images)}
         rows: Features | None = None
         for block in self.read():
-            features = self._reduce(block, how).reshape(len(block.keys), -1).astype(np.float32)
+            kind = np.result_type(block.values, np.float32)  # float64 stays: its range is larger
+            features = self._reduce(block, how).reshape(len(block.keys), -1).astype(kind)
             self._check_finite(features, block.keys)
             if rows is None:
-                rows = np.empty((len(places), features.shape[1]), np.float32)
+                rows = np.empty((len(places), features.shape[1]), kind)
             if rows.shape[1] != features.shape[1]:
                 raise RequestError(
                     f"{self.call_id!r} has {features.shape[1]} features of {block.keys[0]!r}, and "
@@ -239,7 +242,7 @@ class SavedCall:
             count, channels = maps.shape[:2]
             flat = maps.reshape(count, channels, -1).transpose(0, 2, 1)
             for key, values in zip(block.keys, flat, strict=True):
-                features = np.ascontiguousarray(values, np.float32)
+                features = np.ascontiguousarray(values, np.result_type(values, np.float32))
                 self._check_finite(features[None], (key,))
                 yield Places(key, features, (layout.height, layout.width), layout.prefix)
 
@@ -283,6 +286,7 @@ class SavedCall:
                 count = len(tensor.images)
                 values = _as_real(read_rows(self.run.files, tensor, 0, count, ranges))
                 flat = values.reshape(count, width)
+                part = part.astype(np.result_type(part, flat), copy=False)
                 self._check_finite(flat, tensor.images)
                 part[[rows[key] for key in tensor.images]] = flat
             yield part
@@ -332,6 +336,14 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
     )
 
 
+def read_features(run: Run) -> FeatureCall | None:
+    """Return which saved call of a run has the features of the model; None if it does not say."""
+    try:
+        return convert(run.manifest.get("features"), FeatureCall | None)  # type: ignore[arg-type]
+    except DamagedError as error:
+        raise cannot_read(run.folder / MANIFEST, error) from error
+
+
 def _read_pool(run: Run) -> str:
     """Return how a run reduced the tensors that it saved, as ``SavedCall.pool`` says."""
     try:
@@ -360,7 +372,8 @@ def find_directions(features: Features) -> Features:
     hookcli divides by the largest number first, whose square may be too large or small for float32.
     """
     largest = np.abs(features).max(1, keepdims=True)
-    directions: Features = np.divide(features, np.where(largest > 0, largest, 1), dtype=np.float32)
+    shares = features / np.where(largest > 0, largest, 1)
+    directions: Features = shares.astype(np.float32, copy=False)
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)
     directions /= np.where(lengths > 0, lengths, 1)
     return directions

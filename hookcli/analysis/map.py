@@ -5,6 +5,7 @@ The distance of two images is one minus the cosine of the angle between their po
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,6 +45,8 @@ that have little in common would have duplicates.
 _MOST_ALIKE = 20  # near duplicates that an image may have, unless they are exact copies
 _ENOUGH = 10  # images that show how far apart images usually are
 _SAME = 1e-6  # a distance that is rounding
+_MOST_GROUPED = 2000  # images of a chain of links that are grouped together
+_MOST_LINKS = 20_000_000  # pairs of images that the user's distance may link
 _SAMPLE = 1000  # images whose distances from each other are typical
 _MEMORY = 64  # MiB of distances at a time
 
@@ -99,9 +102,11 @@ class MapDocument(AnalysisDocument):
 
     Attributes:
         layer: the id of the call whose features were compared.
+        reason: why hookcli chose the layer; empty if the user chose it.
         features: the number of features of an image.
         explained: the shares of the variance that the two axes of the map have.
         duplicates: groups of near duplicates, each with the keys of its images.
+        duplicate_distance: the largest distance of two images of a group.
         crowded: the number of images to which more than 20 others are near, at about the same
             distance; they are in no group.
         images: one row for each image, the one with the largest outlier score first.
@@ -109,9 +114,11 @@ class MapDocument(AnalysisDocument):
     """
 
     layer: str
+    reason: str
     features: Whole
     explained: tuple[float, float]
     duplicates: tuple[tuple[str, ...], ...]
+    duplicate_distance: Distance
     crowded: Whole
     images: tuple[MapRow, ...]
     neighbours: tuple[NeighbourRow, ...]
@@ -124,30 +131,34 @@ class Neighbours:
     Attributes:
         places: the positions of the nearest images, (images, N), the nearest first.
         distances: their distances, (images, N).
-        duplicates: groups of near duplicates, as positions of images, in ascending order. Two
-            images are near duplicates if each is much closer to the other than to the next image
-            that is no duplicate (``CLOSER``), and much closer than two images usually are
-            (``NEAR``). Of fewer than ten images, only exact copies are found.
+        duplicates: groups of near duplicates, as positions of images, in ascending order. Any two
+            images of a group are at most ``near`` apart. Unless the user chose ``near``, each is
+            also much closer to another one than to the next image that is no duplicate
+            (``CLOSER``), and of fewer than ten images, only exact copies are found.
         crowded: the number of images to which more than 20 others are near, at about the same
             distance; they are in no group.
+        near: the largest distance of two images of a group.
     """
 
     places: NDArray[np.int64]
     distances: NDArray[np.float64]
     duplicates: list[tuple[int, ...]]
     crowded: int
+    near: float
 
 
-def find_neighbours(features: Features, count: int) -> Neighbours:
+def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
     """Return the nearest images of each image, by scikit-learn.
 
     Args:
         features: features (images, C); a row of zeros has the distance 1 from all other rows.
         count: the number of neighbours; fewer are found if there are fewer images.
+        near: the largest distance of near duplicates; None takes ``NEAR`` times the median distance
+            of two images.
 
     Raises:
         RequestError: scikit-learn is missing, there are fewer than three images, or all features
-            are zero, NaN or Inf.
+            are zero, NaN or Inf; or too many pairs of images are at most ``near`` apart.
     """
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     from sklearn import config_context
@@ -165,28 +176,37 @@ def find_neighbours(features: Features, count: int) -> Neighbours:
     if is_zero.any():  # they get a direction of their own, at right angles to all others
         directions = np.hstack([directions, is_zero[:, None].astype(np.float32)])
     searched = min(max(count, _MOST_ALIKE + 1), len(directions) - 1)
+    sample = directions[:: -(-len(directions) // _SAMPLE)]
+    apart = (1 - sample @ sample.T)[np.triu_indices(len(sample), 1)]
     with config_context(working_memory=_MEMORY):
         search = NearestNeighbors(n_neighbors=searched, algorithm="brute").fit(directions)
         distances, places = search.kneighbors()
-    # half of the squared distance of two vectors of length 1 is one minus their cosine
-    distances = distances.astype(np.float64) ** 2 / 2
-    sample = directions[:: -(-len(directions) // _SAMPLE)]
-    products = sample @ sample.T
-    typical = float(np.median(1 - products[np.triu_indices(len(sample), 1)]))
-    judged = slice(None, _MOST_ALIKE + 1)
-    duplicates, crowded = _find_duplicates(places[:, judged], distances[:, judged], typical)
-    return Neighbours(places[:, :count], distances[:, :count], duplicates, crowded)
+        # half of the squared distance of two vectors of length 1 is one minus their cosine
+        distances = distances.astype(np.float64) ** 2 / 2
+        if near is None:
+            near = NEAR * float(np.median(apart)) if len(directions) >= _ENOUGH else 0
+            near, judged = max(_SAME, near), slice(None, _MOST_ALIKE + 1)
+            links, crowded = _link(places[:, judged], distances[:, judged], near)
+        else:
+            near, share = max(_SAME, near), float(np.mean(apart <= near))
+            if share * len(directions) ** 2 > _MOST_LINKS:
+                raise RequestError(
+                    f"{share:.0%} of all pairs of images are at most {near:g} apart",
+                    "name a smaller distance for duplicates",
+                )
+            graph = search.radius_neighbors_graph(radius=math.sqrt(2 * near))
+            links, crowded = np.stack(graph.nonzero()), 0
+    duplicates = _group(links, directions, near)
+    return Neighbours(places[:, :count], distances[:, :count], duplicates, crowded, near)
 
 
-def _find_duplicates(
-    places: NDArray[np.int64], distances: NDArray[np.float64], typical: float
-) -> tuple[list[tuple[int, ...]], int]:
-    """Return groups of near duplicates, and the number of images in too dense a place.
+def _link(
+    places: NDArray[np.int64], distances: NDArray[np.float64], near: float
+) -> tuple[NDArray[np.int64], int]:
+    """Return pairs of images that look like copies, and how many images are in too dense a place.
 
-    The nearest images, (images, N), come nearest first. Half of all pairs are farther apart than
-    ``typical``.
+    The nearest images, (images, N), come nearest first.
     """
-    near = max(_SAME, NEAR * typical) if len(places) >= _ENOUGH else _SAME
     counts = [_count_alike(each, near) for each in distances]
     found = [set(map(int, each[:count])) for each, count in zip(places, counts, strict=True)]
     links: list[set[int]] = [set() for _ in found]
@@ -201,7 +221,8 @@ def _find_duplicates(
         has_more and not own and bool(each[-1] <= near)
         for each, own in zip(distances, links, strict=True)
     )
-    return list(_list_connected(links)), crowded
+    pairs = [(one, two) for one, others in enumerate(links) for two in others]
+    return np.array(pairs, np.int64).reshape(-1, 2).T, crowded
 
 
 def _count_alike(distances: NDArray[np.float64], near: float) -> int:
@@ -215,19 +236,28 @@ def _count_alike(distances: NDArray[np.float64], near: float) -> int:
     return 0
 
 
-def _list_connected(links: Sequence[Collection[int]]) -> Iterator[tuple[int, ...]]:
-    known: set[int] = set()
-    for image in range(len(links)):
-        if image in known:
-            continue
-        group, waiting = {image}, [image]
-        while waiting:
-            found = set(links[waiting.pop()]) - group
-            group |= found
-            waiting += found
-        known |= group
-        if len(group) > 1:
-            yield tuple(sorted(group))
+def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[tuple[int, ...]]:
+    """Return groups of linked images by complete linkage: any two are at most ``near`` apart.
+
+    ``links`` are pairs of images, (2, pairs); images that no chain of links joins are not compared.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(directions)
+    graph = coo_array((np.ones(links.shape[1], np.bool_), links), (count, count))
+    chains = connected_components(graph, directed=False)[1]
+    order = chains.argsort(kind="stable")
+    groups = []
+    for chain in np.split(order, np.flatnonzero(np.diff(chains[order])) + 1):
+        for start in range(0, len(chain) - 1, _MOST_GROUPED):
+            some = chain[start : start + _MOST_GROUPED]
+            rows = directions[some].astype(np.float64)
+            distances = (1 - rows @ rows.T)[np.triu_indices(len(some), 1)].clip(0)
+            numbers = fcluster(linkage(distances, "complete"), near, "distance")
+            groups += [tuple(map(int, some[numbers == each])) for each in np.unique(numbers)]
+    return sorted(group for group in groups if len(group) > 1)
 
 
 def map_images(

@@ -247,8 +247,9 @@ def compare_places(place: Features | Values, features: Features | Values) -> Val
 
     A place whose features are all zero has the cosine 0.
     """
-    lengths = np.linalg.norm(features.astype(np.float64), axis=1) * np.linalg.norm(place)
-    products = features.astype(np.float64) @ place.astype(np.float64)
+    wide, one = features.astype(np.float64), place.astype(np.float64)
+    lengths = np.linalg.norm(wide, axis=1) * np.linalg.norm(one)
+    products = wide @ one
     cosines: Values = np.where(lengths > 0, products / np.where(lengths > 0, lengths, 1), 0.0)
     return cosines.clip(-1, 1)
 

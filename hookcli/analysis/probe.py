@@ -7,9 +7,10 @@ network with random weights.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from hookcli.outside.documents import AtLeastOne, Share, Whole
 from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
 from hookcli.records.images import match_images
+from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +40,7 @@ PIXELS = 16  # the side to which photos are shrunk for the control
 _STEPS = 1000  # of the regression, at most
 _COLUMNS = 64  # that are standardized at once
 _FEWEST = 2  # classes
+_CLEAR = 0.05  # the largest p-value of a layer that is clearly above the controls
 
 Control: TypeAlias = Literal["", "pixels", "run"]
 
@@ -66,6 +69,9 @@ class ProbeRow:
         spread: the standard deviation of the share over the folds.
         folds: the share in each fold.
         features: the number of features of an image.
+        p_value: how probable so high an accuracy would be if the layer were no better than the
+            pixels, or than chance: the larger of the two, adjusted for the number of layers
+            (``judge``); null for a control.
     """
 
     layer: str
@@ -74,6 +80,7 @@ class ProbeRow:
     spread: float
     folds: tuple[Share, ...]
     features: AtLeastOne
+    p_value: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,7 @@ class ProbeDocument(AnalysisDocument):
         chance: the share of images with the most common label.
         unlabelled: the number of images without a label, which were left out.
         best: the id of the call with the highest accuracy.
+        verdict: whether any layer is clearly above the controls, in words.
         layers: one row for each layer, in the order in which the layers ran, then the controls.
         left_out: the ids of the calls that have no class token, or the same features for all
             images; empty if the user chose the layers.
@@ -127,6 +135,7 @@ class ProbeDocument(AnalysisDocument):
     chance: Share
     unlabelled: Whole
     best: str
+    verdict: str
     layers: tuple[ProbeRow, ...]
     left_out: tuple[str, ...]
     confusions: tuple[ConfusionRow, ...]
@@ -262,6 +271,57 @@ def probe_layer(
     except RequestError as error:
         raise type(error)(f"{call.call_id!r}: {error.message}", error.hint) from error
     return score.row(call.call_id, features.shape[1]), score.predicted
+
+
+def judge(rows: Sequence[ProbeRow], chance: float, images: int) -> tuple[list[ProbeRow], str]:
+    """Return the rows with the p-values of the layers, and a verdict in words.
+
+    The test over the folds is one-sided, paired, and corrected for the images that the training
+    sets share (Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning
+    52). A layer must be above the pixels and above chance, so that the larger p-value counts; it is
+    adjusted for the number of layers (Holm 1979, A simple sequentially rejective multiple test
+    procedure). The standard deviation over folds counts as at least one image of a fold, since
+    folds of few images agree by chance.
+    """
+    layers = [row for row in rows if not row.control]
+    bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
+    bases["chance"] = (chance,) * len(layers[0].folds)
+    tests = [[_test(row.folds, base, images) for row in layers] for base in bases.values()]
+    p_values = dict(zip((row.layer for row in layers), _adjust(np.max(tests, 0)), strict=True))
+    clear = [row.layer for row in layers if p_values[row.layer] <= _CLEAR]
+    failed = [name for name, test in zip(bases, tests, strict=True) if min(_adjust(test)) > _CLEAR]
+    verdict = f"no layer is clearly above {' and '.join(failed or bases)} (least p = "
+    verdict += f"{min(p_values.values()):.2g}); more images or folds can show less of a difference"
+    if clear:
+        best = max(layers, key=lambda row: (row.layer in clear, row.accuracy)).layer
+        verdict = (
+            f"clearly above {' and '.join(bases)}: {len(clear)} of {count(len(layers), 'layer')}"
+        )
+        verdict += f", the best of them {best} (p = {p_values[best]:.2g})"
+    others = {row.layer: row.folds for row in rows if row.control == "run"}
+    if paired := [
+        _test(row.folds, others[row.layer], images) for row in layers if row.layer in others
+    ]:
+        above = sum(each <= _CLEAR for each in _adjust(paired))
+        verdict += f"; clearly above the same layer of the control run: {above} of {len(paired)}"
+    judged = [row if row.control else replace(row, p_value=p_values[row.layer]) for row in rows]
+    return judged, verdict
+
+
+def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
+    from scipy.special import stdtr
+
+    number, differences = len(folds), np.subtract(folds, base)
+    spread = max(float(differences.std(ddof=1)), number / images)
+    error = spread * math.sqrt(1 / number + 1 / (number - 1))  # one fold tests, the others train
+    return float(stdtr(number - 1, -differences.mean() / error))
+
+
+def _adjust(p_values: Sequence[float]) -> list[float]:
+    order = np.argsort(p_values, kind="stable")
+    scaled = np.asarray(p_values)[order] * np.arange(len(order), 0, -1)
+    adjusted = np.maximum.accumulate(scaled).clip(max=1)
+    return [float(each) for each in adjusted[np.argsort(order)]]
 
 
 def match_control(run: Run, control: Run, keys: Sequence[str]) -> list[str]:

@@ -307,9 +307,13 @@ def _write_similarities(
 
 def _multiply(features: Features) -> NDArray[np.float64]:
     """Subtract the mean of each column first, which does not change CKA and keeps the digits."""
-    shifted = (features - features.mean(0, dtype=np.float64)).astype(np.float32)
-    products: Features = shifted @ shifted.T
-    return products.astype(np.float64)
+    shifted = features - features.mean(0, dtype=np.float64)
+    # Without this power of two, products of 1e30 or 1e-30 would leave the range of float32.
+    scale = 2.0 ** np.frexp(max(shifted.max(initial=0), -shifted.min(initial=0)))[1]
+    small = (shifted / scale).astype(np.float32)
+    products: NDArray[np.float64] = (small @ small.T).astype(np.float64)
+    products *= scale**2
+    return products
 
 
 def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.folder import AnalysisFolder
     from hookcli.cli.output.table import Look
+    from hookcli.config import Only
     from hookcli.reading.load import Run
     from hookcli.records.analysis import AnalysedRun, AnalysisDocument
 
@@ -40,6 +41,17 @@ FeaturePool: TypeAlias = Annotated[
 
 _FOLDER = Path("hookcli-analyses")
 _PROGRAM = 160_000_000  # bytes: what an analysis of few images needs
+
+
+LayersOf: TypeAlias = Annotated[
+    tuple[str, ...],
+    Flag(
+        "--layers FORM[,FORM]",
+        "Layers to observe; FORM is explained below.  [default: as said above]",
+        many=True,
+    ),
+]
+"""The layers of a command that chooses them itself if the user names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +182,7 @@ def open_analysis(
     most: int = 1,
     least: int = 1,
     names: Sequence[str] = (),
+    only: Only | None = None,
 ) -> Iterator[Analysis]:
     """Yield the runs that a command analyses; hookcli runs the model first if the user named one.
 
@@ -182,6 +195,7 @@ def open_analysis(
         most: how many finished runs the command takes.
         least: how many images a run of the model must have.
         names: keys, paths or file names of images that it must have.
+        only: the layers that it observes, as in ``TensorRequest``; None if the user chose some.
 
     Raises:
         RequestError: a name is not the folder of a run, or the model lacks images.
@@ -191,7 +205,7 @@ def open_analysis(
     from hookcli.analysis.images import find_image
 
     verb, is_run = str(context.info_name), source.is_run
-    chosen = replace(source.run, layers=source.forms) if is_run else source.run
+    chosen = replace(source.run, layers=source.forms) if is_run or only else source.run
     command = analysis_command(verb, chosen, style)
     place = output.out or _FOLDER / f"{verb}-{_name(source)}"
     check_folder(place, overwrite=output.overwrite or output.out is None)
@@ -211,6 +225,9 @@ def open_analysis(
         return
     tensors = TensorRequest(save, sketch=False)
     config = replace(source.make_config(tensors, quiet=output.quiet), top_images=0)
+    if only:
+        config = replace(config, tensors=replace(tensors, only=only))
+        config = replace(config, run=replace(config.run, layers=("all",)))
 
     def check(files: Mapping[str, str]) -> None:
         if len(files) < least:

@@ -164,6 +164,13 @@ class LoadedModel(ModelDescription):
 
         return score
 
+    def find_embedding(self, output: object) -> Tensor | None:
+        """Return the features in an output; None if the output may be something else."""
+        if isinstance(self.task, Features) and isinstance(output, tuple) and output:
+            output = output[0]  # open_clip's CoCa also returns tokens
+        features = find_features(output)
+        return features if features is not None and self._lacks_classifier(output) else None
+
     def _lacks_classifier(self, output: object) -> bool:
         # These come from transformers' models without a head, from timm's with ``num_classes`` 0,
         # and from a user's own model that ends in a norm.
@@ -204,10 +211,9 @@ class LoadedModel(ModelDescription):
             ModelError: reading the output of the user's own model raised an exception.
         """
         with self.guard():
-            features = find_features(output)
             if self.choose is not None:
                 return ModelDescription.read(self, output, sizes)
-            if features is not None and self._lacks_classifier(output):
+            if (features := self.find_embedding(output)) is not None:
                 return read_features(features)
             if not (self.source.is_known or _ends_in_classifier(self.module, output)):
                 return []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
+from hookcli.config import SIDES
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
-from hookcli.errors import NoImageError, RequestError
+from hookcli.errors import HookcliError, NoImageError, RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import choose_tensor
@@ -19,6 +20,7 @@ from hookcli.models.device import count_threads
 from hookcli.models.graph_file import check_graph_request
 from hookcli.models.load import LoadedModel, build_skeleton, load_model
 from hookcli.passes.eager import EagerRunner
+from hookcli.passes.features import find_feature_call
 from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.find_reading import settle_reading
 from hookcli.passes.graph_runner import GraphRunner
@@ -31,8 +33,9 @@ from hookcli.plan.estimate import make_plan
 from hookcli.plan.folder import choose_style, name_folder
 from hookcli.products.focus import find_focus
 from hookcli.products.product import Outlook, Scope
+from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.rules import RULES
-from hookcli.records.runs import MOST_IMAGES, UNPREPARED
+from hookcli.records.runs import MOST_IMAGES, UNPREPARED, FeatureCall
 from hookcli.summary.chunks import FORM
 
 if TYPE_CHECKING:
@@ -162,6 +165,7 @@ class PreparedRun:
         focus: masks (2, H, W) for the inside and the outside of the box of ``--focus``; None
             without ``--focus``.
         workers: how many processes prepare images.
+        features: the saved call with the features of the model; None if none is saved.
         seconds: how long each stage has taken.
     """
 
@@ -171,6 +175,7 @@ class PreparedRun:
     cams: tuple[LayerInfo, ...] = ()
     focus: Tensor | None = None
     workers: int = 0
+    features: FeatureCall | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -376,6 +381,9 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
             would take too much disk space.
         ForwardError: the model raised an exception.
     """
+    features = None
+    if has_weights and config.tensors.save is not None and config.backward is None:
+        config, model, features = _restrict(config, model)
     loaded, sources = model.loaded, model.sources
     scope = Scope(config, choose_style(config, sources), len(sources))
     focus = find_focus(config.focus, loaded, sources)
@@ -397,7 +405,47 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         and model.loaded.use_channels_last(),
     )
     ready = add_score(model, settings, attention)
-    return replace(ready, focus=focus, workers=count_workers(config.machine.workers, sources))
+    workers = count_workers(config.machine.workers, sources)
+    return replace(ready, focus=focus, workers=workers, features=features)
+
+
+def _restrict(
+    config: RunConfig, model: PreparedModel
+) -> tuple[RunConfig, PreparedModel, FeatureCall | None]:
+    """Restrict a run to the layers that ``TensorRequest.only`` asks for, and find the features."""
+    only = config.tensors.only
+    if only == "act":
+        with suppress(RequestError):  # the model has no module that is an activation
+            return *_choose_again(config, model, ("act",)), None
+        return *_choose_again(config, model, ("all",), ("leaf", ROOT_LABEL)), None
+    sides = SIDES["both"] if only and isinstance(model, EagerModel) else config.sides
+    found = None
+    with nullcontext() if only else suppress(HookcliError):  # other layers may return anything
+        found = find_feature_call(model.loaded, model.runner, sides)
+    if found is None and only:
+        raise RequestError(
+            f"it is not known which layer of {model.loaded.info.name} has its features",
+            "choose `layers`",
+        )
+    if found is not None and only:
+        config = replace(config, at=cast("At", found[0].side))
+        config, model = _choose_again(config, model, (f"path:{found[0].layer.label}",))
+    return config, model, found and FeatureCall(found[0].id, found[1])
+
+
+def _choose_again(
+    config: RunConfig, model: PreparedModel, forms: tuple[str, ...], left_out: Sequence[str] = ()
+) -> tuple[RunConfig, PreparedModel]:
+    """Choose some layers of a model whose layers were all chosen before, with their layouts."""
+    run = replace(config.run, layers=forms, exclude=(*config.run.exclude, *left_out))
+    runner = model.runner
+    if isinstance(runner, EagerRunner):
+        choose = partial(select_layers, runner.module, run.layers, run.exclude)
+        layers = tuple(layer for layer in runner.layers if layer in choose(()))
+        runner = replace(runner, layers=layers, choose=choose, at=config.at)
+    elif isinstance(runner, GraphRunner):
+        runner = runner.choosing(run.layers, run.exclude)
+    return replace(config, run=run), replace(model, request=run, runner=runner)
 
 
 def add_score(

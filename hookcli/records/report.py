@@ -19,6 +19,7 @@ from hookcli.outside.documents import (
 from hookcli.records.attention import AttentionMaps, AttentionRow
 from hookcli.records.pictures import Grid, HeatPicture, Thumbnails
 from hookcli.records.rows import LayerRow
+from hookcli.records.runs import FeatureCall
 from hookcli.records.shared_fields import (
     Command,
     Findings,
@@ -205,6 +206,8 @@ class FinishedRun(RequestFile):
     Attributes:
         halved_batches: the number of batches that ran out of memory and ran again in halves. After
             such a batch, repeating the run may give different bytes.
+        features: the saved call that has the features of the model, or comes closest to them; null
+            if the run saved no such call, or no tensors.
     """
 
     uncalled: UncalledLayers
@@ -212,6 +215,7 @@ class FinishedRun(RequestFile):
     skipped: SkippedImages
     findings: Findings
     halved_batches: Whole = 0
+    features: FeatureCall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,19 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureCall:
+    """The saved call whose tensors describe the images best: the features of the model.
+
+    Attributes:
+        call_id: the id of the call.
+        reason: why hookcli chose the call, in words.
+    """
+
+    call_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something that deserves a closer look.
 

@@ -83,6 +83,7 @@ def close_run(
     facts = assemble_facts(
         folder.request, model.runner.versions(), model.skipped, totals=totals, diagnosis=diagnosis
     )
+    facts = replace(facts, features=prepared.features)
     shown = {name: value for each in products for name, value in each.describe(end).items()}
     whole = assemble_document(facts, shown, prepared.settings.style)
     document: ReportDocument = json_text.plain(whole)

@@ -163,3 +163,58 @@ def test_without_scikit_learn_the_command_that_installs_it_is_named(monkeypatch)
     with pytest.raises(RequestError, match="a map needs scikit-learn") as caught:
         find_neighbours(cloud(), 1)
     assert caught.value.hint == "pip install 'hookcli[analysis]'"
+
+
+def chain(step, count=3):
+    """Features at angles of a fan, each ``step`` from the next in distance, and a cloud apart."""
+    angles = np.arange(count) * np.arccos(1 - step)
+    fan = np.zeros((count, 64), np.float32)
+    fan[:, 0], fan[:, 1] = np.cos(angles), np.sin(angles)
+    return np.concatenate([fan, cloud()])
+
+
+def test_a_distance_of_near_duplicates_may_be_chosen():
+    features = chain(0.01, 2)
+    assert find_neighbours(features, 3, 0.011).duplicates == [(0, 1)]
+    found = find_neighbours(features, 3, 0.009)
+    assert (found.duplicates, found.near) == ([], 0.009)
+
+
+def test_groups_of_near_duplicates_do_not_chain():
+    features = chain(0.01, 6)
+    groups = find_neighbours(features, 3, 0.011).duplicates
+    assert groups == [(0, 1), (2, 3), (4, 5)]
+
+
+@pytest.mark.parametrize("near", [None, 0.05, 0.2])
+def test_any_two_images_of_a_group_are_within_the_stated_distance(near):
+    copies = np.repeat(cloud(20), 6, axis=0)
+    features = copies + DRAW.normal(scale=0.25, size=copies.shape).astype(np.float32)
+    found = find_neighbours(features, 3, near)
+    units = features / np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
+    distances = 1 - units @ units.T
+    assert found.duplicates
+    for group in found.duplicates:
+        assert distances[np.ix_(group, group)].max() <= found.near + 1e-6
+
+
+def test_exact_copies_are_within_a_distance_of_zero():
+    features = np.concatenate([cloud(), cloud(3).repeat(2, 0)])
+    assert find_neighbours(features, 3, 0.0).duplicates == [(60, 61), (62, 63), (64, 65)]
+
+
+def test_a_distance_that_links_too_many_images_is_refused(monkeypatch):
+    monkeypatch.setattr("hookcli.analysis.map._MOST_LINKS", 1000)
+    with pytest.raises(RequestError, match="100% of all pairs of images are at most 2 apart"):
+        find_neighbours(cloud(), 3, 2.0)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e60])
+def test_the_scale_of_features_does_not_change_the_layout(scale):
+    features = cloud()
+    keys = [str(n) for n in range(60)]
+    rows, _, explained = map_images(keys, features, find_neighbours(features, 5), {})
+    scaled = (features * np.array(scale)).astype("f4" if scale < 1e38 else "f8")
+    far, _, shares = map_images(keys, scaled, find_neighbours(scaled, 5), {})
+    assert shares == pytest.approx(explained, rel=1e-4)
+    assert [row.x / scale for row in far] == pytest.approx([row.x for row in rows], abs=1e-3)

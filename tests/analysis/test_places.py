@@ -233,3 +233,14 @@ def test_too_few_places_are_refused_by_the_layer(tmp_path):
     maps = np.ones((1, 2, 2, 2), np.float32)
     with pytest.raises(RequestError, match="'conv': 3 components need more than 3 rows"):
         find_basis(open_call(tmp_path / "run", maps))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e60])
+def test_the_scale_of_features_changes_no_answer_about_places(tmp_path, scale):
+    scaled = (MAPS * np.array(scale)).astype("f4" if scale < 1e38 else "f8")
+    one, two = open_call(tmp_path / "one"), open_call(tmp_path / "two", scaled)
+    bases = [find_basis(call, foreground=True).components.explained for call in (one, two)]
+    assert bases[0] == pytest.approx(bases[1], rel=1e-4)
+    plain, far = (stack(maps) for maps in (MAPS, scaled))
+    assert compare_places(far[0], far) == pytest.approx(compare_places(plain[0], plain), abs=1e-6)
+    assert np.array_equal(match_places(far, far).places, match_places(plain, plain).places)

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -14,6 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 from hookcli.analysis.features import open_calls
 from hookcli.analysis.probe import (
+    ProbeRow,
+    judge,
     list_confusions,
     match_control,
     probe_features,
@@ -148,3 +151,81 @@ def test_without_scikit_learn_the_command_that_installs_it_is_named(monkeypatch)
     with pytest.raises(RequestError, match="a probe needs scikit-learn") as caught:
         probe_features(FEATURES, LABELS)
     assert caught.value.hint == "pip install 'hookcli[analysis]'"
+
+
+def rows_of(*layers, pixels=(0.5, 0.6, 0.5, 0.4, 0.5), control=None):
+    """Rows of layers, each with its accuracies in five folds."""
+    rows = [
+        ProbeRow(name, "", np.mean(folds), np.std(folds), folds, 8)
+        for name, folds in zip("abcdefgh", layers, strict=False)
+    ]
+    if pixels is not None:
+        rows.append(ProbeRow("pixels", "pixels", np.mean(pixels), 0.1, pixels, 768))
+    if control is not None:
+        rows.append(ProbeRow("a", "run", np.mean(control), 0.1, control, 8))
+    return rows
+
+
+GOOD, POOR = (0.9, 0.95, 0.9, 0.85, 0.92), (0.5, 0.55, 0.6, 0.4, 0.5)
+
+
+def test_the_verdict_is_that_of_the_corrected_t_test():
+    (row, *_), verdict = judge(rows_of(GOOD), 0.2, 500)
+    one, two = np.array(GOOD), np.array((0.5, 0.6, 0.5, 0.4, 0.5))
+    plain = stats.ttest_rel(one, two, alternative="greater").statistic
+    t = plain / np.sqrt(5 * (1 / 5 + 1 / 4))  # one fold is a quarter of the other four
+    assert row.p_value == pytest.approx(stats.t.sf(t, 4))
+    assert verdict == (
+        "clearly above the pixels and chance: 1 of 1 layer, the best of them a "
+        f"(p = {row.p_value:.2g})"
+    )
+
+
+def test_a_verdict_is_stricter_the_more_layers_there_are():
+    alone = judge(rows_of(GOOD), 0.2, 500)[0][0].p_value
+    rows, _ = judge(rows_of(GOOD, POOR, POOR), 0.2, 500)
+    assert rows[0].p_value == pytest.approx(3 * alone)
+    assert rows[1].p_value == rows[2].p_value > 0.2
+
+
+def test_layers_that_are_not_clearly_above_the_pixels_are_said():
+    rows, verdict = judge(rows_of(POOR, POOR), 0.1, 500)
+    assert verdict.startswith("no layer is clearly above the pixels (least p = ")
+    assert rows[-1].p_value is None
+
+
+def test_a_layer_above_the_pixels_may_still_know_no_more_than_chance():
+    low = (0.1, 0.12, 0.1, 0.08, 0.1)
+    verdict = judge(rows_of(POOR, pixels=low), 0.6, 500)[1]
+    assert verdict.startswith("no layer is clearly above chance (")
+
+
+def test_folds_of_few_images_that_agree_prove_nothing():
+    rows, verdict = judge(rows_of((1.0,) * 5, pixels=(0.5,) * 5), 0.5, 10)
+    assert rows[0].p_value > 0.05
+    assert verdict.startswith("no layer is clearly above the pixels and chance (")
+    assert judge(rows_of((1.0,) * 5, pixels=(0.5,) * 5), 0.5, 1000)[0][0].p_value < 1e-4
+
+
+def test_without_pixels_chance_remains():
+    verdict = judge(rows_of(POOR, pixels=None), 0.5, 500)[1]
+    assert verdict.startswith("no layer is clearly above chance (")
+
+
+def test_the_layers_of_a_control_run_are_compared_one_by_one():
+    verdict = judge(rows_of(GOOD, POOR, control=GOOD), 0.2, 500)[1]
+    assert verdict.endswith("; clearly above the same layer of the control run: 0 of 1")
+
+
+def test_layers_that_know_nothing_pass_the_verdict_in_5_of_100_draws_at_most():
+    draw, passed = np.random.default_rng(1), 0
+    for _ in range(400):
+        a, b, c, pixels = (tuple(draw.binomial(20, 0.5, 5) / 20) for _ in range(4))
+        passed += "best of them" in judge(rows_of(a, b, c, pixels=pixels), 0.5, 100)[1]
+    assert passed <= 20
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e60])
+def test_the_scale_of_features_does_not_change_the_probe(scale):
+    scaled = (FEATURES * np.array(scale)).astype("f4" if scale < 1e38 else "f8")
+    assert probe_features(scaled, LABELS).folds == probe_features(FEATURES, LABELS).folds

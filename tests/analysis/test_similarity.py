@@ -171,3 +171,13 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     other = load_run(ToyRun({"dog": {"a": x[:1]}}).write(tmp_path / "other"))
     with pytest.raises(RequestError, match="the runs have no image in common"):
         compare_layers([a], open_calls(other))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e60])
+def test_the_scale_of_features_does_not_change_cka(tmp_path, scale):
+    x, y = related(40)
+    scaled = (x * np.array(scale)).astype("f4" if scale < 1e38 else "f8")
+    assert linear_cka(scaled, y) == pytest.approx(linear_cka(x, y), abs=1e-6)
+    result = compare_layers(open_calls(write(tmp_path / "run", a=scaled, b=y)))
+    assert result.left_out == ()
+    assert result.ckas[0, 1] == pytest.approx(linear_cka(x, y), abs=1e-5)

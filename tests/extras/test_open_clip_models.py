@@ -18,6 +18,7 @@ from hookcli.models.load import load_model
 from tests.conftest import PHOTOS
 from tests.extras.plain_hooks import clone_leaves, count_equal, forward, observe_leaves, opaque
 from tests.hub_server import MAIN, Hub, as_the_hub, nowhere, serving
+from tests.passes.test_features import find_in
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 pytestmark = pytest.mark.libraries
@@ -244,3 +245,8 @@ def test_weights_that_nobody_has_cached_need_a_network(run, library, tmp_path):
         name = "open_clip:ViT-B-32/laion2b_e16"
         ended = run("inspect", name, CAT, *LOOK, "--weights", "pretrained")
     assert "cannot get the weights" in refused(ended, 4)
+
+
+@pytest.mark.parametrize("name", VISION)
+def test_the_features_for_a_map_are_the_embedding(models, name):
+    assert find_in(load_model(ModelRequest(f"open_clip:{models / name}"))) == "(model)"

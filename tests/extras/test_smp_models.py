@@ -19,6 +19,7 @@ from hookcli.models.load import load_model
 from tests.conftest import PHOTOS
 from tests.extras.plain_hooks import clone_leaves, count_equal, forward, observe_leaves, opaque
 from tests.hub_server import MAIN, Hub, as_the_hub, nowhere, serving
+from tests.passes.test_features import find_in
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 pytestmark = pytest.mark.libraries
@@ -219,3 +220,8 @@ def test_a_size_that_the_network_cannot_take_is_refused(library, changes, hint):
     with pytest.raises(RequestError) as refused:
         load_model(ModelRequest("smp:fpn/resnet18", weights="random", **changes))
     assert hint in refused.value.hint
+
+
+def test_the_features_for_a_map_are_those_of_the_decoder():
+    loaded = load_model(ModelRequest("smp:unet/resnet18", weights="random", size=64))
+    assert find_in(loaded) == "decoder"

@@ -20,6 +20,7 @@ from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.conftest import PHOTOS
 from tests.extras.plain_hooks import opaque
 from tests.extras.test_transformers_models import library_model
+from tests.passes.test_features import find_in
 from tests.world.test_folders import assert_same_folders
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -184,3 +185,18 @@ def test_a_type_alone_is_its_default_configuration_with_random_weights(run, hf, 
     assert f"{name} is a configuration without weights" in ended.err
     ended = run("inspect", name, CAT, *PLAIN, "-o", "no", "--weights", "pretrained", *words)
     assert ended.code == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "call_id"),
+    [
+        ("vit", "input:classifier"),
+        ("clip", "(model)[image_embeds]"),
+        ("dinov3_vit", "(model)[pooler_output]"),
+        ("swin", "swin[pooler_output]"),
+        ("segformer", "decode_head.dropout"),
+        ("detr", "model[last_hidden_state]"),
+    ],
+)
+def test_the_features_for_a_map_are_the_pooled_embedding(folders, name, call_id):
+    assert find_in(load_model(ModelRequest(f"hf:{folders / name}"))) == call_id

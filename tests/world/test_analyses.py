@@ -560,10 +560,57 @@ def test_missing_images_are_said_before_the_model_runs(tmp_path, photos):
         assert not (tmp_path / "kept").exists()
 
 
-def test_the_map_of_a_model_is_that_of_its_last_layer_but_one(tmp_path, photos):
+def test_the_map_of_a_model_is_that_of_its_features(tmp_path, photos):
     ended = run_in(tmp_path, "map", "resnet18", photos, *SMALL, "--format", "json")
     document = json.loads(ended.out)
     assert (document["layer"], document["features"]) == ("avgpool", 512)
+    assert document["reason"] == "what the head, fc, takes"
+    assert "map: avgpool (what the head, fc, takes), 4 images" in ended.err
+
+
+def test_a_run_knows_which_of_its_layers_has_the_features(tmp_path, photos):
+    words = ("inspect", "resnet18", photos, *SMALL, "--save", "tensors", "--pool", "mean", "-q")
+    assert run_in(tmp_path, *words, "--layers", "conv,linear,layer4", "-o", "two").code == 0
+    document = json.loads(run_in(tmp_path, "map", "two", "--format", "json").out)
+    reason = "the last of the layers that ran before fc"
+    assert (document["layer"], document["reason"]) == ("layer4", reason)
+    edit_json(tmp_path / "two/manifest.json", features=7)
+    ended = run_in(tmp_path, "map", "two")
+    assert (ended.code, "manifest.json" in ended.err) == (2, True)
+
+
+def test_a_run_of_an_earlier_version_is_laid_out_by_its_last_layer(run):
+    ended = run("map", "run")
+    assert ended.code == 0
+    assert (
+        "by fc (the last saved layer, since the run does not say which has the features)"
+        in ended.out
+    )
+
+
+def test_near_duplicates_by_random_weights_are_said_to_mean_little(run):
+    said = "the weights are not all trained, so distances and near duplicates mean little"
+    assert said in run("map", "run", "--duplicates", "0.25").out
+    assert "at most 0.25 apart" in run("map", "run", "--duplicates", "0.25").out
+    edit_json(Path("run/manifest.json"), model=trained())
+    assert said not in run("map", "run").out
+
+
+def trained():
+    return json.loads(Path("run/manifest.json").read_text())["model"] | {"trained": True}
+
+
+def test_a_probe_of_a_model_is_after_its_activations_and_ends_with_a_verdict(tmp_path, photos):
+    labels = "image,label\n" + "".join(
+        f"{file.name},{'ab'[number % 2]}\n" for number, file in enumerate(sorted(photos.iterdir()))
+    )
+    (tmp_path / "labels.csv").write_text(labels)
+    words = ("--labels", "labels.csv", "--folds", "2", "--format", "json")
+    ended = run_in(tmp_path, "probe", "squeezenet1_1", photos, *SMALL, *words)
+    document = json.loads(ended.out)
+    layers = [row["layer"] for row in document["layers"]]
+    assert (layers[0], layers[-2:]) == ("features.1", ["classifier.2", "pixels"])
+    assert document["verdict"].startswith("no layer is clearly above ")
 
 
 def test_a_pixel_of_a_photo_is_found_in_what_the_network_saw(tmp_path, photos):
@@ -611,3 +658,39 @@ def test_skipped_images_are_left_out_and_end_with_6(tmp_path, photos):
     (tmp_path / "broken.png").write_bytes(b"no picture")
     words = (photos, "broken.png", *SMALL, "--layers", "features.3", "-q")
     assert run_in(tmp_path, "map", "squeezenet1_1", *words).code == 6
+
+
+def test_a_layer_without_plain_tensors_does_not_keep_a_run_from_saving_others(tmp_path, photos):
+    code = """
+import torch
+from torch import nn
+
+
+class Nested(nn.Module):
+    def forward(self, x):
+        return torch.nested.nested_tensor([x[0, :1], x[0, 1:]])
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.nested, self.fc = nn.Conv2d(3, 4, 9), Nested(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.fc(x.mean((2, 3))) + self.nested(x).unbind()[0].mean()
+"""
+    (tmp_path / "net.py").write_text(code)
+    words = (
+        "inspect",
+        "net.py:Net",
+        photos,
+        "--size",
+        "64",
+        "--device",
+        "cpu",
+        "--save",
+        "tensors",
+    )
+    assert run_in(tmp_path, *words, "--batch-size", "1", "-o", "out").code == 0
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["features"] is None

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from hookcli.cli.analysis import AnalysisOptions, FeaturePool, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, FeaturePool, LayersOf, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
@@ -23,14 +23,15 @@ from hookcli.store.places.names import PAGE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hookcli.analysis.features import SavedCall
     from hookcli.analysis.map import MapDocument, MapRow
     from hookcli.cli.analysis import Analysis
-    from hookcli.config import Theme
+    from hookcli.config import Only, Theme
+    from hookcli.reading.load import Run
     from hookcli.records.analysis import ImagePictures
     from hookcli.render.report.contact import Group
 
 _TABLE, _NEIGHBOURS, _PICTURE = "map.csv", "neighbours.csv", "map.png"
-_LAYER = "leaf[-2]"  # of a model: usually the features that its classifier sees
 _OUTLIERS = 15  # rows of the table, and marks on the picture
 _GROUPS, _MEMBERS = 12, 6  # groups of duplicates that the terminal shows, and images of each
 
@@ -47,6 +48,15 @@ class MapRequest:
     neighbours: Annotated[
         int, Flag("--neighbours N", "Nearest images to list for each image.", at_least=1)
     ] = 10
+    duplicates: Annotated[
+        float | None,
+        Flag(
+            "--duplicates DISTANCE",
+            "Largest distance of near duplicates.  [default: from the distances of all images]",
+            at_least=0,
+            at_most=2,
+        ),
+    ] = None
     labels: Annotated[
         str | None,
         Flag("--labels folders|FILE.csv", "Colour the map by folder, or by a file of labels."),
@@ -59,11 +69,12 @@ def map(  # noqa: A001  the name of the command
     style: MapRequest,
     output: AnalysisOptions,
     context: typer.Context,
+    layers: LayersOf = (),
 ) -> int:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
-    Without --layers, hookcli uses the last layer of a run, or the last layer but one of a model.
-    If --layers names several layers, hookcli uses the last one.
+    Without --layers, hookcli uses the features of the model: its own pooled embedding, or what its
+    classifier takes. If --layers names several layers, hookcli uses the last one.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:
@@ -76,9 +87,8 @@ def map(  # noqa: A001  the name of the command
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     labels = None if style.labels is None else Labels.read(style.labels)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
-    if not (source.is_run or source.forms):
-        source = replace(source, run=replace(source.run, layers=(_LAYER,)))
-    with open_analysis(source, style, output, context, save, least=LEAST) as analysis:
+    only: Only | None = None if layers else "features"
+    with open_analysis(source, style, output, context, save, least=LEAST, only=only) as analysis:
         _map(analysis, style, {} if labels is None else labels.of(analysis.runs[0]))
     return analysis.exit_code
 
@@ -88,23 +98,26 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> No
     from hookcli.cli.output.progress import Progress
 
     (run,) = analysis.runs
-    call = analysis.choose_calls(run, style.pool)[-1]
-    analysis.say_plan(f"{call.call_id}, {count(len(call.images), 'image')}", 4 * call.size)
+    call, reason = _choose_call(analysis, run, style)
+    why = f" ({reason})" if reason else ""
+    analysis.say_plan(f"{call.call_id}{why}, {count(len(call.images), 'image')}", 4 * call.size)
     bar = Progress(len(call.images), is_shown=not analysis.output.quiet)
     with bar as progress:
         watched = replace(call, on_read=lambda n: progress.chunk_done(progress.done + n, 0))
         features = watched.pool_features(style.pool)
     try:
-        neighbours = find_neighbours(features, style.neighbours)
+        neighbours = find_neighbours(features, style.neighbours, style.duplicates)
         rows, duplicates, explained = map_images(call.images, features, neighbours, labels)
     except RequestError as error:
         raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
     document = MapDocument(
         **analysis.common,
         layer=call.call_id,
+        reason=reason,
         features=features.shape[1],
         explained=explained,
         duplicates=tuple(duplicates),
+        duplicate_distance=neighbours.near,
         crowded=neighbours.crowded,
         images=tuple(rows),
         neighbours=tuple(list_neighbours(call.images, neighbours)),
@@ -112,6 +125,20 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> No
     _write(analysis, document)
     shown = rows[:_OUTLIERS] if analysis.output.is_brief else rows
     analysis.print(_look(), shown, document, _caption(document, analysis))
+
+
+def _choose_call(analysis: Analysis, run: Run, style: MapRequest) -> tuple[SavedCall, str]:
+    """Return the call whose features are compared, and why; no reason if the user chose it."""
+    from hookcli.analysis.features import read_features
+
+    calls = analysis.choose_calls(run, style.pool)
+    if analysis.source.forms:
+        return calls[-1], ""
+    found = read_features(run)
+    for call in calls:
+        if found is not None and call.call_id == found.call_id:
+            return call, found.reason
+    return calls[-1], "the last saved layer, since the run does not say which has the features"
 
 
 def _look() -> Look[MapRow]:
@@ -136,15 +163,18 @@ def _look() -> Look[MapRow]:
 
 def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
     shown = min(_OUTLIERS, len(document.images))
-    yield f"the first {shown} of {count(len(document.images), 'image')}, by {document.layer}"
+    why = f" ({document.reason})" if document.reason else ""
+    yield f"the first {shown} of {count(len(document.images), 'image')}, by {document.layer}{why}"
     groups = document.duplicates
     for number, group in enumerate(groups[:_GROUPS], 1):
         more = f" and {len(group) - _MEMBERS:,} more" if len(group) > _MEMBERS else ""
         yield f"near duplicates, group {number}: {', '.join(group[:_MEMBERS])}{more}"
     if len(groups) > _GROUPS:
         yield f"and {len(groups) - _GROUPS} more groups of near duplicates"
-    if not groups:
-        yield "no near duplicates"
+    which = "any two of a group are" if groups else "no near duplicates, which would be"
+    yield f"{which} at most {figure_text(document.duplicate_distance)} apart"
+    if not all(run.model.trained for run in document.runs):
+        yield "the weights are not all trained, so distances and near duplicates mean little"
     if document.crowded:
         yield (
             f"not judged: {count(document.crowded, 'image')}, each with more than 20 others about "

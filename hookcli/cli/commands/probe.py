@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import typer
 
-from hookcli.cli.analysis import AnalysisOptions, FeaturePool, open_analysis
+from hookcli.cli.analysis import AnalysisOptions, FeaturePool, LayersOf, open_analysis
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import warn_of_damage
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.probe import ProbeDocument, ProbeRow
     from hookcli.cli.analysis import Analysis
-    from hookcli.config import Theme
+    from hookcli.config import Only, Theme
     from hookcli.reading.load import Run
     from hookcli.render.report.contact import Group
 
@@ -74,10 +74,12 @@ def probe(
     style: ProbeRequest,
     output: AnalysisOptions,
     context: typer.Context,
+    layers: LayersOf = (),
 ) -> int:
     """Find the layer that knows a label: logistic regression on the features of each layer.
 
-    The accuracy is cross-validated. Controls: the pixels, and the layers of another run.
+    The accuracy is cross-validated. Controls: the pixels, and the layers of another run. Without
+    --layers, hookcli probes the activations of a model.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:
@@ -94,7 +96,8 @@ def probe(
     if control is not None:
         warn_of_damage(control.damage)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
-    with open_analysis(source, style, output, context, save) as analysis:
+    only: Only | None = None if layers else "act"
+    with open_analysis(source, style, output, context, save, only=only) as analysis:
         _probe(analysis, style, labels.of(analysis.runs[0]), control)
     return analysis.exit_code
 
@@ -108,6 +111,7 @@ def _probe(
         PredictionRow,
         ProbeDocument,
         check_labels,
+        judge,
         list_confusions,
     )
     from hookcli.cli.output.progress import Progress
@@ -148,12 +152,15 @@ def _probe(
     best, predicted = max(scores.values(), key=lambda score: score[0].accuracy)
     classes = count_labels(dict(zip(keys, known, strict=True)))
     predictions = [str(each) for each in predicted]
+    chance = max(classes.values()) / len(keys)
+    rows, verdict = judge(rows, chance, len(keys))
     document = ProbeDocument(
         **analysis.common,
         classes=tuple(ClassRow(label, images) for label, images in classes.items()),
-        chance=max(classes.values()) / len(keys),
+        chance=chance,
         unlabelled=len(run.images) - len(keys),
         best=best.layer,
+        verdict=verdict,
         layers=tuple(rows),
         left_out=tuple(call.call_id for call in calls if call.call_id not in scores),
         confusions=tuple(list_confusions(known, predictions, classes)),
@@ -239,6 +246,7 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
             if row.control or row.layer not in controls
             else f"{controls[row.layer].accuracy:.1%}"
         ),
+        "p": lambda row: "" if row.p_value is None else f"{row.p_value:.2g}",
         "features": lambda row: f"{row.features:,}",
     }
     if not controls:
@@ -264,6 +272,10 @@ def _caption(analysis: Analysis, document: ProbeDocument) -> Iterator[str]:
     if document.unlabelled:
         yield f"left out: {count(document.unlabelled, 'image')} without a label"
     yield f"every image: {analysis.place / _PREDICTIONS}"
+    yield (
+        f"verdict: {document.verdict} (paired t-test over folds, corrected for the images that "
+        "they share and for the number of layers)"
+    )
 
 
 def _write(analysis: Analysis, document: ProbeDocument) -> None:

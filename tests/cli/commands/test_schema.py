@@ -53,7 +53,13 @@ KINDS = [
         images.Intensities,
         images.SkippedImage,
     ),
-    *(run_records.Finding, pictures.Grid, pictures.ChannelMaps, pictures.HeatPicture),
+    *(
+        run_records.Finding,
+        run_records.FeatureCall,
+        pictures.Grid,
+        pictures.ChannelMaps,
+        pictures.HeatPicture,
+    ),
     pictures.Thumbnails,
     *(
         pictures.Places,

@@ -1,0 +1,129 @@
+"""Find the call that has a model's features: what the model makes of an image before its head."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from hookcli.hooks.dense import to_dense
+from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.nested import named_tensors
+from hookcli.models.load import LoadedModel
+from hookcli.models.modules import find_modules
+from hookcli.outside.foreign import ForeignCode, ask
+from hookcli.passes.eager import EagerRunner
+from hookcli.passes.runner import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from hookcli.models.description import ModelDescription
+    from hookcli.passes.graph_runner import GraphRunner
+    from hookcli.passes.runner import Runner
+    from hookcli.records.calls import Call
+
+_NO_HEAD = re.compile(r"^(\S+\.)?aux|norm\w*$", re.IGNORECASE)  # nor is a head for training
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    call: Call
+    mark: object  # equal for the same values, whatever axes have length 1; None if not of one image
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.call.layer.module_path, self.call.call_index
+
+
+def find_feature_call(
+    loaded: ModelDescription, runner: Runner, sides: Sequence[str]
+) -> tuple[Call, str] | None:
+    """Return the call among the runner's layers that has the model's features, and why.
+
+    The features are an embedding that the model returns, the coarsest map of a detector's backbone,
+    or what the model's head takes. If no call has these very values, the result is the call that
+    ended last before the head. ``sides`` are the tensors of the layers to choose from.
+
+    Raises:
+        ForwardError: the model raised an exception.
+    """
+    runner = runner.plain or runner
+    seen: list[_Seen] = []
+    module = runner.module if isinstance(runner, EagerRunner) else None
+    if isinstance(runner, EagerRunner):
+        watching: Runner = replace(runner, layers=list_watchable(runner.module), at="both")
+    else:
+        watching = replace(cast("GraphRunner", runner), layers=())  # all
+    with runner.unchanged():
+        batch = Batch([""], runner.place(loaded.pixels_to_try()))
+        outcome = watching.run(batch, lambda call, tensor: seen.append(_Seen(call, _mark(tensor))))
+    returned = loaded.find_embedding(outcome.output) if isinstance(loaded, LoadedModel) else None
+    maps = [at for at, each in enumerate(seen) if each.name[0] == "backbone"]
+    end = len(seen)
+    if returned is not None:
+        mark, reason = _mark(returned), "the features that the model returns"
+    elif loaded.info.task == "detection" and maps:
+        mark, reason = seen[maps[-1]].mark, "the coarsest map that the backbone returns"
+        end = maps[-1] + 1
+    else:
+        end = _find_head(module, outcome.output, seen)
+        taken = [each for each in seen[end : end + 1] if each.call.side == "input"]
+        mark = taken[0].mark if taken else None
+        reason = "".join(f"what the head, {each.call.layer.label}, takes" for each in taken)
+    paths = {layer.module_path for layer in runner.layers}
+    own = [at for at, each in enumerate(seen) if each.mark and each.name[0] in paths]
+    outputs, inputs = (
+        [at for at in own if seen[at].call.side == side and side in sides]
+        for side in ("output", "input")
+    )
+    for at in reversed([*inputs, *outputs]):
+        if seen[at].mark == mark and at <= end:
+            return seen[at].call, reason
+    before = [at for at in outputs if at < end]
+    ended = f" that ran before {seen[end].call.layer.label}" if end < len(seen) else ""
+    return (seen[before[-1]].call, f"the last of the layers{ended}") if before else None
+
+
+def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
+    """Return where the first call of the head begins, or the number of calls.
+
+    The head is the part that models of timm and segmentation_models_pytorch name; else, the layers
+    with weights that make a part of the output, such as the logits; else, the last with weights.
+    """
+    own = [ask(module, "segmentation_head")]
+    if callable(get := ask(module, "get_classifier")):
+        with ForeignCode("get_classifier of the model"):
+            found = get()
+        own = [*found] if isinstance(found, (tuple, list)) else [found]
+    modules = {} if module is None else find_modules(module)
+    paths = {path for path, each in modules.items() if any(each is part for part in own)}
+    named = [each for each in seen if each.name[0] in paths]
+    weighted = [
+        each
+        for each in seen
+        if each.call.layer.is_leaf
+        and each.call.layer.params
+        and each.call.side == "output"
+        and not _NO_HEAD.search(f"{each.name[0]} {each.call.layer.module_type}")
+    ]
+    parts = dict(named_tensors(output))
+    logits = [parts["logits"]] if "logits" in parts else parts.values()
+    returned = {_mark(tensor) for tensor in logits} - {None}
+    makers = {each.mark: each for each in weighted if each.mark in returned}  # the last ones
+    heads = named or [*makers.values()] or weighted[-1:]
+    names = {each.name for each in heads}
+    return next((at for at, each in enumerate(seen) if each.name in names), len(seen))
+
+
+def _mark(tensor: Tensor) -> object:
+    if not (tensor.is_floating_point() or tensor.is_quantized) or tensor.shape[:1] != (1,):
+        return None
+    values = to_dense(tensor)
+    values = (values.dequantize() if values.is_quantized else values).cpu().contiguous()
+    shape = tuple(length for length in values.shape if length != 1)
+    return shape, hash(values.flatten().view(torch.uint8).numpy().tobytes())
