@@ -43,6 +43,18 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         yield
 
 
+def remember(model: nn.Module) -> Callable[[], None]:
+    """Return a function that restores the present state of a model, as often as it is called."""
+    undo = [*_list_restorers(model)]
+
+    def restore() -> None:
+        with torch.inference_mode(False), torch.no_grad():
+            for each in undo:
+                each()
+
+    return restore
+
+
 def throw_dice() -> None:
     """Reseed the generators of torch, Python and NumPy, so that no random numbers repeat.
 

@@ -335,7 +335,8 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
         if pixels is None:
             raise NoImageError("no image can be prepared for the model")
         provider = request.run.model.provider
-        with a.runner.ready():  # the exporter sees the same functions as A's run
+        # The exporter sees the same functions as A's run, and leaves tensors without values behind.
+        with a.runner.ready(), b.runner.unchanged():
             runner = make_runner(request.export, b.runner, pixels, provider)
     shown = {layer.module_path for layer in a.layers}
     pairs_all = config.match == "order"
