@@ -50,10 +50,7 @@ def copy_taken(
 ) -> nn.Module:
     """Build a model, and replace its modules and parameters that are ``taken`` by copies.
 
-    Args:
-        name: the user's name for the model.
-        builder: builds the model from ``arguments``.
-        taken: the Python ``id`` of each module and parameter of another model.
+    ``taken`` has the Python ``id`` of each module and parameter of another model.
 
     Raises:
         ModelError: a module cannot be copied.

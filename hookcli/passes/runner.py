@@ -173,7 +173,7 @@ class Runner:
 
     @property
     def parts(self) -> Mapping[int, bool]:
-        """The user's objects that another runner may also use: whether each has values, by ``id``."""
+        """Whether each object that another runner may also use has values, by its ``id``."""
         return {}
 
     def ready(self) -> AbstractContextManager[None]:
