@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from hookcli.errors import ModelError, OutputError
 from hookcli.hooks.nested import named_tensors
 from hookcli.models.file_kind import DAMAGED
-from hookcli.models.graph_file import GraphInput
+from hookcli.models.graph_file import GraphInput, fit_inputs
 from hookcli.models.inputs import split_arguments
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
@@ -113,7 +113,9 @@ class ProgramRunner(GraphRunner):
     @property
     def inputs(self) -> list[GraphInput]:
         return [
-            GraphInput(_fixed_shape(each), str(each.dtype).removeprefix("torch."), name)
+            GraphInput(
+                _fixed_shape(each), str(each.dtype).removeprefix("torch."), name
+            ).with_layout(self.input_layout)
             for name, each in self._placeholders.items()
         ]
 
@@ -126,7 +128,7 @@ class ProgramRunner(GraphRunner):
 
     def place(self, pixels: Tensor) -> Tensor:
         like = next(iter(self._placeholders.values()), pixels)
-        return pixels.to(device=like.device, dtype=like.dtype)
+        return pixels.to(device=like.device)
 
     def compute(
         self,
@@ -136,7 +138,7 @@ class ProgramRunner(GraphRunner):
         fed: Mapping[str, Tensor],
     ) -> list[Tensor]:
         watched = _Watched(self.module, values, receive, fed)
-        given = iter(flatten(arguments))
+        given = iter(fit_inputs(flatten(arguments), self.inputs))
         nodes = self.module.graph.find_nodes(op="placeholder")
         examples = [node.meta.get("val") for node in nodes]  # a number is part of the program
         taken = (next(given).to(e.dtype) if isinstance(e, Tensor) else e for e in examples)

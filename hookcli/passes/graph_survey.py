@@ -62,7 +62,8 @@ def survey_graph(
     leaves = [each for each in seen if each.call.layer.is_leaf]
     megabytes = sum(each.megabytes for each in leaves if not each.call.layer.is_operation)
     total = ModelTotal(runner.graph.root.params, None, megabytes)
-    return tuple(_list_rows(seen, wanted, shape)), total, shape
+    rows = tuple(_list_rows(seen, wanted, shape))
+    return rows, total, (1, *shape[2:], shape[1]) if runner.inputs[0].is_nhwc else shape
 
 
 def _list_rows(

@@ -20,7 +20,7 @@ import torch
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
-from hookcli.models.graph_file import GraphInput
+from hookcli.models.graph_file import GraphInput, fit_inputs
 from hookcli.models.inputs import split_arguments
 from hookcli.models.onnx_weights import read_graph, read_small_weights
 from hookcli.outside.files import cannot_write
@@ -29,6 +29,7 @@ from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, list_module_calls
 from hookcli.passes.graph import Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
+from hookcli.passes.onnx_operators import find_channel_axis
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -165,7 +166,13 @@ class OnnxRunner(GraphRunner):
 
     @property
     def inputs(self) -> list[GraphInput]:
-        return [_describe_value(each) for each in _list_inputs(self._model.graph)]
+        graph = self._model.graph
+        return [
+            _describe_value(each).with_layout(
+                self.input_layout, find_channel_axis(graph, each.name)
+            )
+            for each in _list_inputs(graph)
+        ]
 
     def libraries(self) -> Mapping[str, str]:
         import onnxruntime
@@ -219,7 +226,7 @@ class OnnxRunner(GraphRunner):
         given = {_given(name): each.numpy().astype(self._types[name]) for name, each in fed.items()}
         while True:
             session = self._session(values, tuple(fed))
-            feeds = self._feeds(session, flatten(arguments)) | given
+            feeds = self._feeds(session, fit_inputs(flatten(arguments), self.inputs)) | given
             names = [each.name for each in session.get_outputs()]
             try:
                 arrays = session.run(names, feeds)
@@ -366,8 +373,11 @@ _DTYPES = {
     "tensor(float)": "float32",
     "tensor(float16)": "float16",
     "tensor(double)": "float64",
-    "tensor(uint8)": "uint8",
-    "tensor(int64)": "int64",
+    **{
+        f"tensor({sign}int{bits})": f"{sign}int{bits}"
+        for sign in ("u", "")
+        for bits in (8, 16, 32, 64)
+    },
 }
 
 

@@ -78,10 +78,15 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
     Raises:
         RequestError: an option has no effect.
     """
-    like, provider = (
+    like, layout, provider = (
         next(filter(None, (getattr(each, name) for each in models)), None)
-        for name in ("like", "provider")
+        for name in ("like", "input_layout", "provider")
     )
+    if layout is not None and not (exports_onnx or any(each.is_file for each in models)):
+        raise RequestError(
+            f"`input_layout={layout!r}` is for files of models, and {models[0].name} is none",
+            "name a file: FILE.onnx or FILE.pt2",
+        )
     if like is not None and not any(each.is_file for each in models):
         raise RequestError(
             f"`like={like!r}` is for files of models, and {models[0].name} knows its images",

@@ -384,7 +384,11 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
         if layer.module_path in shown or (pairs_all and layer.is_leaf)
     )
     judged = [layer for layer in runner.layers if layer.is_leaf and layer not in listed]
-    runner = replace(runner, layers=(*listed, *(judged if config.judges_all else ())))
+    runner = replace(
+        runner,
+        layers=(*listed, *(judged if config.judges_all else ())),
+        input_layout=request.run.model.input_layout,
+    )
     return a, replace(b, request=request, runner=runner, layers=listed)
 
 
