@@ -24,7 +24,7 @@ from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.passes.program_archive import check_archive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from torch.export import ExportedProgram

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """A tensor that a call returned, its shape and its size in 1e6 bytes."""
+    """A tensor that a call returned, its shape, its size in 1e6 bytes, and the call's FLOPs."""
 
     call: Call
     shape: tuple[int, ...]
     megabytes: float
+    flops: tuple[int | None, int]  # None if some cannot be counted; those that can
 
 
 def survey_graph(
@@ -54,24 +55,24 @@ def survey_graph(
     seen: list[_Output] = []
 
     def measure(call: Call, tensor: Tensor) -> None:
-        seen.append(
-            _Output(call, tuple(tensor.shape), tensor.numel() * tensor.element_size() / 1e6)
-        )
+        megabytes = tensor.numel() * tensor.element_size() / 1e6
+        cost = costs[call.layer.module_path, call.call_index]
+        seen.append(_Output(call, tuple(tensor.shape), megabytes, cost))
 
     pixels = runner.place(torch.zeros(shape))
-    runner.run(Batch([""], pixels), measure)
     flops, uncounted = runner.count_flops(pixels)
     costs = {
         (call.layer.module_path, call.call_index): _add_up(flops, runner.graph.list_values(call))
         for call in runner.graph.calls
     }
     costs["", 0] = whole = _add_up(flops, flops)
+    runner.run(Batch([""], pixels), measure)
     leaves = [each for each in seen if each.call.layer.is_leaf]
     megabytes = sum(each.megabytes for each in leaves if not each.call.layer.is_operation)
     total = ModelTotal(
         runner.graph.root.params, *whole[:1], megabytes, *whole[1:], tuple(dict.fromkeys(uncounted))
     )
-    rows = tuple(_list_rows(seen, wanted, shape, costs))
+    rows = tuple(_list_rows(seen, wanted, shape))
     return rows, total, (1, *shape[2:], shape[1]) if runner.inputs[0].is_nhwc else shape
 
 
@@ -83,10 +84,7 @@ def _add_up(flops: Mapping[str, int | None], values: Iterable[str]) -> tuple[int
 
 
 def _list_rows(
-    seen: Sequence[_Output],
-    wanted: Mapping[str, LayerInfo],
-    input_shape: tuple[int, ...],
-    costs: Mapping[tuple[str, int], tuple[int | None, int]],
+    seen: Sequence[_Output], wanted: Mapping[str, LayerInfo], input_shape: tuple[int, ...]
 ) -> Iterator[SurveyRow]:
     calls = Counter((each.call.layer.module_path, each.call.output_key) for each in seen)
     for each in sorted(seen, key=lambda each: each.call.order):
@@ -110,8 +108,8 @@ def _list_rows(
             layout=layout,
             params=layer.params,
             output_mb=each.megabytes,
-            flops=costs[layer.module_path, call.call_index][0],
-            counted_flops=costs[layer.module_path, call.call_index][1],
+            flops=each.flops[0],
+            counted_flops=each.flops[1],
             calls=count,
             traps=tuple(traps),
         )

@@ -37,8 +37,11 @@ _WEIGHTS = {
     **dict.fromkeys(("Clip", "DequantizeLinear", "Expand", "Gather", "Pad", "Reshape"), (0,)),
     **dict.fromkeys(("QuantizeLinear", "Resize", "Slice", "Tile", "TopK", "Upsample"), (0,)),
     **dict.fromkeys(("ConvInteger", "MatMulInteger"), (0, 1)),
-    **{"QLinearConv": (3, 8), "QLinearMatMul": (0, 3), "QGemm": (0, 3, 6)},
-    **{"DynamicQuantizeMatMul": (1, 4), "MatMulIntegerToFloat": (0, 1, 6)},
+    "QLinearConv": (3, 8),
+    "QLinearMatMul": (0, 3),
+    "QGemm": (0, 3, 6),
+    "DynamicQuantizeMatMul": (1, 4),
+    "MatMulIntegerToFloat": (0, 1, 6),
     "BatchNormalization": (1, 2),  # the others are statistics
 }
 _WITHOUT_WEIGHTS = (0, 7, 8, 9)  # TensorProto's undefined, int64, string and bool
@@ -99,7 +102,8 @@ def find_weights(graph: Any) -> dict[str, dict[str, int]]:
             value = _attributes(node).get("value")
             found[node.output[0]] = {} if value is None else _measure(node.output[0], value, 2)
         elif node.input and all(name in found for name in node.input if name):
-            found |= dict.fromkeys(node.output, dict(list_weights(node, found)))
+            inner = dict(list_weights(node, found))
+            found |= dict.fromkeys(node.output, inner)
     return found
 
 

@@ -101,7 +101,7 @@ def test_the_layout_of_a_model_that_is_no_file_is_refused(run, write):
     draw()
     ended = run("inspect", "resnet18", "a.png", "--input-layout", "NHWC")
     assert ended.code == 2
-    assert "error: --input-layout NHWC is for files of models, and resnet18 is none" in ended.err
+    assert "error: --input-layout NHWC is for files of models, and resnet18 knows its" in ended.err
 
 
 def test_the_listing_names_the_input_as_the_file_takes_it(write, run):
