@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 # Operators that keep the axes of their first input, and operators whose axis 1 is that of channels
 _KEEPING = frozenset(
-    {"Add", "Cast", "Clip", "Concat", "DequantizeLinear", "Div", "Identity", "Mul", "Neg", "Pad"}
-    | {"Pow", "QuantizeLinear", "Resize", "Slice", "Split", "Sub", "Upsample"}
+    {"Abs", "Add", "Cast", "CastLike", "Clip", "Concat", "DequantizeLinear", "Div", "Dropout"}
+    | {"Floor", "Gather", "Identity", "Max", "Min", "Mul", "Neg", "Pad", "Pow", "QuantizeLinear"}
+    | {"Relu", "Resize", "Round", "Slice", "Split", "Sqrt", "Sub", "Upsample", "Where"}
 )
 _CHANNELS_FIRST = frozenset(
     {"AveragePool", "BatchNormalization", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace"}

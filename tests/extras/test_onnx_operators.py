@@ -73,6 +73,34 @@ def test_a_file_that_takes_nhwc_gets_nhwc(write, inspect, shape):
     assert shown["Conv_y"] == pytest.approx(mean_of(pixels), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    "front",
+    [
+        [("Sub", ["x", "m"], ["a"]), ("Pad", ["a", "p"], ["f"])],
+        [("Gather", ["x", "i"], ["f"], {"axis": 3})],
+        [
+            ("Split", ["x"], ["a", "b", "c"], {"axis": 3}),
+            ("Concat", ["c", "b", "a"], ["f"], {"axis": 3}),
+        ],
+        [("Resize", ["x", "", "s"], ["f"])],
+        [("Transpose", ["x"], ["a"], {"perm": [0, 2, 1, 3]}), ("Mul", ["a", "m"], ["f"])],
+    ],
+)
+def test_operators_before_the_first_convolution_may_keep_or_turn_the_axes(write, inspect, front):
+    weights = {
+        "w": WEIGHT,
+        "m": np.array([1, 2, 3], "f4"),
+        "p": np.array([0, 1, 1, 0, 0, 1, 1, 0]),
+        "i": np.array([2, 1, 0]),
+        "s": np.array([1, 2, 2, 1], "f4"),
+    }
+    last = [("Transpose", ["f"], ["t"], {"perm": [0, 3, 1, 2]}), ("Conv", ["t", "w"], ["y"])]
+    write(["N", "H", "W", "C"], [*front, *last], weights)
+    pixels = (draw()[None] / np.float32(255)).astype("f4")
+    shown = inspect("--size", "16", "--mean", "0,0,0", "--std", "1,1,1")
+    assert shown["Conv_y"] == pytest.approx(mean_of(pixels), rel=1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
 @pytest.mark.parametrize("is_nhwc", [True, False])
 def test_whole_numbers_are_those_of_the_picture(write, inspect, dtype, is_nhwc):
