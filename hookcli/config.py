@@ -123,6 +123,15 @@ InputsAs: TypeAlias = Annotated[
         in_diff=True,
     ),
 ]
+InputLayout: TypeAlias = Annotated[
+    Literal["NCHW", "NHWC"] | None,
+    Flag(
+        "--input-layout AXES",
+        "Axes of a file's picture: NCHW or NHWC.  [default: from shape and first operator]",
+        panel="Model",
+        in_diff=True,
+    ),
+]
 Layers: TypeAlias = Annotated[
     tuple[str, ...],
     Flag(
@@ -364,6 +373,7 @@ class ModelRequest:
             name of the pair ``(NAME, "pixels")``, or of the first missing key that the model reads.
         like: Only for files: their images are prepared, and their outputs are read, as for this
             model.
+        input_layout: Only for files.
         provider: Only for ONNX files; None is the CPU.
         progress: whether to show torch's download bar on stderr.
     """
@@ -418,6 +428,7 @@ class ModelRequest:
         str | None,
         Flag("--like MODEL", "For a file of a model: prepare images as for this model."),
     ] = None
+    input_layout: InputLayout = None
     provider: Annotated[
         str | None,
         Flag("--provider NAME", "Execution provider of ONNX Runtime: cpu, cuda.  [default: cpu]"),

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.config import DEFAULTS, LARGEST_SIDE
-from hookcli.errors import RequestError
+from hookcli.errors import ForwardError, RequestError
 from hookcli.models.categories import read_categories
 from hookcli.models.description import ModelDescription
 from hookcli.models.inputs import read_inputs
 from hookcli.models.load import build_skeleton
 from hookcli.models.presets import colour_changes, make_imagenet
-from hookcli.models.task import FixedSize, Preprocessing
+from hookcli.models.task import COLOURS, FixedSize, Preprocessing
 from hookcli.models.tasks import CLASSIFICATION, Classification
 from hookcli.models.torchvision_import import torchvision
 from hookcli.records.runs import ModelInfo
@@ -37,6 +37,11 @@ _ASSUMED = (
     "`like=MODEL` prepares them as for another model"
 )
 _FLOATS = ("float32", "float16", "float64", "bfloat16")
+_WHOLE = ("uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+_NOT_SCALED = (
+    "the file takes whole numbers: pixels from 0 to 255, without mean and standard deviation"
+)
+_CHANNELS = (1, 3, 4)  # the usual lengths of the axis of a picture's channels
 _LIKE = "name the model that it was made from: `like=MODEL`"
 
 
@@ -45,14 +50,30 @@ class GraphInput:
     """An input of a graph.
 
     Attributes:
-        shape: the shape; None for a length that the file does not fix.
+        shape: the shape, (N, C, H, W) for a picture; None for a length that the file does not fix.
         dtype: the dtype, such as ``float32``.
         name: the name.
+        is_nhwc: whether the graph takes pictures (N, H, W, C).
     """
 
     shape: tuple[int | None, ...]
     dtype: str
     name: str = ""
+    is_nhwc: bool = False
+
+    def with_layout(self, asked: str | None, axis: int | None = None) -> GraphInput:
+        """Return the input, found to be NHWC or not.
+
+        The layout is the one that the user ``asked`` for; otherwise, ``axis`` is that of the
+        channels, if the first operators show it; otherwise, the lengths of the axes decide.
+        """
+        if len(self.shape) != 4:
+            return self
+        count, height, width, channels = self.shape
+        is_last = channels in _CHANNELS and height not in _CHANNELS
+        if asked == "NHWC" if asked else is_last if axis is None else axis == 3:
+            return replace(self, shape=(count, channels, height, width), is_nhwc=True)
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,20 +139,27 @@ def describe_graph(
         given = {name for name, text in request.inputs if text != "pixels"}
         inputs = [each for each in inputs if each.name not in given]
         extra = extra.as_tensors()
-    if not inputs or inputs[0].dtype not in _FLOATS:
+    if not inputs or inputs[0].dtype not in (*_FLOATS, *_WHOLE):
         kind = (inputs[0].dtype or "something other than a tensor") if inputs else "nothing"
         raise RequestError(
             f"{request.name!r} takes {kind}, which pixels cannot be",
-            f"export the model for one of: {', '.join(_FLOATS)}",
+            f"export the model for one of: {', '.join((*_FLOATS, *_WHOLE))}",
         )
     _check_picture(request, inputs[0].shape)
-    notes: tuple[str, ...] = ()
+    is_whole, notes = inputs[0].dtype in _WHOLE, tuple[str, ...]()
+    if is_whole:
+        request = _scale_to_bytes(request, inputs[0])
     if request.like is not None:
         prepare, categories, task = _prepare_like(request, request.like, inputs)
     else:
         _check_count(request, inputs, 1)
         prepare, categories, task = _prepare(request, inputs[0]), (), "own"
-        notes = () if request.mean and request.std else (_ASSUMED,)
+        notes = () if request.mean and request.std and not is_whole else (_ASSUMED,)
+    if is_whole:
+        notes = (*notes, _NOT_SCALED)
+        steps = getattr(prepare.transform, "transforms", [prepare.transform])
+        transform = torchvision.transforms.Compose([*steps, _Rounding()])
+        prepare = replace(prepare, transform=transform)
     if request.categories is not None:
         categories = read_categories(request.categories)
     info = ModelInfo(
@@ -141,7 +169,7 @@ def describe_graph(
         trained=True,
         sha256=sha256,
         dtype=inputs[0].dtype,
-        preprocessing=prepare.words,
+        preprocessing=prepare.words + (", channels last" if inputs[0].is_nhwc else ""),
         input_shape=prepare.nominal_shape,
         notes=notes,
     )
@@ -151,6 +179,48 @@ def describe_graph(
         prepare = replace(prepare, task=prepare.task.read_as(own))
     predicts = reading is not None or request.like is not None
     return GraphDescription(info, prepare, categories, extra=extra, predicts=predicts)
+
+
+def fit_inputs(tensors: Sequence[Tensor], inputs: Sequence[GraphInput]) -> list[Tensor]:
+    """Return the tensors, with pictures (N, C, H, W) in the layouts of the inputs of a graph.
+
+    Raises:
+        ForwardError: an input takes whole numbers, and its tensor has others.
+    """
+    fitted = list(tensors)
+    for place, (tensor, wanted) in enumerate(zip(tensors, inputs, strict=False)):
+        if wanted.is_nhwc and tensor.dim() == len(wanted.shape):
+            fitted[place] = tensor.permute(0, 2, 3, 1)
+        if wanted.dtype in _WHOLE and tensor.is_floating_point():
+            most = torch.iinfo(getattr(torch, wanted.dtype)).max
+            if not torch.equal(tensor, tensor.round().clamp(0, most)):
+                raise ForwardError(
+                    f"the file takes {wanted.dtype}, and its input has values other than whole "
+                    f"numbers from 0 to {most}",
+                    "compare with model=FILE, which prepares pixels from 0 to 255",
+                )
+    return fitted
+
+
+def _scale_to_bytes(request: ModelRequest, taken: GraphInput) -> ModelRequest:
+    """Return the request for pixels from 0 to 255."""
+    if request.mean is not None or request.std is not None:
+        raise RequestError(
+            f"{request.name!r} takes {taken.dtype}, so its pixels are from 0 to 255",
+            "leave out `mean` and `std`",
+        )
+    bands = (taken.shape[1] if request.like is None else None) or COLOURS
+    return replace(request, mean=(0.0,) * bands, std=(1 / 255,) * bands)
+
+
+class _Rounding:
+    """The last step to whole numbers."""
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return pixels.round()
+
+    def __repr__(self) -> str:
+        return "rounded"
 
 
 def _prepare_like(

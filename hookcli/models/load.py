@@ -21,7 +21,7 @@ from hookcli.models.description import ModelDescription
 from hookcli.models.device import find_device
 from hookcli.models.inputs import ModelInputs, last_two_axes, list_parameters, read_inputs
 from hookcli.models.mode import note_switched, set_mode
-from hookcli.models.modules import note_compiled, unwrap
+from hookcli.models.modules import copy_taken, note_compiled, unwrap
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources import LIBRARIES, find_model
 from hookcli.models.task import COLOURS
@@ -33,7 +33,7 @@ from hookcli.records.text import count
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from torch import Tensor
 
@@ -250,13 +250,14 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
     return with_parameters[-1] if with_parameters else None
 
 
-def load_model(request: ModelRequest) -> LoadedModel:
+def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
     """Build the model, load its weights, and put it on the device.
 
     The weights ``auto`` are those that the user's own code makes, or the default weights of
     torchvision or timm. If the default weights are unavailable, or if the user asks for a different
     number of classes, some or all weights are random, and a warning says which. For random weights,
-    hookcli calls ``torch.manual_seed(seed)`` and then the builder.
+    hookcli calls ``torch.manual_seed(seed)`` and then the builder. Modules and parameters whose
+    Python ``id`` is in ``taken`` are replaced by copies before hookcli changes anything.
 
     Raises:
         UnknownModelError: no model has this name.
@@ -264,12 +265,14 @@ def load_model(request: ModelRequest) -> LoadedModel:
             requested change.
         DeviceError: the device does not exist here.
         WeightsError: weights that the user named cannot be loaded, or a download is damaged.
-        ModelError: the user's own code raised an exception.
+        ModelError: the user's own code raised an exception, or a module cannot be copied.
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)
     extra = read_inputs(request)
     source = find_model(request.name, request.seed)
+    if taken:
+        source = replace(source, builder=partial(copy_taken, request.name, source.builder, taken))
     with source.guard():
         weighted = add_weights(source, request)
         prepare = source.prepare(request, weighted.module, weighted.preset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import sys
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from hookcli.outside.foreign import ask
+from hookcli.outside.foreign import ForeignCode, ask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 WRAPPER, WRAPPED = "OptimizedModule", "_orig_mod"  # torch.compile's module, and the one underneath
 _WRAPPED = re.compile(rf"(^|\.){WRAPPED}(?=\.|$)")
@@ -42,6 +43,33 @@ def strip_wrapped(path: str) -> str:
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the module underneath if ``torch.compile(module)`` made ``model``."""
     return find_modules(model)[""] if _is_wrapper(model) else model
+
+
+def copy_taken(
+    name: str, builder: Callable[..., nn.Module], taken: Collection[int], /, **arguments: object
+) -> nn.Module:
+    """Build a model, and replace its modules and parameters that are ``taken`` by copies.
+
+    ``taken`` has the Python ``id`` of each module and parameter of another model.
+
+    Raises:
+        ModelError: a module cannot be copied.
+    """
+    copies: dict[int, Any] = {}
+
+    def separate(part: Any) -> Any:
+        if id(part) in taken:
+            return copy.deepcopy(part, copies)
+        for parts in (part._modules, part._parameters) if isinstance(part, nn.Module) else ():
+            for key, inner in parts.items():
+                parts[key] = separate(inner)
+        return part
+
+    model = builder(**arguments)
+    hint = "name a function that makes a new model each time: FILE.py:FUNCTION"
+    with ForeignCode(f"{name} returns the same modules again, and copying them", hint=hint):
+        separated: nn.Module = separate(model)
+    return separated
 
 
 def list_classes(module: nn.Module) -> tuple[type, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -199,9 +200,12 @@ class EagerRunner(Runner):
             return call_model(self.module, arguments, seen, self.inputs.seed)
 
     @property
-    def parts(self) -> frozenset[int]:
-        """The Python ``id`` of each module and each parameter of the model."""
-        return frozenset(map(id, (*self.module.modules(), *self.module.parameters())))
+    def parts(self) -> Mapping[int, bool]:
+        """Whether each module and each parameter of the model has values, by its ``id``."""
+        found = {id(each): True for each in self.module.parameters()}
+        for each in self.module.modules():
+            found[id(each)] = any(True for _ in itertools.chain(each.parameters(), each.buffers()))
+        return found
 
     @contextmanager
     def ready(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,19 @@ from torch import Tensor, fx, nn
 from hookcli.errors import ModelError, OutputError
 from hookcli.hooks.nested import named_tensors
 from hookcli.models.file_kind import DAMAGED
-from hookcli.models.graph_file import GraphInput
+from hookcli.models.graph_file import GraphInput, fit_inputs
 from hookcli.models.inputs import split_arguments
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.failure import explain_refusal
+from hookcli.passes.flops import FlopCounter
 from hookcli.passes.fx_graph import list_nodes
 from hookcli.passes.graph import Graph
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.passes.program_archive import check_archive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -113,7 +115,9 @@ class ProgramRunner(GraphRunner):
     @property
     def inputs(self) -> list[GraphInput]:
         return [
-            GraphInput(_fixed_shape(each), str(each.dtype).removeprefix("torch."), name)
+            GraphInput(
+                _fixed_shape(each), str(each.dtype).removeprefix("torch."), name
+            ).with_layout(self.input_layout)
             for name, each in self._placeholders.items()
         ]
 
@@ -125,7 +129,23 @@ class ProgramRunner(GraphRunner):
 
     def place(self, pixels: Tensor) -> Tensor:
         like = next(iter(self._placeholders.values()), pixels)
-        return pixels.to(device=like.device, dtype=like.dtype)
+        return pixels.to(device=like.device)
+
+    def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
+        counter, nodes = FlopCounter(), {node.name: node for node in self.module.graph.nodes}
+        flops: dict[str, int | None] = {}
+        before = 0, 0
+
+        def receive(name: str, _result: object) -> None:
+            nonlocal before
+            counted, before = before, (counter.total, len(counter.uncounted))
+            own = None if before[1] > counted[1] else before[0] - counted[0]
+            picks = (user.name for user in nodes[name].users if user.target is operator.getitem)
+            flops.update({name: own} | dict.fromkeys(picks, own and 0))
+
+        with counter:
+            self.compute(self.arguments_of(pixels), nodes, receive, {})
+        return flops, counter.uncounted
 
     def compute(
         self,
@@ -135,7 +155,7 @@ class ProgramRunner(GraphRunner):
         fed: Mapping[str, Tensor],
     ) -> list[Tensor]:
         watched = _Watched(self.module, values, receive, fed)
-        given = iter(flatten(arguments))
+        given = iter(fit_inputs(flatten(arguments), self.inputs))
         nodes = self.module.graph.find_nodes(op="placeholder")
         examples = [node.meta.get("val") for node in nodes]  # a number is part of the program
         taken = (next(given).to(e.dtype) if isinstance(e, Tensor) else e for e in examples)

@@ -136,7 +136,7 @@ def expose_values(
     known: dict[fx.Node, fx.Node] = {}
     outputs = graph.graph_copy(module.graph, known)
     nodes = {old.name: new for old, new in known.items()}
-    last = [node for node in graph.nodes if node.op == "placeholder"][-1]
+    last = next((node for node in reversed(graph.nodes) if node.op == "placeholder"), None)
     given: dict[str, fx.Node] = {}
     for name in fed:
         with graph.inserting_after(last):

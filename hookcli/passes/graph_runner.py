@@ -44,12 +44,14 @@ class GraphRunner(Runner):
         layers: the observed layers; by default, the layers of all calls and the model itself.
         shapes: the shape of each value in the last run, by name; before the first run, the shapes
             that the graph states. Only a tensor of the same shape can replace a value.
+        input_layout: the layout of the graph's pictures, if the user names it.
     """
 
     graph: Graph
     arguments_of: Callable[[Tensor], tuple[object, ...]]
     layers: Sequence[LayerInfo] = field(default=(), kw_only=True)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
+    input_layout: str | None = field(default=None, kw_only=True)
     merges_calls: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -124,6 +126,15 @@ class GraphRunner(Runner):
             FoundOperation(layer, tuple(moments[path]), computes=True)
             for path, layer in layers.items()
         ]
+
+    def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
+        """Run the model for pixels (1, …), and count its floating-point operations.
+
+        Returns:
+            The operations of each node, by the names of the values that it computes; None if they
+            cannot be counted. Then the names of the operators that cannot be counted.
+        """
+        return {}, ("a compiled model",)
 
     def compute(
         self,

@@ -172,9 +172,9 @@ class Runner:
     # The objects that the runner was made from
 
     @property
-    def parts(self) -> frozenset[int]:
-        """The Python ``id`` of each of the user's objects that another runner may also use."""
-        return frozenset()
+    def parts(self) -> Mapping[int, bool]:
+        """Whether each object that another runner may also use has values, by its ``id``."""
+        return {}
 
     def ready(self) -> AbstractContextManager[None]:
         """Return a ``with`` block in which this runner and another one can run batches in turn.

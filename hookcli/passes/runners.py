@@ -110,6 +110,7 @@ def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
         from hookcli.passes.exported import ProgramRunner, load_program
 
         runner = ProgramRunner.of(load_program(file), CLASSIFICATION.arguments)
+    runner = replace(runner, input_layout=request.input_layout)
     described = describe_graph(request, runner.inputs, hash_graph(file), runner.reading)
     arguments_of, extra = described.task.arguments, described.extra
     if extra is not None:

@@ -78,13 +78,14 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
     Raises:
         RequestError: an option has no effect.
     """
-    like, provider = (
+    like, layout, provider = (
         next(filter(None, (getattr(each, name) for each in models)), None)
-        for name in ("like", "provider")
+        for name in ("like", "input_layout", "provider")
     )
-    if like is not None and not any(each.is_file for each in models):
+    if (like or (layout and not exports_onnx)) and not any(each.is_file for each in models):
+        option = f"`like={like!r}`" if like else f"`input_layout={layout!r}`"
         raise RequestError(
-            f"`like={like!r}` is for files of models, and {models[0].name} knows its images",
+            f"{option} is for files of models, and {models[0].name} knows its images",
             "name a file: FILE.onnx or FILE.pt2",
         )
     runs_onnx = exports_onnx or any(each.name.endswith(".onnx") for each in models)

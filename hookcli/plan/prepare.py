@@ -152,9 +152,8 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
         if config.other.export is not None:
             a, b = prepare_export(a, config, found_two)
         else:
-            b = prepare_side(config.other, found_two, config.at, judges_all=judges)
+            b = prepare_side(config.other, found_two, config.at, judges_all=judges, beside=a)
             stack.callback(b.runner.close)
-            _refuse_shared(a, b)
         if a.runner.merges_calls or b.runner.merges_calls:
             a, b = list_outputs(a), list_outputs(b)
         stack.pop_all()
@@ -188,14 +187,3 @@ def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
         like=model.like or other.model.name,
     )
     return replace(request, model=model)
-
-
-def _refuse_shared(a: Side, b: Side) -> None:
-    """A user's factory may return the same module at every call; no side may then change it."""
-    one, two = a.request.run, b.request.run
-    is_changed = b.request.channels_last or one.prunes or two.prunes
-    if (one.model != two.model or is_changed) and a.runner.parts & b.runner.parts:
-        raise RequestError(
-            f"{two.model.name} returns the same modules again, and each side needs its own",
-            "name a function that makes a new model each time: FILE.py:FUNCTION",
-        )

@@ -39,7 +39,7 @@ from hookcli.records.runs import MOST_IMAGES, UNPREPARED, FeatureCall
 from hookcli.summary.chunks import FORM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from torch import Tensor
 
@@ -197,12 +197,14 @@ def prepare_model(
     *,
     has_weights: bool = True,
     finds_operations: bool = False,
+    taken: Collection[int] = (),
 ) -> PreparedModel:
     """Load the model, find the images that fit it, and make the runner of the model.
 
     The caller has checked the values of the request. ``edited_side`` is the side of edits that name
     no side. Without weights, the result serves only to plan a run, and the model is not
     pruned. With ``finds_operations``, the runner knows all operations, even if none is chosen.
+    Modules and parameters whose Python ``id`` is in ``taken`` are copied.
 
     Raises:
         RequestError: no layer matched, or an edit names something that the model does not have.
@@ -211,7 +213,8 @@ def prepare_model(
     """
     if request.model.is_file:
         return _prepare_file(request, found)
-    loaded = load_model(request.model) if has_weights else build_skeleton(request.model)
+    load = partial(load_model, taken=taken) if has_weights else build_skeleton
+    loaded = load(request.model)
     loaded = loaded.for_bands(request.model, found.bands)
     fitter = make_fitter(request.images, loaded, request.model.bands)
     sources, unfit = fit_sources(fitter, found.sources)
@@ -273,7 +276,12 @@ def _make_eager(
 
 
 def prepare_side(
-    request: VariantRequest, found: FoundImages, at: At, *, judges_all: bool = False
+    request: VariantRequest,
+    found: FoundImages,
+    at: At,
+    *,
+    judges_all: bool = False,
+    beside: Side | None = None,
 ) -> Side:
     """Load the model and find the images for one side of a comparison.
 
@@ -283,13 +291,24 @@ def prepare_side(
         at: whether to observe the outputs of layers, the inputs, or both.
         judges_all: whether the runner also observes all leaf layers and all operations, to judge
             them.
+        beside: the other side, if its model is ready. Modules that both sides would share are
+            copied for this side.
 
     Raises:
-        RequestError: no layer matched, or the request needs something that the model does not have.
+        RequestError: no layer matched, the request needs something that the model does not have, or
+            the other side has changed modules that both would share.
         NoImageError: no image fits the model.
         ModelError: the model could not be loaded.
     """
-    model = prepare_model(request.run, found, at=at, finds_operations=judges_all)
+    parts = {} if beside is None else _list_unshared(beside, request)
+    taken = {each for each, can_copy in parts.items() if can_copy}
+    model = prepare_model(request.run, found, at=at, finds_operations=judges_all, taken=taken)
+    if parts.keys() & model.runner.parts.keys():
+        raise RequestError(
+            f"{request.run.model.name} returns the same modules again, and the other side has "
+            "changed them",
+            "name a function that makes a new model each time: FILE.py:FUNCTION",
+        )
     runner, listed = model.runner, model.runner.layers
     if isinstance(model, EagerModel):
         runner = replace(
@@ -314,6 +333,25 @@ def prepare_side(
     )
 
 
+def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
+    """Return the modules and parameters of A that B must not share, by ``id``.
+
+    The values say whether B may copy them, because they are as the user's code made them.
+    """
+    one, two = a.request.run, b.run
+    if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):
+        return {}  # the sides run in turn, and neither changes its modules
+    has_new_mode = two.model.mode == "as-made" != one.model.mode
+    has_new_values = bool(one.prunes) or any(
+        getattr(one.model, name) not in (getattr(two.model, name), *usual)
+        for name, usual in {"dtype": ["float32"], "weights": ["auto", "random"]}.items()
+    )
+    return {
+        each: not (has_new_mode or (has_new_values and has_values))
+        for each, has_values in a.runner.parts.items()
+    }
+
+
 def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[Side, Side]:
     """Return both sides of a comparison in which B does not run in PyTorch.
 
@@ -329,7 +367,7 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
     assert request.export is not None  # noqa: S101  the caller has checked this
     b = a
     if request.run != a.request.run:
-        b = prepare_side(replace(request, export=None), found, "output")
+        b = prepare_side(replace(request, export=None), found, "output", beside=a)
     if not (isinstance(a.runner, EagerRunner) and isinstance(b.runner, EagerRunner)):
         raise RequestError(
             f"{a.info.name} is a file already, and {request.export.way} needs a PyTorch model",
@@ -340,7 +378,8 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
         if pixels is None:
             raise NoImageError("no image can be prepared for the model")
         provider = request.run.model.provider
-        with a.runner.ready():  # the exporter sees the same functions as A's run
+        # The exporter sees the same functions as A's run, and leaves tensors without values behind.
+        with a.runner.ready(), b.runner.unchanged():
             runner = make_runner(request.export, b.runner, pixels, provider)
     shown = {layer.module_path for layer in a.layers}
     pairs_all = config.match == "order"
@@ -350,7 +389,11 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
         if layer.module_path in shown or (pairs_all and layer.is_leaf)
     )
     judged = [layer for layer in runner.layers if layer.is_leaf and layer not in listed]
-    runner = replace(runner, layers=(*listed, *(judged if config.judges_all else ())))
+    runner = replace(
+        runner,
+        layers=(*listed, *(judged if config.judges_all else ())),
+        input_layout=request.run.model.input_layout,
+    )
     return a, replace(b, request=request, runner=runner, layers=listed)
 
 

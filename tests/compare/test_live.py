@@ -872,23 +872,85 @@ def test_a_failed_forward_pass_is_reported_with_its_side(run, nets):
     ) in ended.err
 
 
-def test_a_module_that_both_sides_would_share_is_refused_where_one_changes_it(
-    run, nets, monkeypatch
-):
-    """A file is run again for each side, a module of a package is imported once."""
-    Path("shared_nets.py").write_text(NETS)
+SHARED = """
+import threading
+
+act = nn.SiLU()
+norm = nn.BatchNorm2d(2)
+scale = nn.Parameter(torch.full((1,), 1 + 2 ** -20))
+
+
+class Sharing(Net):
+    def __init__(self):
+        super().__init__()
+        self.relu = act
+
+
+class SharingNorm(Net):
+    def __init__(self):
+        super().__init__()
+        self.relu, self.scale = nn.Sequential(norm, act, norm), scale
+
+    def forward(self, x):
+        return super().forward(x) * self.scale
+
+
+class Locked(Sharing):
+    def __init__(self):
+        super().__init__()
+        self.relu.lock = threading.Lock()
+"""
+
+
+@pytest.fixture
+def shared_nets(nets, monkeypatch):
+    """A package that is imported once for both sides; a file is run again for each side."""
+    Path("shared_nets.py").write_text(NETS + SHARED)
     monkeypatch.syspath_prepend(str(Path.cwd()))
+    yield monkeypatch.delitem(sys.modules, "shared_nets", raising=False)
     monkeypatch.delitem(sys.modules, "shared_nets", raising=False)
-    for word in ("dtype=bfloat16", "prune=conv=0.5", "channels-last"):
-        words = (*PLAIN, "--against", word)
-        ended = run("compare", "shared_nets:the_same", "a.npy", *words)
-        assert ended.code == 2, word
-        assert "error: shared_nets:the_same returns the same modules again" in ended.err
-        monkeypatch.delitem(sys.modules, "shared_nets")
-        assert run("compare", "nets.py:the_same", "a.npy", *words).code in (0, 7)
+
+
+@pytest.mark.parametrize("net", ["the_same", "Sharing", "SharingNorm"])
+@pytest.mark.parametrize("word", ["dtype=bfloat16", "prune=conv=0.5", "channels-last"])
+def test_modules_that_both_sides_would_share_are_copied_where_one_changes_them(
+    run, shared_nets, net, word
+):
+    Path("file_nets.py").write_text(NETS + SHARED)
+    words = ("a.npy", *PLAIN, "--layers", "leaf", "--against", word, "--format", "json")
+    shared, own = (
+        run("compare", f"{name}:{net}", *words) for name in ("shared_nets", "file_nets.py")
+    )
+    assert shared.code in (0, 7), shared.err
+    assert json.loads(shared.out)["layers"] == json.loads(own.out)["layers"]
+
+
+def test_a_side_without_changes_shares_modules_with_the_other(run, shared_nets):
     words = (*PLAIN, "--against", "edit=conv:zero")
     assert run("compare", "shared_nets:the_same", "a.npy", *words).code == 7
-    monkeypatch.delitem(sys.modules, "shared_nets")
+
+
+@pytest.mark.parametrize(
+    ("net", "words", "code", "what"),
+    [
+        ("the_same", ("--dtype", "bfloat16", "--against", "dtype=float32"), 2, "the other side"),
+        ("SharingNorm", ("--dtype", "bfloat16", "--against", "dtype=float32"), 2, "the other side"),
+        ("Sharing", ("--against", "mode=as-made"), 2, "the other side"),
+        ("Locked", ("--against", "dtype=bfloat16"), 4, "copying them raised TypeError: cannot"),
+    ],
+)
+def test_shared_modules_that_cannot_be_copied_as_they_were_are_refused(
+    run, shared_nets, net, words, code, what
+):
+    ended = run("compare", f"shared_nets:{net}", "a.npy", *PLAIN, *words)
+    assert ended.code == code
+    message = f"error: shared_nets:{net} returns the same modules again, and {what}"
+    assert message in ended.err
+
+
+def test_an_object_without_values_is_copied_whatever_the_dtype_of_the_other_side(run, shared_nets):
+    words = (*PLAIN, "--dtype", "bfloat16", "--against", "dtype=float32")
+    assert run("compare", "shared_nets:Sharing", "a.npy", *words).code in (0, 7)
 
 
 # What is printed

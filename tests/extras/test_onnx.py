@@ -529,6 +529,14 @@ def test_a_program_has_a_state_of_its_own(compare):
     assert document["equal"]
 
 
+@pytest.mark.parametrize("way", ["onnx", "torch-export", "compile"])
+def test_an_export_does_not_change_the_model_that_runs_as_a(compare, way):
+    np.save("b.npy", np.load("a.npy") + 1)
+    document = compare("nets.py:Keeping", "b.npy", "--layers", "all", "--against", way)
+    assert [row["call_id"] for row in document["layers"]] == ["conv", "(model)"]
+    assert (document["equal"], len(document["images"])) == (True, 2)
+
+
 def test_an_output_in_another_shape_is_judged_by_its_values(compare):
     """The file returns the logits times 1.005, as a column."""
     onnx = pytest.importorskip("onnx")

@@ -13,6 +13,7 @@ from hookcli.cli.output.table import Look, print_listing
 from hookcli.config import (
     Bands,
     Exclude,
+    InputLayout,
     InputsAs,
     Layers,
     Mean,
@@ -86,6 +87,7 @@ def layers(
     model_arg: ModelArguments = (),
     input: OtherInputs = (),  # noqa: A002
     inputs_as: InputsAs = "arguments",
+    input_layout: InputLayout = None,
     output_format: options.Format = "table",
 ) -> None:
     """List a model's layers: shapes, parameters, cost, and traps for hooks.
@@ -111,6 +113,7 @@ def layers(
         arguments=model_arg,
         inputs=input,
         inputs_as=inputs_as,
+        input_layout=input_layout,
     )
     with console.no_data():
         found, input_shape = survey_layers(request, layers, exclude, operations=operations)
