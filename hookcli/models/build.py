@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hookcli.errors import ModelError, RequestError
+from hookcli.errors import RequestError
 from hookcli.outside.foreign import foreign_line
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
 
     Raises:
         RequestError: the builder refuses an argument that the user gave.
-        ModelError: the user's own code raised an exception, or the model's configuration does not
-            describe a model.
+        ModelError: the user's own code raised an exception.
     """
     given = read_arguments(source, request)
     try:
@@ -46,14 +45,8 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
             warnings.simplefilter("ignore", FutureWarning)
             return source.builder(**given, **arguments)
     except _REFUSALS as error:
-        is_damaged = source.is_configured and not arguments
-        if "meta" in str(error) or not (given or is_damaged):
+        if "meta" in str(error) or not given:
             raise
-        if not given:
-            raise ModelError(
-                f"{request.name} cannot be built: {foreign_line(error)}",
-                "its configuration may be damaged",
-            ) from error
         words = ", ".join(f"{key}={value}" for key, value in given.items())
         raise RequestError(
             f"{request.name} cannot be built with {words}: {foreign_line(error)}",

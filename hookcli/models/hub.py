@@ -10,15 +10,19 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from hookcli.config import LARGEST_SIDE
 from hookcli.errors import ModelError, RequestError, WeightsError
-from hookcli.models.source import CONNECT_SECONDS
-from hookcli.outside.files import hash_file
-from hookcli.outside.foreign import first_line
+from hookcli.models.source import CONNECT_SECONDS, Source
+from hookcli.outside.documents import refuse_deep
+from hookcli.outside.files import read_regular
+from hookcli.outside.foreign import ForeignCode, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +31,15 @@ _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 _PATHS = ("/", "./", "../", "~")  # the beginnings of names that can only be paths
 _NAMED = "models on the hub are named ORGANIZATION/NAME"
 _PORTS = {"http": 80, "https": 443}
+
+_MOST_BYTES = 1 << 24  # of a configuration
+_LARGEST_NUMBER = 1 << 24  # in a configuration: labels, words, positions, pixels of a picture
+_SIDES = re.compile(
+    r"((image|img|input|test_input|crop|pad)_)?size|size_divis(or|ibility)|height|width|\w+_edge"
+)
+# What a configuration names a part of the model by, and the names that no library takes for a path
+_PARTS = ("backbone", "encoder_name", "hf_model_name", "timm_model_name")
+_NAME = re.compile(r"(?!\.)[\w.-]+(/(?!\.)[\w.-]+)?")
 
 ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and open_clip
 
@@ -68,11 +81,11 @@ class Files:
         index = self.find(f"{name}.index.json")
         if index is None:
             return []
-        try:
-            content = json.loads(index.read_text(encoding="utf-8"))
-            parts = sorted({Path(part).name for part in content["weight_map"].values()})
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise WeightsError(f"{self.label}: {index.name} is damaged") from error
+        names = read_config(index, self.label, self).get("weight_map")
+        parts = sorted({*map(str, names.values())}) if isinstance(names, dict) else []
+        for part in parts or [""]:
+            if part in ("", ".", "..") or {*part} & {*"/\\\0"}:
+                raise WeightsError(f"{self.label}: {index.name} is damaged: it names {part!r}")
         found = [self.find(part) for part in parts]
         if None in found:
             raise WeightsError(
@@ -121,6 +134,41 @@ class Repository(Files):
         return file
 
 
+@dataclass(frozen=True, slots=True)
+class FileSource(Source):
+    """A model of a library, which may be in a folder or on the hub.
+
+    Attributes:
+        files: the files of the model; None if the library itself knows the model.
+    """
+
+    files: Files | None = None
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        return guard_library(self.name, self.files)
+
+    guard_output = guard
+
+
+@contextlib.contextmanager
+def guard_library(name: str, files: Files | None) -> Iterator[None]:
+    """Guard calls into a library with values from the files of a model.
+
+    An exception becomes a ModelError. While the files are in a folder, no library asks the hub.
+    """
+    from huggingface_hub import constants
+
+    before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, Folder)
+    hint = "try it in Python first" if files is None else "a file of the model may be damaged"
+    constants.HF_HUB_OFFLINE = before or is_local
+    try:
+        with ForeignCode(name, hint=hint):
+            yield
+    finally:
+        if is_local:
+            constants.HF_HUB_OFFLINE = before
+
+
 def is_place(place: str) -> bool:
     """Return whether this is a folder, a path, or ``hf-hub:`` with the name of a repository."""
     return place.startswith((ON_HUB, *_PATHS)) or _is_folder(place)
@@ -158,16 +206,33 @@ def find_config(files: Files, model: str, name: str = "config.json") -> Path | N
         ) from error
 
 
-def read_config(file: Path, model: str) -> dict[str, Any]:
+def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
     """Return the content of a configuration file; empty if it is JSON but no mapping.
 
     Raises:
-        ModelError: the file is not JSON.
+        ModelError: the file cannot be read, has a number that no model has, or, in a folder, takes
+            a part of the model from elsewhere.
     """
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{model}: {file.name} is not JSON: {first_line(error)}") from error
+    what = f"{model}: {file.name}"
+    with ForeignCode(what, verb="cannot be read", hint=""):
+        content = json.loads(read_regular(file, _MOST_BYTES))
+        refuse_deep(content)
+    parts = [("", content)]
+    while parts:
+        key, value = parts.pop()
+        if isinstance(value, dict):
+            is_limit = "shortest_edge" in value  # then the longest edge only makes pictures smaller
+            parts += ((k, v) for k, v in value.items() if k != "longest_edge" or not is_limit)
+        elif isinstance(value, list):
+            parts += ((key, each) for each in value)
+        elif isinstance(value, int):
+            most = LARGEST_SIDE if _SIDES.fullmatch(key) else _LARGEST_NUMBER
+            if value > most:
+                raise ModelError(f"{what}: {key} is {value!s:.20}, but may be at most {most}")
+        elif key in _PARTS and isinstance(value, str) and not files.is_remote:
+            is_path = not _NAME.fullmatch(value) or os.path.exists(value)  # noqa: PTH110
+            if is_path:
+                raise ModelError(f"{what}: {key} is {value!r}, which is not in the folder")
     return content if isinstance(content, dict) else {}
 
 
@@ -193,9 +258,8 @@ def list_cached() -> Iterator[tuple[str, Path]]:
             yield repository.repo_id, revisions[-1].snapshot_path
 
 
-def hash_files(files: Sequence[Path]) -> str:
-    """Return the sha256 of a file; for several files, the sha256 of their hashes."""
-    hashes = [hash_file(file) for file in files]
+def join_hashes(hashes: Sequence[str]) -> str:
+    """Return the hash of a file; for those of several files, the sha256 of their hashes."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

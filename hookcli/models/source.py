@@ -144,11 +144,6 @@ class Source:
         return self.label or self.task.word
 
     @property
-    def is_configured(self) -> bool:
-        """Whether a file, which may be damaged, says how to build the model."""
-        return False
-
-    @property
     def code(self) -> str:
         """The user's code that makes the model, as ``FILE.py:NAME``; empty if there is none."""
         return "" if self.is_known else self.name
