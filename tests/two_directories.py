@@ -5,10 +5,6 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 END = "<4s4H2IH"  # of an archive
 Members = "Sequence[tuple[str, bytes]]"

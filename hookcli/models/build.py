@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hookcli.errors import RequestError
+from hookcli.errors import ModelError, RequestError
 from hookcli.outside.foreign import foreign_line
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ _REFUSALS = (
 )
 
 
+_MOST_CALLS = 1 << 16  # of torch while a model is built; large models need 11,000
+
+
 def build_model(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
     """Call the model's builder.
 
@@ -39,8 +42,9 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
         ModelError: the user's own code raised an exception.
     """
     given = read_arguments(source, request)
+    limited = nullcontext() if source.most_values is None else _LimitCalls(request.name)
     try:
-        with warnings.catch_warnings():
+        with limited, warnings.catch_warnings():
             # GoogLeNet warns that its default initialisation will change.
             warnings.simplefilter("ignore", FutureWarning)
             return source.builder(**given, **arguments)
@@ -86,8 +90,25 @@ def build_random(source: Source, request: ModelRequest, **arguments: object) -> 
 
     Afterwards, torch's random generator on the CPU has its earlier state again.
     """
+    check_size(source, request)
     with seeded(request.seed):
         return build_model(source, request, **arguments)
+
+
+def check_size(source: Source, request: ModelRequest) -> None:
+    """Check that a model whose files say how to build it is not too large for the source.
+
+    Raises:
+        ModelError: it is, or the builder failed.
+    """
+    if source.most_values is not None:
+        outline = build_shapes(source, request)
+        values = sum(map(Tensor.numel, (*outline.parameters(), *outline.buffers())))
+        if values > source.most_values:
+            raise ModelError(
+                f"{request.name} would have {values:,} values, more than its weights or the memory",
+                "its configuration may be damaged",
+            )
 
 
 def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
@@ -111,6 +132,28 @@ def build_unset(source: Source, request: ModelRequest) -> nn.Module:
     """
     with SkipInitialisation():
         return build_model(source, request)
+
+
+class _LimitCalls(TorchFunctionMode):
+    """Stops a builder that calls torch far more often than the builders of the largest models."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name, self._left = name, _MOST_CALLS
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        self._left -= 1
+        if self._left < 0:
+            raise ModelError(
+                f"{self._name} would have too many parts", "its configuration may be damaged"
+            )
+        return func(*args, **(kwargs or {}))
 
 
 class SkipInitialisation(TorchFunctionMode):

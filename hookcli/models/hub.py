@@ -33,10 +33,15 @@ _NAMED = "models on the hub are named ORGANIZATION/NAME"
 _PORTS = {"http": 80, "https": 443}
 
 _MOST_BYTES = 1 << 24  # of a configuration
-_LARGEST_NUMBER = 1 << 24  # in a configuration: labels, words, positions, pixels of a picture
-_SIDES = re.compile(
-    r"((image|img|input|test_input|crop|pad)_)?size|size_divis(or|ibility)|height|width|\w+_edge"
-)
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")
+_FEW_VALUES = 1 << 27  # a model of this size is built in a few seconds
+_SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|width|\w+_edge"
+_LARGEST = {  # whole number in a configuration, by key
+    re.compile(_SIDES): LARGEST_SIDE,
+    re.compile(r"num_(labels|classes)|classes"): 1 << 17,
+    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 12,
+    re.compile(r".*", re.DOTALL): 1 << 24,  # such as positions, words, and pixels of a picture
+}
 # What a configuration names a part of the model by, and the names that no library takes for a path
 _PARTS = ("backbone", "encoder_name", "hf_model_name", "timm_model_name")
 _NAME = re.compile(r"(?!\.)[\w.-]+(/(?!\.)[\w.-]+)?")
@@ -57,6 +62,14 @@ class Files:
     @property
     def label(self) -> str:
         raise NotImplementedError
+
+    @property
+    def most_values(self) -> int:
+        """The most values that a model of these files may have: in float32, they fit the memory."""
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+        except (AttributeError, ValueError, OSError):  # not on this system
+            return 1 << 36
 
     def find(self, name: str) -> Path | None:
         """Return the path of a file; None if the model has no such file.
@@ -111,6 +124,14 @@ class Folder(Files):
         file = self._folder / name
         return file if file.is_file() else None
 
+    @property
+    def most_values(self) -> int:
+        """Twice as many as the weights in the folder have, and some, if there are any."""
+        files = (file for each in _WEIGHTS for file in self._folder.glob(each))
+        size = sum(file.stat().st_size for file in files if file.is_file())
+        usual = super().most_values
+        return min(usual, 2 * size + _FEW_VALUES) if size else usual
+
 
 class Repository(Files):
     """A repository of the hub; all its files are of the same commit."""
@@ -149,6 +170,10 @@ class FileSource(Source):
 
     guard_output = guard
 
+    @property
+    def most_values(self) -> int | None:
+        return self.files and self.files.most_values
+
 
 @contextlib.contextmanager
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
@@ -159,7 +184,7 @@ def guard_library(name: str, files: Files | None) -> Iterator[None]:
     from huggingface_hub import constants
 
     before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, Folder)
-    hint = "try it in Python first" if files is None else "a file of the model may be damaged"
+    hint = "try it in Python first" if files is None else "its configuration may be damaged"
     constants.HF_HUB_OFFLINE = before or is_local
     try:
         with ForeignCode(name, hint=hint):
@@ -226,7 +251,7 @@ def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
         elif isinstance(value, list):
             parts += ((key, each) for each in value)
         elif isinstance(value, int):
-            most = LARGEST_SIDE if _SIDES.fullmatch(key) else _LARGEST_NUMBER
+            most = next(most for form, most in _LARGEST.items() if form.fullmatch(key))
             if value > most:
                 raise ModelError(f"{what}: {key} is {value!s:.20}, but may be at most {most}")
         elif key in _PARTS and isinstance(value, str) and not files.is_remote:

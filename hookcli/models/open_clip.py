@@ -33,7 +33,7 @@ from hookcli.models.tasks import Features
 from hookcli.models.weights_file import load_content, loading_weights
 from hookcli.models.without_compiler import call_without_compiler
 from hookcli.outside.files import hash_file
-from hookcli.outside.foreign import ForeignCode, ask, first_line
+from hookcli.outside.foreign import ask, first_line
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
@@ -170,12 +170,9 @@ class OpenClip(FileSource):
         for key in ("mean", "std", "interpolation"):
             if getattr(request, key) is not None:
                 config[key] = getattr(request, key)
-        with ForeignCode(
-            f"the preprocessing of {self.name}", hint="its configuration may be damaged"
-        ):
-            config = PreprocessCfg(**config)
-            transform = image_transform_v2(config, is_train=False)
-            transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
+        config = PreprocessCfg(**config)
+        transform = image_transform_v2(config, is_train=False)
+        transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
         size = config.size if isinstance(config.size, (tuple, list)) else (config.size,) * 2
         return Preprocessing(self.task, transform, crop=(int(size[0]), int(size[1])))
 

@@ -35,7 +35,7 @@ from hookcli.models.tasks import (
     name_class,
     read_problem,
 )
-from hookcli.outside.foreign import ask, first_line
+from hookcli.outside.foreign import ask, foreign_line
 from hookcli.records.images import Prediction
 from hookcli.records.text import shape_text
 
@@ -138,7 +138,7 @@ class ProcessorTransform:
         except _REFUSALS as error:
             name = type(self._processor).__name__
             raise UnfitPictureError(
-                f"cannot be prepared by the {name} of the model: {first_line(error)}"
+                f"cannot be prepared by the {name} of the model: {foreign_line(error)}"
             ) from error
         pixels: Tensor = made["pixel_values"][0]
         return pixels

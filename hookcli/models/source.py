@@ -144,6 +144,11 @@ class Source:
         return self.label or self.task.word
 
     @property
+    def most_values(self) -> int | None:
+        """The most values that the model may have; None if no file says how to build it."""
+        return None
+
+    @property
     def code(self) -> str:
         """The user's code that makes the model, as ``FILE.py:NAME``; empty if there is none."""
         return "" if self.is_known else self.name

@@ -9,6 +9,9 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from PIL import Image
+
+from hookcli.config import LARGEST_SIDE
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.models.build import build_random
 from hookcli.models.hub import (
@@ -154,7 +157,10 @@ class Timm(FileSource):
             if getattr(request, key) is not None:
                 config[key] = getattr(request, key)
         height, width = config["input_size"][1:]
+        if max(height, width) / config["crop_pct"] > LARGEST_SIDE:
+            raise ModelError(f"{self.name} resizes pictures to more than {LARGEST_SIDE} pixels")
         transform = create_transform(**config, is_training=False)
+        transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
         return Preprocessing(self.task, transform, crop=(height, width))
 
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookcli.errors import HookcliError, ModelError, RequestError, WeightsError, hint_near
-from hookcli.models.build import read_arguments, seeded
+from hookcli.models.build import check_size, read_arguments, seeded
 from hookcli.models.hub import (
     ON_HUB,
     FileSource,
@@ -173,6 +173,7 @@ class Transformers(FileSource):
                 f"{self.name} has no weights, as .safetensors or .bin",
                 "use `weights='random'`, or a file: `weights=FILE`",
             )
+        check_size(self, request)
         parts = [read_weights_file(file) for file in found]
         config = _with_fields(self.config, read_arguments(self, request))
         loading = loading_weights(f"the weights of {self.name}")
@@ -407,13 +408,14 @@ def _load_processor(files: Files | None, config: Any, name: str) -> Any:
     transformers = import_transformers(name)
     loading = ForeignCode(f"the image processor of {name}", hint="", verb="cannot be loaded")
     with _quiet(), loading, _explained(name):
-        found = [*filter(None, map(files.find, _PROCESSORS))] if files else []
+        found = files and next(filter(None, map(files.find, _PROCESSORS)), None)
         if files is None or not found:
             return _make_processor(transformers, config)
-        for file in found:
-            read_config(file, name, files)  # checks it; the library reads it again
+        for file in map(found.with_name, _PROCESSORS):
+            if file.is_file():
+                read_config(file, name, files)  # checks it; the library reads it again
         return transformers.AutoImageProcessor.from_pretrained(
-            str(found[0].parent), local_files_only=True, trust_remote_code=False
+            str(found.parent), local_files_only=True, trust_remote_code=False
         )
 
 
@@ -454,8 +456,8 @@ def import_transformers(name: str) -> Any:
 
 
 @contextmanager
-def _quiet(*, progress: bool = False) -> Iterator[None]:
-    """Let transformers and the hub print nothing in the ``with`` block but, perhaps, progress."""
+def _quiet() -> Iterator[None]:
+    """Let transformers and the hub print nothing in the ``with`` block."""
     from huggingface_hub.utils import (
         are_progress_bars_disabled,
         disable_progress_bars,
@@ -467,7 +469,7 @@ def _quiet(*, progress: bool = False) -> Iterator[None]:
     shown = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    (enable_progress_bars if progress else disable_progress_bars)()
+    disable_progress_bars()
     try:
         yield
     finally:

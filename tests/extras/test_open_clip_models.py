@@ -220,7 +220,7 @@ def test_damaged_weights_are_refused(run, models):
     shutil.copytree(models / "vit", "own")
     Path("own/open_clip_model.safetensors").write_bytes(b"\xff" * 64)
     ended = run("inspect", "open_clip:own", CAT, *LOOK, "--weights", "pretrained")
-    assert "the weights of open_clip:own cannot be loaded" in refused(ended, 4)
+    assert "cannot read the weights own/open_clip_model.safetensors: " in refused(ended, 4)
 
 
 class Evil:
@@ -235,7 +235,7 @@ def test_a_pickle_that_would_run_code_is_refused(run, models):
     Path("own/open_clip_model.safetensors").unlink()
     torch.save({"visual.proj": Evil()}, "own/open_clip_pytorch_model.bin")
     ended = run("inspect", "open_clip:own", CAT, *LOOK, "--weights", "pretrained")
-    assert "the weights of open_clip:own cannot be loaded" in refused(ended, 4)
+    assert "holds more than tensors (io.open)" in refused(ended, 4)
     assert not Path("ran").exists()
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from hookcli.errors import ModelError, RequestError, WeightsError
+from hookcli.errors import ModelError, RequestError
 from hookcli.models.hub import Folder, Repository, find_files, is_cached, join_hashes, list_cached
 from tests.hub_server import MAIN, OLD, Hub, as_the_hub, nowhere, serving
 

@@ -1,9 +1,9 @@
 """Tests of the check of zip archives, with damaged and hostile ones that these tests make."""
 
+import hashlib
 import io
 import struct
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -94,11 +94,15 @@ def test_a_gap_between_members_is_refused():
 
 
 def test_an_archive_of_two_folders_is_refused():
-    assert "torch finds other members" in refuse(packed([VERSION, ("a/x", b""), ("b/y", b"")]))
+    with pytest.raises(RuntimeError, match="not in a subdirectory a/: b/y"):
+        list_members(io.BytesIO(packed([VERSION, ("a/x", b""), ("b/y", b"")])))
 
 
 def test_two_members_whose_names_differ_in_case_are_refused():
-    assert refuse(packed([VERSION, ("a/x", b""), ("a/X", b"")])) == "several members have the same name"
+    assert (
+        refuse(packed([VERSION, ("a/x", b""), ("a/X", b"")]))
+        == "several members have the same name"
+    )
 
 
 def test_the_hash_is_that_of_the_bytes_that_were_read(tmp_path, monkeypatch):
@@ -108,14 +112,12 @@ def test_the_hash_is_that_of_the_bytes_that_were_read(tmp_path, monkeypatch):
 
     def replacing(*words, **options):
         content = before(*words, **options)
-        other = Path(tmp_path / "other.pth")
+        other = tmp_path / "other.pth"
         other.write_bytes(saved({"a": torch.zeros(1)}))
         other.replace(file)
         return content
 
     monkeypatch.setattr(torch, "load", replacing)
     content, sha256 = load_content(file)
-    import hashlib
-
     assert content["a"].tolist() == [1, 1]
     assert sha256 == hashlib.sha256(NET).hexdigest()
