@@ -1,4 +1,4 @@
-"""A zip archive with two central directories, of which ``zipfile`` reads one and torch the other."""
+"""A zip archive with two central directories: ``zipfile`` reads one, and torch the other."""
 
 from __future__ import annotations
 

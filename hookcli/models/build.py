@@ -42,7 +42,8 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
         ModelError: the user's own code raised an exception.
     """
     given = read_arguments(source, request)
-    limited = nullcontext() if source.most_values is None else _LimitCalls(request.name)
+    most = source.most_values
+    limited = nullcontext() if most is None else _LimitSize(request.name, most)
     try:
         with limited, warnings.catch_warnings():
             # GoogLeNet warns that its default initialisation will change.
@@ -90,25 +91,10 @@ def build_random(source: Source, request: ModelRequest, **arguments: object) -> 
 
     Afterwards, torch's random generator on the CPU has its earlier state again.
     """
-    check_size(source, request)
+    if source.most_values is not None:
+        build_shapes(source, request)  # is refused here if it is too large
     with seeded(request.seed):
         return build_model(source, request, **arguments)
-
-
-def check_size(source: Source, request: ModelRequest) -> None:
-    """Check that a model whose files say how to build it is not too large for the source.
-
-    Raises:
-        ModelError: it is, or the builder failed.
-    """
-    if source.most_values is not None:
-        outline = build_shapes(source, request)
-        values = sum(map(Tensor.numel, (*outline.parameters(), *outline.buffers())))
-        if values > source.most_values:
-            raise ModelError(
-                f"{request.name} would have {values:,} values, more than its weights or the memory",
-                "its configuration may be damaged",
-            )
 
 
 def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
@@ -134,12 +120,14 @@ def build_unset(source: Source, request: ModelRequest) -> nn.Module:
         return build_model(source, request)
 
 
-class _LimitCalls(TorchFunctionMode):
-    """Stops a builder that calls torch far more often than the builders of the largest models."""
+class _LimitSize(TorchFunctionMode):
+    """Stops a builder that makes too many values, or calls torch far more often than others."""
 
-    def __init__(self, name: str) -> None:
+    _FACTORIES = frozenset({torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand})
+
+    def __init__(self, name: str, values: int) -> None:
         super().__init__()
-        self._name, self._left = name, _MOST_CALLS
+        self._name, self._calls, self._values = name, _MOST_CALLS, values
 
     def __torch_function__(
         self,
@@ -148,12 +136,16 @@ class _LimitCalls(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        self._left -= 1
-        if self._left < 0:
+        result = func(*args, **(kwargs or {}))
+        self._calls -= 1
+        if func in self._FACTORIES and isinstance(result, Tensor):
+            self._values -= Tensor.numel(result)
+        if self._calls < 0 or self._values < 0:
             raise ModelError(
-                f"{self._name} would have too many parts", "its configuration may be damaged"
+                f"{self._name} would be larger than its weights, or than the memory allows",
+                "its configuration may be damaged",
             )
-        return func(*args, **(kwargs or {}))
+        return result
 
 
 class SkipInitialisation(TorchFunctionMode):

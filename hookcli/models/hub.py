@@ -65,11 +65,11 @@ class Files:
 
     @property
     def most_values(self) -> int:
-        """The most values that a model of these files may have: in float32, they fit the memory."""
+        """The most values of a model of these files: in float32, they take half of the memory."""
         try:
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
         except (AttributeError, ValueError, OSError):  # not on this system
-            return 1 << 36
+            return 1 << 32
 
     def find(self, name: str) -> Path | None:
         """Return the path of a file; None if the model has no such file.

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookcli.errors import HookcliError, ModelError, RequestError, WeightsError, hint_near
-from hookcli.models.build import check_size, read_arguments, seeded
+from hookcli.models.build import build_shapes, read_arguments, seeded
 from hookcli.models.hub import (
     ON_HUB,
     FileSource,
@@ -173,7 +173,7 @@ class Transformers(FileSource):
                 f"{self.name} has no weights, as .safetensors or .bin",
                 "use `weights='random'`, or a file: `weights=FILE`",
             )
-        check_size(self, request)
+        build_shapes(self, request)  # is refused here if it is too large
         parts = [read_weights_file(file) for file in found]
         config = _with_fields(self.config, read_arguments(self, request))
         loading = loading_weights(f"the weights of {self.name}")

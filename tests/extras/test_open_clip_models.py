@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -244,3 +245,38 @@ def test_weights_that_nobody_has_cached_need_a_network(run, library, tmp_path):
         name = "open_clip:ViT-B-32/laion2b_e16"
         ended = run("inspect", name, CAT, *LOOK, "--weights", "pretrained")
     assert "cannot get the weights" in refused(ended, 4)
+
+
+@pytest.mark.parametrize(
+    ("section", "fields"),
+    [
+        ("vision_cfg", {"timm_model_name": "hf-hub:org/name"}),
+        ("vision_cfg", {"timm_model_name": "local-dir:../other"}),
+        ("vision_cfg", {"timm_model_name": "nosuch"}),
+        ("vision_cfg", {"width": 2**40}),
+        ("vision_cfg", {"width": 2**13, "layers": 64}),
+        ("vision_cfg", {"layers": 2**24}),
+        ("vision_cfg", {"image_size": 2**20}),
+        ("text_cfg", {"hf_model_name": "org/name"}),
+        ("text_cfg", {"hf_model_name": "../own"}),
+        ("text_cfg", {"vocab_size": "x"}),
+    ],
+)
+def test_a_hostile_configuration_is_refused_offline(run, models, connections, section, fields):
+    shutil.copytree(models / "vit", "own")
+    file = Path("own/open_clip_config.json")
+    content = json.loads(file.read_text())
+    content["model_cfg"][section] |= fields
+    file.write_text(json.dumps(content))
+    refused(run("inspect", "open_clip:own", CAT, *LOOK), 4)
+    assert connections == []
+
+
+def test_the_file_that_is_hashed_is_the_one_that_is_loaded(run, models, connections):
+    shutil.copytree(models / "vit", "own")
+    file = Path("own/open_clip_model.safetensors").rename("own/open_clip_pytorch_model.safetensors")
+    shutil.copy(models / "timm/open_clip_model.safetensors", "own/open_clip_pytorch_model.bin")
+    ended = run("inspect", "open_clip:own", CAT, *LOOK, "--weights", "pretrained")
+    assert ended.code == 0, ended.err
+    assert hashlib.sha256(file.read_bytes()).hexdigest() in Path("out/manifest.json").read_text()
+    assert connections == []

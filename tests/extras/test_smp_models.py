@@ -221,3 +221,39 @@ def test_a_size_that_the_network_cannot_take_is_refused(library, changes, hint):
     with pytest.raises(RequestError) as refused:
         load_model(ModelRequest("smp:fpn/resnet18", weights="random", **changes))
     assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"encoder_name": "tu-hf-hub:org/name"},
+        {"encoder_name": "tu-local-dir:../other"},
+        {"encoder_name": "tu-nosuch"},
+        {"encoder_name": 5},
+        {"classes": 2**40},
+        {"decoder_channels": [10**6] * 5},
+        {"encoder_depth": 99},
+        {"aux_params": 5},
+        {"activation": "nope"},
+        {"_model_class": "Nope"},
+    ],
+)
+def test_a_hostile_configuration_is_refused_offline(run, models, connections, fields):
+    shutil.copytree(models / "unet", "own")
+    file = Path("own/config.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    refused(run("inspect", "smp:own", CAT, *LOOK), 4)
+    assert connections == []
+
+
+def test_a_folder_is_read_without_a_connection(run, models, connections):
+    ended = run("inspect", f"smp:{models / 'unet'}", CAT, *LOOK, "--weights", "pretrained")
+    assert ended.code == 0, ended.err
+    assert connections == []
+
+
+@pytest.mark.parametrize(("encoder", "code"), [("tu-nosuch", 2), ("tu-test_vit", 4)])
+def test_an_encoder_that_timm_lacks_or_cannot_divide_is_refused(run, library, encoder, code):
+    words = ("--weights", "random")
+    said = refused(run("inspect", f"smp:unet/{encoder}", CAT, *LOOK, *words), code)
+    assert encoder in said
