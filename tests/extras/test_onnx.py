@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from importlib import import_module
@@ -390,11 +391,9 @@ def test_a_truncated_file_is_refused(refused):
     export("net.onnx")
     Path("cut.onnx").write_bytes(Path("net.onnx").read_bytes()[:1000])
     ended = refused("nets.py:Net", "a.npy", "--against", "onnx=cut.onnx")
-    assert ended == (
-        4,
-        "error: 'cut.onnx' is damaged, or no ONNX file",
-        "hint: export the model again",
-    )
+    assert ended[0] == 4
+    assert ended[1].startswith("error: 'cut.onnx' is damaged, or no ONNX file: ")
+    assert ended[2] == "hint: export the model again"
 
 
 def test_text_is_no_onnx_file(refused):
