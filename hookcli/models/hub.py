@@ -42,7 +42,7 @@ _LARGEST = {  # whole number in a configuration, by key
     re.compile(r"\w*(layers|depths?|blocks)"): 1 << 12,
     re.compile(r".*", re.DOTALL): 1 << 24,  # such as positions, words, and pixels of a picture
 }
-# What a configuration names a part of the model by, and the names that no library takes for a path
+# Fields of a configuration that name a part of the model
 _PARTS = ("backbone", "encoder_name", "hf_model_name", "timm_model_name")
 _NAME = re.compile(r"(?!\.)[\w.-]+(/(?!\.)[\w.-]+)?")
 
@@ -238,7 +238,7 @@ def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
         ModelError: the file cannot be read, has a number that no model has, or, in a folder, takes
             a part of the model from elsewhere.
     """
-    what = f"{model}: {file.name}"
+    what, names = f"{model}: {file.name}", () if files.is_remote else _PARTS
     with ForeignCode(what, verb="cannot be read", hint=""):
         content = json.loads(read_regular(file, _MOST_BYTES))
         refuse_deep(content)
@@ -254,11 +254,14 @@ def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
             most = next(most for form, most in _LARGEST.items() if form.fullmatch(key))
             if value > most:
                 raise ModelError(f"{what}: {key} is {value!s:.20}, but may be at most {most}")
-        elif key in _PARTS and isinstance(value, str) and not files.is_remote:
-            is_path = not _NAME.fullmatch(value) or os.path.exists(value)  # noqa: PTH110
-            if is_path:
-                raise ModelError(f"{what}: {key} is {value!r}, which is not in the folder")
+        elif isinstance(value, str) and key in names and not _is_name(value):
+            raise ModelError(f"{what}: {key} is {value!r}, which is not in the folder")
     return content if isinstance(content, dict) else {}
+
+
+def _is_name(part: str) -> bool:
+    """Return whether no library takes ``part`` for a path or a place on the hub."""
+    return _NAME.fullmatch(part) is not None and not _is_folder(part)
 
 
 def is_cached(repository: str, *names: str) -> bool:

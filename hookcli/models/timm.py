@@ -102,12 +102,10 @@ class Timm(FileSource):
             if found is None:
                 raise WeightsError(f"{request.name} has no weights", "`weights='random'`")
         sha256 = "" if found is None else load_content(found)[1]
-        loading = (
-            loading_weights(request.name, "has no pretrained weights")
-            if found is None
-            else loading_weights(f"the weights of {request.name}")
-        )
-        with loading, connection_errors():
+        what = (request.name, "has no pretrained weights")
+        if found is not None:
+            what = (f"the weights of {request.name}", "cannot be loaded")
+        with loading_weights(*what), connection_errors():
             module = build_random(self, request, pretrained=True)
         config = ask(module, "pretrained_cfg") or {}
         name = f"timm {config.get('tag') or 'default'}" if self.files is None else self.files.label

@@ -29,10 +29,7 @@ _MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
 def load_archive(stream: BinaryIO) -> object:
     """Load the tensors of an archive that ``torch.save`` wrote.
 
-    Raises:
-        pickle.UnpicklingError: the archive holds more than tensors.
-        ValueError: the archive is none of torch's.
-        Exception: the archive is damaged; torch raises exceptions of many classes.
+    Torch raises exceptions of many classes if the archive is damaged, or holds more than tensors.
     """
     # Each tensor storage must have a member of the same size: with a shorter one, some versions of
     # torch (at least 2.6 to 2.9) read memory beyond it.

@@ -54,11 +54,9 @@ _LEAST = (5, 4)  # the first version whose image processors compute with torch b
 _INSTALL = "install it: pip install 'hookcli[hf]'"
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-# Implementations, which the library may fetch from the hub, and names of further files
-_CHOICES = re.compile(
-    r"_?(attn|experts)_implementation(_internal|_autoset)?|auto_map|transformers_weights"
-    r"|quantization_config|fusion_config|_name_or_path"
-)
+# Choices of an implementation, which the library may fetch from the hub
+_CHOICES = re.compile(r"_?(attn|experts)_implementation\w*|auto_map|fusion_config|_name_or_path")
+_UNSUPPORTED = ("quantization_config", "transformers_weights")  # fields that change the weights
 _UNNAMED = re.compile(r"LABEL_\d+")
 # What a model reads, by the name of its main input.
 _READS = {
@@ -126,7 +124,9 @@ class Transformers(FileSource):
             return CatalogEntry(name, task_word(heads[0]), (), None, None, None, ())
         folder = dict(list_cached())[name.removeprefix(cls.prefix)]
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        heads = content.get("architectures") or _list_heads(transformers, content["model_type"])
+        heads = content.get("architectures")
+        if not isinstance(heads, list) or not all(isinstance(head, str) for head in heads or [0]):
+            heads = _list_heads(transformers, content["model_type"])
         has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
         weights = ("pretrained",) if has_weights else ()
         return CatalogEntry(name, task_word(heads[0]), weights, None, None, None, weights)
@@ -173,6 +173,9 @@ class Transformers(FileSource):
                 f"{self.name} has no weights, as .safetensors or .bin",
                 "use `weights='random'`, or a file: `weights=FILE`",
             )
+        if found[0].with_name("adapter_config.json").exists():
+            hint = "merge it into the weights: model.merge_and_unload()"
+            raise WeightsError(f"{self.name} has an adapter, which is not loaded here", hint)
         build_shapes(self, request)  # is refused here if it is too large
         parts = [read_weights_file(file) for file in found]
         config = _with_fields(self.config, read_arguments(self, request))
@@ -292,7 +295,7 @@ def _type_in(folder: Path) -> str:
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return str(content.get("model_type", ""))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ""
 
 
@@ -316,13 +319,14 @@ def _read_config(transformers: Any, name: str, files: Files) -> Any:
             f"transformers {transformers.__version__} has no models of the type {kind!r}",
             "a later version may have them: pip install -U transformers",
         )
+    if used := [key for key in _UNSUPPORTED if content.get(key)]:
+        hint = "name a model whose weights are plain floats, under their usual names"
+        raise ModelError(f"{name}: config.json has {used[0]}, which is not supported here", hint)
     return transformers.CONFIG_MAPPING[kind].from_dict(_without_choices(content))
 
 
 def _without_choices(content: Any) -> Any:
-    """Return a configuration without what would make the library run or read other files."""
-    if isinstance(content, list):
-        return [_without_choices(each) for each in content]
+    """Return a configuration that does not choose the library's code or further weights."""
     if not isinstance(content, dict):
         return content
     kept = {key: _without_choices(v) for key, v in content.items() if not _CHOICES.fullmatch(key)}

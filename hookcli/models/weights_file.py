@@ -119,10 +119,7 @@ def load_content(file: Path) -> tuple[object, str]:
 
 
 def loading_weights(what: str, verb: str = "cannot be loaded") -> ForeignCode:
-    """Return a block in which a library loads weights; what it raises becomes a WeightsError.
-
-    What says that weights are unreachable passes through.
-    """
+    """Return a block for a library's loading: any exception but ``UNREACHABLE`` is translated."""
     return ForeignCode(what, hint="", verb=verb, error=WeightsError, passes=UNREACHABLE)
 
 

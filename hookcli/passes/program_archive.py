@@ -32,9 +32,7 @@ def check_archive(file: str, stream: BinaryIO) -> None:
     ``file`` is the name of the archive for messages.
 
     Raises:
-        ModelError: the archive holds more than tensors.
-        ValueError: torch did not write the archive.
-        Exception: the archive is damaged.
+        ModelError: the archive holds more than tensors. Damaged ones raise other exceptions.
     """
     reason = _find_reason(stream)
     stream.seek(0)

@@ -96,21 +96,21 @@ class Evil:
 def test_a_pickle_that_would_run_code_is_refused(own):
     (own / "model.safetensors").unlink()
     torch.save({"fc.bias": Evil()}, own / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match="the weights of timm:own cannot be loaded"):
+    with pytest.raises(WeightsError, match="holds more than tensors"):
         load_model(ModelRequest("timm:own", weights="pretrained"))
     assert not Path("ran").exists()
 
 
 def test_damaged_weights_are_refused(own):
     (own / "model.safetensors").write_bytes(b"\xff" * 64)
-    with pytest.raises(WeightsError, match="the weights of timm:own cannot be loaded"):
+    with pytest.raises(WeightsError, match=r"cannot read the weights own/model\.safetensors: dam"):
         load_model(ModelRequest("timm:own", weights="pretrained"))
 
 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("{", "config.json is not JSON"),
+        ("{", "config.json cannot be read: Expecting"),
         ("[]", "is no model of timm"),
         ('{"architecture": []}', "is no model of timm"),
         ('{"model_type": "vit"}', "config.json names no architecture"),

@@ -245,6 +245,8 @@ def test_a_picture_that_the_processor_does_not_take_is_skipped(run, folders):
         {"num_hidden_layers": 2**24},
         {"num_hidden_layers": 4096},
         {"num_labels": 10**400},
+        {"quantization_config": {"quant_method": "eetq"}},
+        {"transformers_weights": "other.safetensors"},
         {"image_size": 2**20},
         {"id2label": 5},
         {"hidden_act": ["x"]},
@@ -271,6 +273,8 @@ def test_a_hostile_configuration_is_refused_at_once_and_offline(run, own, connec
         {"image_processor_type": "pipeline"},
         {"image_processor_type": 5},
         {"image_std": 5},
+        {"image_mean": "x" * 5000},
+        {"image_mean": [0.5] * 5000},
         {"auto_map": {"AutoImageProcessor": "evil.Evil"}, "image_processor_type": "Evil"},
     ],
 )
@@ -290,8 +294,6 @@ def test_a_hostile_processor_is_refused_at_once_and_offline(run, own, connection
         {"_attn_implementation": "flash_attention_2"},
         {"attn_implementation": {"": "kernels-community/flash-attn"}},
         {"experts_implementation": "org/name"},
-        {"quantization_config": {"quant_method": "eetq"}},
-        {"transformers_weights": "other.safetensors"},
         {"configuration_files": ["config.0/../../other.json"]},
     ],
 )
@@ -351,3 +353,10 @@ def test_a_file_of_weights_with_two_directories_is_refused(run, own, hf):
         "cannot read the weights own/pytorch_model.bin: damaged or cut short "
         "(it may have a second directory)"
     )
+
+
+def test_weights_with_an_adapter_are_refused(run, own):
+    (own / "adapter_config.json").write_text('{"base_model_name_or_path": "org/name"}')
+    said, hint = refused(run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained"), 4)
+    assert said == "hf:own has an adapter, which is not loaded here"
+    assert "merge_and_unload" in hint
