@@ -65,9 +65,9 @@ class Files:
 
     @property
     def most_values(self) -> int:
-        """The most values of a model of these files: in float32, they take half of the memory."""
+        """The most values of a model of these files: as many as fit the memory with two bytes each."""
         try:
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         except (AttributeError, ValueError, OSError):  # not on this system
             return 1 << 32
 
@@ -126,11 +126,11 @@ class Folder(Files):
 
     @property
     def most_values(self) -> int:
-        """Twice as many as the weights in the folder have, and some, if there are any."""
+        """Twice as many as the weights in the folder have, and some; else, a third of the usual."""
         files = (file for each in _WEIGHTS for file in self._folder.glob(each))
         size = sum(file.stat().st_size for file in files if file.is_file())
         usual = super().most_values
-        return min(usual, 2 * size + _FEW_VALUES) if size else usual
+        return min(usual, 2 * size + _FEW_VALUES) if size else usual // 3
 
 
 class Repository(Files):
