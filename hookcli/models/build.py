@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -130,21 +130,15 @@ class _LimitSize(TorchFunctionMode):
         self._name, self._calls, self._values = name, _MOST_CALLS, values
 
     def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         self._calls -= 1
         if func in self._FACTORIES and isinstance(result, Tensor):
             self._values -= Tensor.numel(result)
         if self._calls < 0 or self._values < 0:
-            raise ModelError(
-                f"{self._name} would be larger than its weights, or than the memory allows",
-                "its configuration may be damaged",
-            )
+            what = f"{self._name} would be larger than its weights, or than the memory allows"
+            raise ModelError(what, "its configuration may be damaged")
         return result
 
 

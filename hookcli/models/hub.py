@@ -65,7 +65,7 @@ class Files:
 
     @property
     def most_values(self) -> int:
-        """The most values of a model of these files: as many as fit the memory with two bytes each."""
+        """The most values of a model of these files, of which each takes two bytes of memory."""
         try:
             return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         except (AttributeError, ValueError, OSError):  # not on this system
@@ -172,7 +172,7 @@ class FileSource(Source):
 
     @property
     def most_values(self) -> int | None:
-        return self.files and self.files.most_values
+        return None if self.files is None else self.files.most_values
 
 
 @contextlib.contextmanager
@@ -254,14 +254,9 @@ def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
             most = next(most for form, most in _LARGEST.items() if form.fullmatch(key))
             if value > most:
                 raise ModelError(f"{what}: {key} is {value!s:.20}, but may be at most {most}")
-        elif isinstance(value, str) and key in names and not _is_name(value):
+        elif key in names and value and (_is_folder(str(value)) or not _NAME.fullmatch(str(value))):
             raise ModelError(f"{what}: {key} is {value!r}, which is not in the folder")
     return content if isinstance(content, dict) else {}
-
-
-def _is_name(part: str) -> bool:
-    """Return whether no library takes ``part`` for a path or a place on the hub."""
-    return _NAME.fullmatch(part) is not None and not _is_folder(part)
 
 
 def is_cached(repository: str, *names: str) -> bool:

@@ -54,8 +54,7 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
     Raises:
         ValueError: the archive has a second directory or gaps, or some of its members overlap, have
             the same name, or are much larger than the archive.
-        RuntimeError: torch cannot read the archive.
-        zipfile.BadZipFile: the stream is no zip archive.
+        Exception: ``zipfile`` or torch cannot read the archive.
     """
     with zipfile.ZipFile(stream) as archive:
         members = sorted(archive.infolist(), key=lambda member: member.header_offset)

@@ -125,7 +125,7 @@ class Transformers(FileSource):
         folder = dict(list_cached())[name.removeprefix(cls.prefix)]
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         heads = content.get("architectures")
-        if not isinstance(heads, list) or not all(isinstance(head, str) for head in heads or [0]):
+        if not (isinstance(heads, list) and heads and isinstance(heads[0], str)):
             heads = _list_heads(transformers, content["model_type"])
         has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
         weights = ("pretrained",) if has_weights else ()

@@ -103,15 +103,12 @@ def load_content(file: Path) -> tuple[object, str]:
         WeightsError: the file cannot be read, or cannot be loaded without running code in it.
     """
     try:
-        with (
-            ForeignCode("loading", error=WeightsError),
-            open_regular(file) as stream,
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")  # on sparse tensors, which are refused later
+        with ForeignCode("loading", error=WeightsError), open_regular(file) as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
             stream.seek(0)
-            return _load(file, stream), sha256
+            with warnings.catch_warnings():  # on sparse tensors, which are refused later
+                warnings.simplefilter("ignore")
+                return _load(file, stream), sha256
     except WeightsError as error:
         if error.__cause__ is None:
             raise

@@ -55,7 +55,7 @@ def test_an_archive_with_two_directories_is_refused():
     assert refuse(content) == "it may have a second directory"
 
 
-def test_an_archive_in_which_torch_would_unpack_a_thousand_times_its_size_is_refused(tmp_path):
+def test_an_archive_that_torch_would_unpack_to_a_thousand_times_its_size_is_refused(tmp_path):
     large = saved({"a": torch.zeros(1_000_000)})
     small = saved({"a": torch.zeros(10)})
     hidden = members_of(large)
