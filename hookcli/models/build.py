@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import warnings
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -31,29 +31,27 @@ _REFUSALS = (
 )
 
 
+_MOST_CALLS = 1 << 16  # of torch while a model is built; large models need 11,000
+
+
 def build_model(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
     """Call the model's builder.
 
     Raises:
         RequestError: the builder refuses an argument that the user gave.
-        ModelError: the user's own code raised an exception, or the model's configuration does not
-            describe a model.
+        ModelError: the user's own code raised an exception.
     """
     given = read_arguments(source, request)
+    most = source.most_values
+    limited = nullcontext() if most is None else _LimitSize(request.name, most)
     try:
-        with warnings.catch_warnings():
+        with limited, warnings.catch_warnings():
             # GoogLeNet warns that its default initialisation will change.
             warnings.simplefilter("ignore", FutureWarning)
             return source.builder(**given, **arguments)
     except _REFUSALS as error:
-        is_damaged = source.is_configured and not arguments
-        if "meta" in str(error) or not (given or is_damaged):
+        if "meta" in str(error) or not given:
             raise
-        if not given:
-            raise ModelError(
-                f"{request.name} cannot be built: {foreign_line(error)}",
-                "its configuration may be damaged",
-            ) from error
         words = ", ".join(f"{key}={value}" for key, value in given.items())
         raise RequestError(
             f"{request.name} cannot be built with {words}: {foreign_line(error)}",
@@ -93,6 +91,8 @@ def build_random(source: Source, request: ModelRequest, **arguments: object) -> 
 
     Afterwards, torch's random generator on the CPU has its earlier state again.
     """
+    if source.most_values is not None:
+        build_shapes(source, request)  # is refused here if it is too large
     with seeded(request.seed):
         return build_model(source, request, **arguments)
 
@@ -118,6 +118,28 @@ def build_unset(source: Source, request: ModelRequest) -> nn.Module:
     """
     with SkipInitialisation():
         return build_model(source, request)
+
+
+class _LimitSize(TorchFunctionMode):
+    """Stops a builder that makes too many values, or calls torch far more often than others."""
+
+    _FACTORIES = frozenset({torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand})
+
+    def __init__(self, name: str, values: int) -> None:
+        super().__init__()
+        self._name, self._calls, self._values = name, _MOST_CALLS, values
+
+    def __torch_function__(
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self._calls -= 1
+        if func in self._FACTORIES and isinstance(result, Tensor):
+            self._values -= Tensor.numel(result)
+        if self._calls < 0 or self._values < 0:
+            what = f"{self._name} would be larger than its weights, or than the memory allows"
+            raise ModelError(what, "its configuration may be damaged")
+        return result
 
 
 class SkipInitialisation(TorchFunctionMode):

@@ -21,7 +21,7 @@ from hookcli.errors import ModelError, RequestError, WeightsError
 from hookcli.models.build import build_random, build_shapes, build_unset
 from hookcli.models.source import ModelWithWeights
 from hookcli.models.weights_file import kind_name, name_some, read_weights_file
-from hookcli.outside.files import hash_file, split_key
+from hookcli.outside.files import split_key
 from hookcli.outside.foreign import ForeignCode, ask
 from hookcli.records.text import count, shape_text
 
@@ -86,7 +86,7 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
         _categories_that_fit(source.list_categories(module), sized),
         trained=not head,
         warning=warning if head else "",
-        sha256=hash_file(file),
+        sha256=saved.sha256,
         notes=tuple(filter(None, notes)),
     )
 

@@ -10,15 +10,19 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from hookcli.config import LARGEST_SIDE
 from hookcli.errors import ModelError, RequestError, WeightsError
-from hookcli.models.source import CONNECT_SECONDS
-from hookcli.outside.files import hash_file
-from hookcli.outside.foreign import first_line
+from hookcli.models.source import CONNECT_SECONDS, Source
+from hookcli.outside.documents import refuse_deep
+from hookcli.outside.files import read_regular
+from hookcli.outside.foreign import ForeignCode, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +31,20 @@ _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 _PATHS = ("/", "./", "../", "~")  # the beginnings of names that can only be paths
 _NAMED = "models on the hub are named ORGANIZATION/NAME"
 _PORTS = {"http": 80, "https": 443}
+
+_MOST_BYTES = 1 << 24  # of a configuration
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")
+_FEW_VALUES = 1 << 27  # a model of this size is built in a few seconds
+_SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|width|\w+_edge"
+_LARGEST = {  # whole number in a configuration, by key
+    re.compile(_SIDES): LARGEST_SIDE,
+    re.compile(r"num_(labels|classes)|classes"): 1 << 17,
+    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 12,
+    re.compile(r".*", re.DOTALL): 1 << 24,  # such as positions, words, and pixels of a picture
+}
+# Fields of a configuration that name a part of the model
+_PARTS = ("backbone", "encoder_name", "hf_model_name", "timm_model_name")
+_NAME = re.compile(r"(?!\.)[\w.-]+(/(?!\.)[\w.-]+)?")
 
 ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and open_clip
 
@@ -44,6 +62,14 @@ class Files:
     @property
     def label(self) -> str:
         raise NotImplementedError
+
+    @property
+    def most_values(self) -> int:
+        """The most values of a model of these files, of which each takes two bytes of memory."""
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        except (AttributeError, ValueError, OSError):  # not on this system
+            return 1 << 32
 
     def find(self, name: str) -> Path | None:
         """Return the path of a file; None if the model has no such file.
@@ -68,11 +94,11 @@ class Files:
         index = self.find(f"{name}.index.json")
         if index is None:
             return []
-        try:
-            content = json.loads(index.read_text(encoding="utf-8"))
-            parts = sorted({Path(part).name for part in content["weight_map"].values()})
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise WeightsError(f"{self.label}: {index.name} is damaged") from error
+        names = read_config(index, self.label, self).get("weight_map")
+        parts = sorted({*map(str, names.values())}) if isinstance(names, dict) else []
+        for part in parts or [""]:
+            if part in ("", ".", "..") or {*part} & {*"/\\\0"}:
+                raise WeightsError(f"{self.label}: {index.name} is damaged: it names {part!r}")
         found = [self.find(part) for part in parts]
         if None in found:
             raise WeightsError(
@@ -98,6 +124,14 @@ class Folder(Files):
         file = self._folder / name
         return file if file.is_file() else None
 
+    @property
+    def most_values(self) -> int:
+        """Twice as many as the weights in the folder have, and some; else, a third of the usual."""
+        files = (file for each in _WEIGHTS for file in self._folder.glob(each))
+        size = sum(file.stat().st_size for file in files if file.is_file())
+        usual = super().most_values
+        return min(usual, 2 * size + _FEW_VALUES) if size else usual // 3
+
 
 class Repository(Files):
     """A repository of the hub; all its files are of the same commit."""
@@ -119,6 +153,45 @@ class Repository(Files):
         if file is not None:
             self._revision = file.parent.name  # the cache has a folder for each commit
         return file
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource(Source):
+    """A model of a library, which may be in a folder or on the hub.
+
+    Attributes:
+        files: the files of the model; None if the library itself knows the model.
+    """
+
+    files: Files | None = None
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        return guard_library(self.name, self.files)
+
+    guard_output = guard
+
+    @property
+    def most_values(self) -> int | None:
+        return None if self.files is None else self.files.most_values
+
+
+@contextlib.contextmanager
+def guard_library(name: str, files: Files | None) -> Iterator[None]:
+    """Guard calls into a library with values from the files of a model.
+
+    An exception becomes a ModelError. While the files are in a folder, no library asks the hub.
+    """
+    from huggingface_hub import constants
+
+    before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, Folder)
+    hint = "try it in Python first" if files is None else "its configuration may be damaged"
+    constants.HF_HUB_OFFLINE = before or is_local
+    try:
+        with ForeignCode(name, hint=hint):
+            yield
+    finally:
+        if is_local:
+            constants.HF_HUB_OFFLINE = before
 
 
 def is_place(place: str) -> bool:
@@ -158,16 +231,31 @@ def find_config(files: Files, model: str, name: str = "config.json") -> Path | N
         ) from error
 
 
-def read_config(file: Path, model: str) -> dict[str, Any]:
+def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
     """Return the content of a configuration file; empty if it is JSON but no mapping.
 
     Raises:
-        ModelError: the file is not JSON.
+        ModelError: the file cannot be read, has a number that no model has, or, in a folder, takes
+            a part of the model from elsewhere.
     """
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{model}: {file.name} is not JSON: {first_line(error)}") from error
+    what, names = f"{model}: {file.name}", () if files.is_remote else _PARTS
+    with ForeignCode(what, verb="cannot be read", hint=""):
+        content = json.loads(read_regular(file, _MOST_BYTES))
+        refuse_deep(content)
+    parts = [("", content)]
+    while parts:
+        key, value = parts.pop()
+        if isinstance(value, dict):
+            is_limit = "shortest_edge" in value  # then the longest edge only makes pictures smaller
+            parts += ((k, v) for k, v in value.items() if k != "longest_edge" or not is_limit)
+        elif isinstance(value, list):
+            parts += ((key, each) for each in value)
+        elif isinstance(value, int):
+            most = next(most for form, most in _LARGEST.items() if form.fullmatch(key))
+            if value > most:
+                raise ModelError(f"{what}: {key} is {value!s:.20}, but may be at most {most}")
+        elif key in names and value and (_is_folder(str(value)) or not _NAME.fullmatch(str(value))):
+            raise ModelError(f"{what}: {key} is {value!r}, which is not in the folder")
     return content if isinstance(content, dict) else {}
 
 
@@ -193,9 +281,8 @@ def list_cached() -> Iterator[tuple[str, Path]]:
             yield repository.repo_id, revisions[-1].snapshot_path
 
 
-def hash_files(files: Sequence[Path]) -> str:
-    """Return the sha256 of a file; for several files, the sha256 of their hashes."""
-    hashes = [hash_file(file) for file in files]
+def join_hashes(hashes: Sequence[str]) -> str:
+    """Return the hash of a file; for those of several files, the sha256 of their hashes."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

@@ -381,6 +381,7 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         module = unwrap(built)
         prepare = source.prepare(request, module, source.preset)
         module = _require_module(request.name, set_mode(module, request.mode))
+        categories = source.list_categories(module)
     info = ModelInfo(
         request.name,
         source.word,
@@ -390,7 +391,6 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         input_shape=prepare.nominal_shape,
         notes=tuple(filter(None, [note_compiled(built)])),
     )
-    categories = source.list_categories(module)
     extra = read_inputs(request)
     return LoadedModel(info, prepare, categories, extra=extra, module=module, source=source)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import ModelError
 from hookcli.outside.files import hash_file, read_regular
-from hookcli.outside.foreign import first_line
+from hookcli.outside.foreign import ForeignCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,21 +23,24 @@ def read_graph(file: Path) -> Any:
         ModelError: the file cannot be read, or its weights are missing or outside its folder.
     """
     import onnx
-    from google.protobuf.message import DecodeError
 
     try:
-        model = onnx.load_model_from_string(read_regular(file))
+        content = read_regular(file)
     except OSError as error:
         raise ModelError(f"cannot read {str(file)!r}: {error.strerror or error}") from error
-    except (DecodeError, ValueError) as error:
-        raise ModelError(
-            f"{str(file)!r} is damaged, or no ONNX file", "export the model again"
-        ) from error
-    if not model.graph.node:
-        raise ModelError(f"{str(file)!r} holds no graph", "export the model again")
-    for tensor in _list_external(model.graph):
-        _check_external(file, tensor)
+    with guard_onnx(file):
+        model = onnx.load_model_from_string(content)
+        if not model.graph.node:
+            raise ModelError(f"{str(file)!r} holds no graph", "export the model again")
+        for tensor in _list_external(model):
+            _check_external(file, tensor)
     return model
+
+
+def guard_onnx(file: Path) -> ForeignCode:
+    """Return a block in which the content of an ONNX file may raise any exception."""
+    verb, hint = "is damaged, or no ONNX file", "export the model again"
+    return ForeignCode(repr(str(file)), verb=verb, hint=hint)
 
 
 def read_small_weights(file: Path, model: Any, most: int) -> None:
@@ -47,14 +51,11 @@ def read_small_weights(file: Path, model: Any, most: int) -> None:
     """
     import onnx
 
-    for tensor in _list_external(model.graph):
+    for tensor in _list_external(model):
         if math.prod(tensor.dims) > most:
             continue
-        try:
+        with guard_onnx(file):
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(file.parent))
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            message = f"{str(file)!r}: {first_line(error)}"
-            raise ModelError(message, "export the model again") from error
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
 
@@ -67,8 +68,7 @@ def hash_graph(file: Path) -> str:
     """
     others = []
     if file.suffix == ".onnx":
-        graph = read_graph(file).graph
-        others = sorted({_find_place(tensor) for tensor in _list_external(graph)})
+        others = sorted({_find_place(tensor) for tensor in _list_external(read_graph(file))})
     try:
         hashes = [hash_file(file), *(hash_file(file.parent / place) for place in others)]
     except OSError as error:
@@ -76,23 +76,17 @@ def hash_graph(file: Path) -> str:
     return hashlib.sha256("".join(hashes).encode()).hexdigest() if others else hashes[0]
 
 
-def _list_external(graph: Any) -> Iterator[Any]:
-    """Yield the tensors of a graph, and of the graphs inside it, that are in other files."""
+def _list_external(message: Any) -> Iterator[Any]:
+    """Yield the tensors in a part of a model, and in the parts of it, that are in other files."""
     import onnx
 
-    for tensor in _list_tensors(graph):
-        if onnx.external_data_helper.uses_external_data(tensor):
-            yield tensor
-
-
-def _list_tensors(graph: Any) -> Iterator[Any]:
-    """Yield the weights of a graph, and the constants in its nodes and in the graphs inside it."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _list_tensors(inner)
+    for field, value in message.ListFields():
+        parts = value if isinstance(value, Iterable) else [value]
+        for part in parts if field.message_type else ():
+            if not isinstance(part, onnx.TensorProto):
+                yield from _list_external(part)
+            elif onnx.external_data_helper.uses_external_data(part):
+                yield part
 
 
 def _find_place(tensor: Any) -> str:
@@ -104,6 +98,8 @@ def _find_place(tensor: Any) -> str:
 
 def _check_external(file: Path, tensor: Any) -> None:
     """Check that the other file of a tensor exists, and is in the folder of the model."""
+    import onnx
+
     place = _find_place(tensor)
     data = (file.parent / place).resolve()
     if not data.is_relative_to(file.parent.resolve()):
@@ -113,3 +109,6 @@ def _check_external(file: Path, tensor: Any) -> None:
         )
     if not data.is_file():
         raise ModelError(f"the weights of {str(file)!r} are missing: {place!r}", "copy both files")
+    found = onnx.external_data_helper.ExternalDataInfo(tensor)
+    if (found.offset or 0) + (found.length or 0) > data.stat().st_size:
+        raise ModelError(f"the weights of {str(file)!r} are cut short: {place!r}", "copy it again")

@@ -18,20 +18,22 @@ from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsE
 from hookcli.models.build import build_random
 from hookcli.models.hub import (
     Files,
+    FileSource,
     connection_errors,
     fail_fast_offline,
     find_config,
     find_files,
-    hash_files,
     is_cached,
     is_place,
+    read_config,
 )
-from hookcli.models.source import CONNECT_SECONDS, ModelWithWeights, Source
+from hookcli.models.source import CONNECT_SECONDS, ModelWithWeights
 from hookcli.models.task import Preprocessing
 from hookcli.models.tasks import Features
-from hookcli.models.weights_file import UNREADABLE
+from hookcli.models.weights_file import load_content, loading_weights
 from hookcli.models.without_compiler import call_without_compiler
-from hookcli.outside.foreign import ForeignCode, ask, first_line
+from hookcli.outside.files import hash_file
+from hookcli.outside.foreign import ask, first_line
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
@@ -44,12 +46,15 @@ if TYPE_CHECKING:
     from hookcli.models.task import Task
 
 _CONFIG = "open_clip_config.json"
-_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "model.safetensors")
+_WEIGHTS = (
+    *("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors"),
+    *("open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth", "model.safetensors"),
+)
 _TASK = Features()
 
 
 @dataclass(frozen=True, slots=True)
-class OpenClip(Source):
+class OpenClip(FileSource):
     """The vision part of a model of open_clip.
 
     Its name is ``open_clip:NAME``, perhaps with ``/`` and the tag of its weights;
@@ -58,7 +63,6 @@ class OpenClip(Source):
     Attributes:
         model: the name in the library, without a tag.
         tag: the tag of the weights; empty if the name has none.
-        files: the files of a model that is not the library's own, or None.
     """
 
     prefix: ClassVar[str] = "open_clip:"
@@ -67,7 +71,6 @@ class OpenClip(Source):
 
     model: str = ""
     tag: str = ""
-    files: Files | None = None
 
     @classmethod
     def list_shelf(cls) -> list[str]:
@@ -97,10 +100,6 @@ class OpenClip(Source):
         if tag and tag not in tags:
             raise UnknownModelError(name, [f"{cls.prefix}{model}/{each}" for each in tags])
         return cls(name, partial(_build, library, model), model=model, tag=tag)
-
-    @property
-    def is_configured(self) -> bool:
-        return self.files is not None
 
     @property
     def task(self) -> Task:
@@ -136,24 +135,20 @@ class OpenClip(Source):
             raise WeightsError(
                 f"{self.name} names no weights", f"its weights: {', '.join(self.members)}"
             )
-        files = self._fetch(tag)
-        try:
-            module = build_random(self, request, pretrained=tag or None, load_weights=True)
-        except UNREADABLE as error:
-            raise WeightsError(
-                f"the weights of {self.name} cannot be loaded: {first_line(error)}"
-            ) from error
-        return ModelWithWeights(
-            module, tag or str(self.files and self.files.label), sha256=hash_files(files)
-        )
-
-    def _fetch(self, tag: str) -> list[Path]:
+        loading = loading_weights(f"the weights of {self.name}")
         if self.files is None:
-            return [_download(import_open_clip(self.name), self.model, tag)]
-        for file in _WEIGHTS:
-            if found := self.files.find(file):
-                return [found]
-        raise WeightsError(f"{self.name} has no weights", "`weights='random'`, or `weights=FILE`")
+            file = _download(import_open_clip(self.name), self.model, tag)
+            with loading:
+                module = build_random(self, request, pretrained=tag, load_weights=True)
+            return ModelWithWeights(module, tag, sha256=hash_file(file))
+        found = next(filter(None, map(self.files.find, _WEIGHTS)), None)
+        if found is None:
+            hint = "`weights='random'`, or `weights=FILE`"
+            raise WeightsError(f"{self.name} has no weights", hint)
+        sha256 = load_content(found)[1]
+        with loading:
+            module = build_random(self, request, file=found)
+        return ModelWithWeights(module, self.files.label, sha256=sha256)
 
     def pin(self, loaded: str) -> str:
         return "pretrained" if self.files is not None else loaded
@@ -175,12 +170,9 @@ class OpenClip(Source):
         for key in ("mean", "std", "interpolation"):
             if getattr(request, key) is not None:
                 config[key] = getattr(request, key)
-        with ForeignCode(
-            f"the preprocessing of {self.name}", hint="its configuration may be damaged"
-        ):
-            config = PreprocessCfg(**config)
-            transform = image_transform_v2(config, is_train=False)
-            transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
+        config = PreprocessCfg(**config)
+        transform = image_transform_v2(config, is_train=False)
+        transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
         size = config.size if isinstance(config.size, (tuple, list)) else (config.size,) * 2
         return Preprocessing(self.task, transform, crop=(int(size[0]), int(size[1])))
 
@@ -189,7 +181,11 @@ class OpenClip(Source):
 
 
 def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
-    """Return the vision part of a model; without weights unless ``load_weights`` is given."""
+    """Return the vision part of a model.
+
+    It has no weights unless ``load_weights`` is given, or the ``file`` that holds them.
+    """
+    file = arguments.pop("file", None)
     options: dict[str, object] = {
         "load_weights": False,
         "pretrained_text": False,
@@ -198,6 +194,8 @@ def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
     with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = library.create_model(model, **options)
+        if file is not None:
+            library.load_checkpoint(made, str(file))
     vision: nn.Module = made.visual
     return vision
 
@@ -206,6 +204,7 @@ def _find_config(name: str, files: Files) -> Path:
     found = find_config(files, name, _CONFIG)
     if found is None:
         raise ModelError(f"{name} has no {_CONFIG}", "open_clip's push_to_hf_hub writes one")
+    read_config(found, name, files)  # checks it; the library reads it again
     return found
 
 

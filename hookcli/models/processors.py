@@ -16,7 +16,7 @@ from PIL import Image
 from PIL.Image import Resampling
 from torch import Tensor
 
-from hookcli.errors import NoBoxError, RequestError
+from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.models.inputs import last_two_axes
 from hookcli.models.task import (
     COLOURS,
@@ -35,7 +35,7 @@ from hookcli.models.tasks import (
     name_class,
     read_problem,
 )
-from hookcli.outside.foreign import ask, first_line
+from hookcli.outside.foreign import ask, foreign_line
 from hookcli.records.images import Prediction
 from hookcli.records.text import shape_text
 
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 
 # The exceptions with which processors refuse a picture.
 _REFUSALS = (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError)
+
+
+_MOST_BANDS = 512
 
 
 class ModelProcessor:
@@ -119,6 +122,8 @@ class ProcessorTransform:
         normalizes = bool(self._ask("do_normalize"))
         self.mean = list(self._ask("image_mean") or [0.0] * 3) if normalizes else [0.0] * 3
         self.std = list(self._ask("image_std") or [1.0] * 3) if normalizes else [1.0] * 3
+        if len(self.mean) > _MOST_BANDS or {*map(type, (*self.mean, *self.std))} - {int, float}:
+            raise ModelError("the mean or standard deviation of the image processor is damaged")
         self.takes_bands = True
         self.flips_colours = bool(self._ask("do_flip_channel_order"))
 
@@ -138,7 +143,7 @@ class ProcessorTransform:
         except _REFUSALS as error:
             name = type(self._processor).__name__
             raise UnfitPictureError(
-                f"cannot be prepared by the {name} of the model: {first_line(error)}"
+                f"cannot be prepared by the {name} of the model: {foreign_line(error)}"
             ) from error
         pixels: Tensor = made["pixel_values"][0]
         return pixels

@@ -18,21 +18,22 @@ from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsE
 from hookcli.models.build import build_random
 from hookcli.models.hub import (
     Files,
+    FileSource,
     connection_errors,
     fail_fast_offline,
     find_config,
     find_files,
-    hash_files,
     is_cached,
     is_place,
     read_config,
 )
-from hookcli.models.source import ModelWithWeights, Source
+from hookcli.models.source import ModelWithWeights
 from hookcli.models.task import COLOURS, Preprocessing
 from hookcli.models.tasks import Segmentation, is_floats
-from hookcli.models.weights_file import UNREADABLE
+from hookcli.models.timm import is_timm_name
+from hookcli.models.weights_file import loading_weights, read_weights_file
 from hookcli.models.without_compiler import call_without_compiler
-from hookcli.outside.foreign import ask, first_line
+from hookcli.outside.foreign import ask
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
-class Smp(Source):
+class Smp(FileSource):
     """A model of segmentation_models_pytorch.
 
     Its name is ``smp:ARCHITECTURE/ENCODER``; ``smp:FOLDER`` with a folder that ``save_pretrained``
@@ -66,7 +67,6 @@ class Smp(Source):
 
     Attributes:
         encoder: the name of the encoder.
-        files: the files of a trained model; None for an architecture and an encoder.
     """
 
     prefix: ClassVar[str] = "smp:"
@@ -74,7 +74,6 @@ class Smp(Source):
     reserved: ClassVar[frozenset[str]] = frozenset({"arch", "encoder_name", "encoder_weights"})
 
     encoder: str = ""
-    files: Files | None = None
 
     @classmethod
     def list_shelf(cls) -> list[str]:
@@ -103,16 +102,14 @@ class Smp(Source):
             known = [f"{cls.prefix}{each}/{encoder or 'resnet34'}" for each in architectures]
             raise UnknownModelError(name, known)
         encoders = smp.encoders.get_encoder_names()
-        if encoder not in encoders and not encoder.startswith("tu-"):
+        timm_name = encoder.removeprefix("tu-")
+        is_timms = timm_name != encoder and (":" in encoder or is_timm_name(timm_name))
+        if encoder not in encoders and not is_timms:
             raise RequestError(
                 f"segmentation_models_pytorch has no encoder {encoder!r}",
                 hint_near(encoder, encoders, f"write {cls.prefix}{arch}/resnet34"),
             )
         return cls(name, partial(_build, smp, arch, encoder_name=encoder), encoder=encoder)
-
-    @property
-    def is_configured(self) -> bool:
-        return self.files is not None
 
     @property
     def task(self) -> Task:
@@ -142,27 +139,18 @@ class Smp(Source):
         found = self.files.find(_WEIGHTS)
         if found is None:
             raise WeightsError(f"{self.name} has no {_WEIGHTS}", "`weights='random'`")
+        saved = read_weights_file(found)
         module = build_random(self, request)
-        try:
-            from safetensors.torch import load_file
-
-            module.load_state_dict(load_file(found))
-        except UNREADABLE as error:
-            raise WeightsError(
-                f"the weights of {self.name} cannot be loaded: {first_line(error)}"
-            ) from error
-        return ModelWithWeights(module, self.files.label, sha256=hash_files([found]))
+        with loading_weights(f"the weights of {self.name}"):
+            module.load_state_dict(saved.tensors)
+        return ModelWithWeights(module, self.files.label, sha256=saved.sha256)
 
     def _load_encoder(self, request: ModelRequest, name: str) -> ModelWithWeights:
         tag = name if name != "pretrained" else next(iter(self.members), "imagenet")
         weights: object = True if self.encoder.startswith("tu-") else tag
-        try:
-            with connection_errors():
-                module = build_random(self, request, encoder_weights=weights)
-        except (KeyError, ValueError, RuntimeError) as error:
-            raise WeightsError(
-                f"the encoder {self.encoder} has no trained weights: {first_line(error)}"
-            ) from error
+        verb = "has no trained weights"
+        with loading_weights(f"the encoder {self.encoder}", verb), connection_errors():
+            module = build_random(self, request, encoder_weights=weights)
         return ModelWithWeights(
             module,
             f"encoder {self.encoder}: {tag}, decoder random (seed {request.seed})",
@@ -298,7 +286,7 @@ def _read_config(name: str, files: Files) -> dict[str, Any]:
     file = find_config(files, name)
     if file is None:
         raise ModelError(f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it")
-    config = read_config(file, name)
+    config = read_config(file, name, files)
     if not isinstance(config.get("_model_class"), str):
         raise ModelError(f"{name} is no model of segmentation_models_pytorch")
     config.pop("encoder_weights", None)

@@ -144,9 +144,9 @@ class Source:
         return self.label or self.task.word
 
     @property
-    def is_configured(self) -> bool:
-        """Whether a file, which may be damaged, says how to build the model."""
-        return False
+    def most_values(self) -> int | None:
+        """The most values that the model may have; None if no file says how to build it."""
+        return None
 
     @property
     def code(self) -> str:

@@ -9,24 +9,27 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from PIL import Image
+
+from hookcli.config import LARGEST_SIDE
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.models.build import build_random
 from hookcli.models.hub import (
     Files,
+    FileSource,
     connection_errors,
     fail_fast_offline,
     find_config,
     find_files,
-    hash_files,
     is_cached,
     is_place,
     read_config,
 )
-from hookcli.models.source import ModelWithWeights, Source
+from hookcli.models.source import ModelWithWeights
 from hookcli.models.task import COLOURS, Preprocessing
-from hookcli.models.weights_file import UNREADABLE
+from hookcli.models.weights_file import load_content, loading_weights
 from hookcli.models.without_compiler import call_without_compiler
-from hookcli.outside.foreign import ask, first_line
+from hookcli.outside.foreign import ask
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
@@ -42,14 +45,11 @@ _ON_HUB = re.compile(r"(?:hf[-_]hub:|hf:)?timm/([\w.-]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Timm(Source):
+class Timm(FileSource):
     """A model of timm.
 
     Its name is ``timm:NAME``; ``timm:FOLDER`` with a folder that ``save_for_hf`` wrote; or
     ``timm:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
-
-    Attributes:
-        files: the files of a model that is in a folder or on the hub; None for timm's own names.
     """
 
     prefix: ClassVar[str] = "timm:"
@@ -73,11 +73,9 @@ class Timm(Source):
         """Return an error with the right name if ``name`` is a hub name or lacks ``timm:``."""
         if on_hub := _ON_HUB.fullmatch(name):
             return RequestError(f"no model is called {name!r}", f"timm:{on_hub[1]}")
-        if "/" in name or ":" in name or not _is_timm_name(name):
+        if "/" in name or ":" in name or not is_timm_name(name):
             return None
         return RequestError(f"torchvision has no {name!r}, but timm has", f"timm:{name}")
-
-    files: Files | None = None
 
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
@@ -86,10 +84,6 @@ class Timm(Source):
             return cls(name, _find_builder(place))
         files = find_files(place)
         return cls(name, _find_own_builder(name, files), files=files)
-
-    @property
-    def is_configured(self) -> bool:
-        return self.files is not None
 
     def explain_untrained(self, request: ModelRequest) -> str:
         if self.files is not None:
@@ -107,23 +101,19 @@ class Timm(Source):
             found = next(filter(None, map(self.files.find, _WEIGHTS)), None)
             if found is None:
                 raise WeightsError(f"{request.name} has no weights", "`weights='random'`")
-        try:
-            with connection_errors():
-                module = build_random(self, request, pretrained=True)
-        except UNREADABLE as error:  # a RuntimeError if timm has no weights for the model
-            failure = (
-                f"{request.name} has no pretrained weights"
-                if found is None
-                else f"the weights of {request.name} cannot be loaded"
-            )
-            raise WeightsError(f"{failure}: {first_line(error)}") from error
+        sha256 = "" if found is None else load_content(found)[1]
+        what = (request.name, "has no pretrained weights")
+        if found is not None:
+            what = (f"the weights of {request.name}", "cannot be loaded")
+        with loading_weights(*what), connection_errors():
+            module = build_random(self, request, pretrained=True)
         config = ask(module, "pretrained_cfg") or {}
         name = f"timm {config.get('tag') or 'default'}" if self.files is None else self.files.label
         weighted = ModelWithWeights(
             module,
             name,
             categories=self.list_categories(module),
-            sha256="" if found is None else hash_files([found]),
+            sha256=sha256,
         )
         trained, asked = config.get("num_classes"), getattr(module, "num_classes", 0)
         if not asked or asked == trained:
@@ -165,7 +155,10 @@ class Timm(Source):
             if getattr(request, key) is not None:
                 config[key] = getattr(request, key)
         height, width = config["input_size"][1:]
+        if max(height, width) / config["crop_pct"] > LARGEST_SIDE:
+            raise ModelError(f"{self.name} resizes pictures to more than {LARGEST_SIDE} pixels")
         transform = create_transform(**config, is_training=False)
+        transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
         return Preprocessing(self.task, transform, crop=(height, width))
 
 
@@ -187,7 +180,7 @@ def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
     config = find_config(files, name)
     if config is None:
         raise ModelError(f"{name} has no config.json", "timm's save_for_hf writes one")
-    kind = read_config(config, name).get("architecture")
+    kind = read_config(config, name, files).get("architecture")
     if not isinstance(kind, str):
         raise ModelError(f"{name} is no model of timm: config.json names no architecture")
     if not timm.is_model(kind):
@@ -216,7 +209,7 @@ def _import_timm_for(name: str) -> Any:
         raise RequestError(f"{name} needs timm", "install it: pip install timm") from error
 
 
-def _is_timm_name(name: str) -> bool:
+def is_timm_name(name: str) -> bool:
     """Return whether timm is installed and has a model called ``name`` (without ``timm:``)."""
     try:
         return bool(_import_timm().is_model(name))

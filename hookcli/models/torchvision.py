@@ -18,9 +18,8 @@ from hookcli.models.build import SkipInitialisation, build_model
 from hookcli.models.source import CONNECT_SECONDS, UNREACHABLE, ModelWithWeights, Source
 from hookcli.models.tasks import find_task
 from hookcli.models.torchvision_import import torchvision
-from hookcli.models.weights_file import UNREADABLE
 from hookcli.outside.files import hash_file
-from hookcli.outside.foreign import first_line
+from hookcli.outside.foreign import ForeignCode, first_line
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
@@ -127,14 +126,10 @@ class Torchvision(Source):
         arguments: dict[str, object] = {"weights": member}
         if member.meta.get("backend") is not None:
             arguments["quantize"] = True
-        try:
-            with SkipInitialisation():
-                module = build_model(self, request, **arguments)
-        except UNREADABLE as error:
-            raise WeightsError(
-                f"the cached weights {file} cannot be loaded: {first_line(error)}",
-                f"if they are damaged, remove them: rm '{file}'",
-            ) from error
+        what, hint = f"the cached weights {file}", f"if they are damaged, remove them: rm '{file}'"
+        loading = ForeignCode(what, hint=hint, verb="cannot be loaded", error=WeightsError)
+        with loading, SkipInitialisation():
+            module = build_model(self, request, **arguments)
         categories = tuple(member.meta.get("categories", ()))
         return ModelWithWeights(
             module, str(member), member.transforms, categories, sha256=hash_file(file)

@@ -17,23 +17,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookcli.errors import HookcliError, ModelError, RequestError, WeightsError, hint_near
-from hookcli.models.build import read_arguments, seeded
+from hookcli.models.build import build_shapes, read_arguments, seeded
 from hookcli.models.hub import (
     ON_HUB,
+    FileSource,
     Folder,
     find_config,
     find_files,
-    hash_files,
+    guard_library,
+    join_hashes,
     list_cached,
     read_config,
 )
 from hookcli.models.processors import ModelProcessor, choose_task, resize_fields, task_word
-from hookcli.models.source import ModelWithWeights, Source
+from hookcli.models.source import ModelWithWeights
 from hookcli.models.task import COLOURS, Preprocessing, Task
 from hookcli.models.tasks import Features, read_problem
-from hookcli.models.weights_file import UNREADABLE
+from hookcli.models.weights_file import loading_weights, read_weights_file
 from hookcli.models.without_compiler import call_without_compiler
-from hookcli.outside.foreign import ForeignCode, ask, first_line
+from hookcli.outside.foreign import ForeignCode, ask
 from hookcli.records.rows import CatalogEntry
 from hookcli.records.text import and_more
 
@@ -52,6 +54,9 @@ _LEAST = (5, 4)  # the first version whose image processors compute with torch b
 _INSTALL = "install it: pip install 'hookcli[hf]'"
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+# Choices of an implementation, which the library may fetch from the hub
+_CHOICES = re.compile(r"_?(attn|experts)_implementation\w*|auto_map|fusion_config|_name_or_path")
+_UNSUPPORTED = ("quantization_config", "transformers_weights")  # fields that change the weights
 _UNNAMED = re.compile(r"LABEL_\d+")
 # What a model reads, by the name of its main input.
 _READS = {
@@ -77,7 +82,7 @@ _HEADS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Transformers(Source):
+class Transformers(FileSource):
     """A vision model of transformers.
 
     Its name is ``hf:NAME`` with the name of a model on the hub, and perhaps a revision after ``@``;
@@ -85,7 +90,6 @@ class Transformers(Source):
     models, such as ``dinov2``, which has the type's default configuration.
 
     Attributes:
-        files: the files of the model; None if the model is only a configuration.
         kind: the library's class of the model.
         config: the configuration of that class, before the user's arguments.
         own_task: the task of the model.
@@ -95,7 +99,6 @@ class Transformers(Source):
     library: ClassVar[str] = "transformers"
     reserved: ClassVar[frozenset[str]] = frozenset({"model_type", "architectures"})
 
-    files: Files | None = None
     kind: Any = None
     config: Any = None
     own_task: Task = field(default_factory=Features)
@@ -121,7 +124,9 @@ class Transformers(Source):
             return CatalogEntry(name, task_word(heads[0]), (), None, None, None, ())
         folder = dict(list_cached())[name.removeprefix(cls.prefix)]
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        heads = content.get("architectures") or _list_heads(transformers, content["model_type"])
+        heads = content.get("architectures")
+        if not (isinstance(heads, list) and heads and isinstance(heads[0], str)):
+            heads = _list_heads(transformers, content["model_type"])
         has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
         weights = ("pretrained",) if has_weights else ()
         return CatalogEntry(name, task_word(heads[0]), weights, None, None, None, weights)
@@ -129,21 +134,17 @@ class Transformers(Source):
     @classmethod
     def find(cls, name: str, seed: int) -> Transformers:
         transformers = import_transformers(name)
-        files = None
-        with _quiet(), _explained(name):
-            if name.startswith(_CONFIG):
+        is_type = name.startswith(_CONFIG)
+        files = None if is_type else find_files(name.removeprefix(cls.prefix))
+        with _quiet(), guard_library(name, files), _explained(name):
+            if files is None:
                 config = _default_config(transformers, name)
             else:
-                files = find_files(name.removeprefix(cls.prefix))
                 config = _read_config(transformers, name, files)
             kind, config, outer = _choose_class(transformers, name, config)
         processor = ModelProcessor(partial(_load_processor, files, outer, name))
         task = choose_task(kind, processor, config)
         return cls(name, partial(_build, kind, config), files, kind, config, task)
-
-    @property
-    def is_configured(self) -> bool:
-        return self.files is not None
 
     @property
     def task(self) -> Task:
@@ -172,21 +173,22 @@ class Transformers(Source):
                 f"{self.name} has no weights, as .safetensors or .bin",
                 "use `weights='random'`, or a file: `weights=FILE`",
             )
-        fields = read_arguments(self, request)
-        with _quiet(progress=request.progress), _explained(self.name), seeded(request.seed):
-            try:
-                module, info = self.kind.from_pretrained(
-                    str(found[0].parent),
-                    config=_with_fields(self.config, fields),
-                    local_files_only=True,
-                    trust_remote_code=False,
-                    ignore_mismatched_sizes=True,
-                    output_loading_info=True,
-                )
-            except UNREADABLE as error:
-                raise WeightsError(
-                    f"the weights of {self.name} cannot be loaded: {first_line(error)}"
-                ) from error
+        if found[0].with_name("adapter_config.json").exists():
+            hint = "merge it into the weights: model.merge_and_unload()"
+            raise WeightsError(f"{self.name} has an adapter, which is not loaded here", hint)
+        build_shapes(self, request)  # is refused here if it is too large
+        parts = [read_weights_file(file) for file in found]
+        config = _with_fields(self.config, read_arguments(self, request))
+        loading = loading_weights(f"the weights of {self.name}")
+        with _quiet(), loading, _explained(self.name), seeded(request.seed):
+            # The library gets tensors, and not the folder, in which it might find other files.
+            module, info = self.kind.from_pretrained(
+                None,
+                config=config,
+                state_dict={key: each for part in parts for key, each in part.tensors.items()},
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
         absent = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
         if 2 * len(absent) > len(module.state_dict()):
             raise WeightsError(
@@ -203,7 +205,7 @@ class Transformers(Source):
             warning=f"{some} {verb} not in the weights: RANDOM (seed {request.seed})"
             if absent
             else "",
-            sha256=hash_files(found),
+            sha256=join_hashes([part.sha256 for part in parts]),
         )
 
     def _find_weights(self) -> list[Path]:
@@ -291,7 +293,7 @@ def _type_in(folder: Path) -> str:
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return str(content.get("model_type", ""))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ""
 
 
@@ -299,7 +301,7 @@ def _read_config(transformers: Any, name: str, files: Files) -> Any:
     file = find_config(files, name)
     if file is None:
         raise _explain_no_config(name, files)
-    content = read_config(file, name)
+    content = read_config(file, name, files)
     kind = content.get("model_type")
     if kind is None and "architecture" in content:
         raise RequestError(f"{name} is a model of timm", f"timm:{_place_of(name, files)}")
@@ -315,10 +317,18 @@ def _read_config(transformers: Any, name: str, files: Files) -> Any:
             f"transformers {transformers.__version__} has no models of the type {kind!r}",
             "a later version may have them: pip install -U transformers",
         )
-    with ForeignCode(f"reading the configuration of {name}", hint="it may be damaged"):
-        return transformers.AutoConfig.from_pretrained(
-            str(file.parent), local_files_only=True, trust_remote_code=False
-        )
+    if used := [key for key in _UNSUPPORTED if content.get(key)]:
+        hint = "name a model whose weights are plain floats, under their usual names"
+        raise ModelError(f"{name}: config.json has {used[0]}, which is not supported here", hint)
+    return transformers.CONFIG_MAPPING[kind].from_dict(_without_choices(content))
+
+
+def _without_choices(content: Any) -> Any:
+    """Return a configuration that does not choose the library's code or further weights."""
+    if not isinstance(content, dict):
+        return content
+    kept = {key: _without_choices(v) for key, v in content.items() if not _CHOICES.fullmatch(key)}
+    return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
 
 
 def _explain_no_config(name: str, files: Files) -> HookcliError:
@@ -369,7 +379,8 @@ def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, 
 def _find_class(transformers: Any, config: Any) -> Any:
     """Return the class that the configuration names, or else the first of ``_HEADS``."""
     for architecture in config.architectures or ():
-        if (kind := getattr(transformers, architecture, None)) is not None:
+        kind = getattr(transformers, architecture, None)
+        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
             return kind
     for name in _list_heads(transformers, config.model_type):
         return getattr(transformers, name)
@@ -396,18 +407,17 @@ def _interpolate_positions(module: nn.Module) -> None:
 
 def _load_processor(files: Files | None, config: Any, name: str) -> Any:
     transformers = import_transformers(name)
-    with _quiet(), _explained(name):
-        try:
-            found = files and next(filter(None, map(files.find, _PROCESSORS)), None)
-            if not found:
-                return _make_processor(transformers, config)
-            return transformers.AutoImageProcessor.from_pretrained(
-                str(found.parent), local_files_only=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelError(
-                f"the image processor of {name} cannot be loaded: {first_line(error)}"
-            ) from error
+    loading = ForeignCode(f"the image processor of {name}", hint="", verb="cannot be loaded")
+    with _quiet(), loading, _explained(name):
+        found = files and next(filter(None, map(files.find, _PROCESSORS)), None)
+        if files is None or not found:
+            return _make_processor(transformers, config)
+        for file in map(found.with_name, _PROCESSORS):
+            if file.is_file():
+                read_config(file, name, files)  # checks it; the library reads it again
+        return transformers.AutoImageProcessor.from_pretrained(
+            str(found.parent), local_files_only=True, trust_remote_code=False
+        )
 
 
 def _make_processor(transformers: Any, config: Any) -> Any:
@@ -447,8 +457,8 @@ def import_transformers(name: str) -> Any:
 
 
 @contextmanager
-def _quiet(*, progress: bool = False) -> Iterator[None]:
-    """Let transformers and the hub print nothing in the ``with`` block but, perhaps, progress."""
+def _quiet() -> Iterator[None]:
+    """Let transformers and the hub print nothing in the ``with`` block."""
     from huggingface_hub.utils import (
         are_progress_bars_disabled,
         disable_progress_bars,
@@ -460,7 +470,7 @@ def _quiet(*, progress: bool = False) -> Iterator[None]:
     shown = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    (enable_progress_bars if progress else disable_progress_bars)()
+    disable_progress_bars()
     try:
         yield
     finally:

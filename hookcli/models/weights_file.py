@@ -7,21 +7,18 @@ a model.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import warnings
-import zipfile
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hookcli.errors import WeightsError
 from hookcli.models.file_kind import (
-    DAMAGED,
     UNKNOWN,
     WEIGHTS,
     WRAPPERS,
@@ -31,30 +28,18 @@ from hookcli.models.file_kind import (
     name_shard,
     save_line,
 )
+from hookcli.models.source import UNREACHABLE
+from hookcli.models.torch_archive import load_archive
 from hookcli.outside.files import NotRegularError, open_regular
-from hookcli.outside.foreign import first_line
+from hookcli.outside.foreign import ForeignCode, first_line
 from hookcli.records.text import and_more, shape_text
 
 if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
 
-    from torch.types import Storage
-
-# The exceptions that torch raises for a damaged or malicious file
-UNREADABLE = (
-    *DAMAGED,
-    pickle.UnpicklingError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    ArithmeticError,
-    ImportError,
-    SafetensorError,
-)
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"  # the format before torch 1.6
-_MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
 _MOST_VERSION = 2**31
 _LONGEST = 120  # characters in a message for a name, or for a description with a name
 _SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
@@ -70,12 +55,14 @@ class WeightsFile:
         note: a note on which set of weights was chosen, or which tensors were left out; empty if
             ``tensors`` holds all of the file's weights.
         others: the values that are not tensors, by key, such as the extra state of a module.
+        sha256: the hash of the bytes that were read.
     """
 
     tensors: dict[str, Tensor]
     versions: dict[str, int]
     note: str = ""
     others: dict[str, object] = field(default_factory=dict)
+    sha256: str = ""
 
 
 def read_weights_file(file: Path, key: str = "") -> WeightsFile:
@@ -88,20 +75,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
         WeightsError: the file cannot be read, has no tensors, has tensors that no model has, is one
             of several shards, or cannot be loaded without running code in it.
     """
-    try:
-        with open_regular(file) as stream, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on sparse tensors, which are refused below
-            content = _load(file, stream)
-    except NotRegularError as error:
-        raise WeightsError(f"cannot read the weights {file}: it is not a regular file") from error
-    except pickle.UnpicklingError as error:
-        raise _refuse_pickle(file, error) from error
-    except (OSError, *UNREADABLE) as error:
-        if (kind := name_shard([file.suffix]) or find_kind(file)) not in (UNKNOWN, WEIGHTS):
-            raise _refuse_kind(file, kind) from error
-        raise WeightsError(
-            f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
-        ) from error
+    content, sha256 = load_content(file)
     if shard := name_shard([file.suffix, *_list_keys(content)]):
         raise _refuse_kind(file, shard)
     part = _find_part(content, key) if key else content
@@ -119,7 +93,43 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
     others = {
         each: value for each, value in values if isinstance(each, str) and each not in tensors
     }
-    return WeightsFile(tensors, _list_versions(state), note, others)
+    return WeightsFile(tensors, _list_versions(state), note, others, sha256)
+
+
+def load_content(file: Path) -> tuple[object, str]:
+    """Return the content of a weights file, and the sha256 of the bytes that were read.
+
+    Raises:
+        WeightsError: the file cannot be read, or cannot be loaded without running code in it.
+    """
+    try:
+        with ForeignCode("loading", error=WeightsError), open_regular(file) as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            stream.seek(0)
+            with warnings.catch_warnings():  # on sparse tensors, which are refused later
+                warnings.simplefilter("ignore")
+                return _load(file, stream), sha256
+    except WeightsError as error:
+        if error.__cause__ is None:
+            raise
+        raise _explain(file, error.__cause__) from error.__cause__
+
+
+def loading_weights(what: str, verb: str = "cannot be loaded") -> ForeignCode:
+    """Return a block for a library's loading: any exception but ``UNREACHABLE`` is translated."""
+    return ForeignCode(what, hint="", verb=verb, error=WeightsError, passes=UNREACHABLE)
+
+
+def _explain(file: Path, error: BaseException) -> WeightsError:
+    if isinstance(error, NotRegularError):
+        return WeightsError(f"cannot read the weights {file}: it is not a regular file")
+    if isinstance(error, pickle.UnpicklingError):
+        return _refuse_pickle(file, error)
+    if (kind := name_shard([file.suffix]) or find_kind(file)) not in (UNKNOWN, WEIGHTS):
+        return _refuse_kind(file, kind)
+    return WeightsError(
+        f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
+    )
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
@@ -129,47 +139,13 @@ def _load(file: Path, stream: BufferedReader) -> object:
     beginning = stream.read(4)
     stream.seek(0)
     if beginning == _ZIP:
-        return _load_archive(file, stream)
+        return load_archive(stream)
     if file.suffix == ".onnx":
         raise _refuse_kind(file, find_kind(file))
     if not beginning.startswith(_PICKLE):
         raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
     content: object = torch.load(stream, map_location="cpu", weights_only=True)
     return content
-
-
-def _load_archive(file: Path, stream: BufferedReader) -> object:
-    # Each tensor storage must have a member of the same size: with a shorter one, some versions of
-    # torch (at least 2.6 to 2.9) read memory beyond it.
-    members = _list_members(file, stream)
-    storages: Counter[int] = Counter()
-
-    def count(storage: Storage, _location: str) -> Storage:
-        storages[storage.nbytes()] += 1
-        return storage
-
-    content: object = torch.load(stream, map_location=count, weights_only=True)
-    if storages - members:
-        raise WeightsError(
-            f"cannot read the weights {file}: damaged or cut short (values are missing)"
-        )
-    return content
-
-
-def _list_members(file: Path, stream: BufferedReader) -> Counter[int]:
-    """Return how many members of an archive have each size, keyed by the size in bytes."""
-    # A WeightsError refuses members much larger than the archive, because they are compressed or
-    # share the same bytes.
-    with zipfile.ZipFile(stream) as archive:
-        members = [member.file_size for member in archive.infolist()]
-    unpacked, size = sum(members), stream.seek(0, 2)
-    stream.seek(0)
-    if unpacked > _MOST_UNPACKED * size:
-        raise WeightsError(
-            f"{file} has {size:,} bytes and would become {unpacked:,}: torch.save did not write it",
-            "save it again, without compression: torch.save(model.state_dict(), FILE)",
-        )
-    return Counter(members)
 
 
 def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:

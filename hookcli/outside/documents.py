@@ -109,7 +109,7 @@ def decode(data: bytes, kind: type[T]) -> T:
         value = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(error) from error
-    _refuse_deep(value)
+    refuse_deep(value)
     return value
 
 
@@ -138,7 +138,7 @@ def decode_escaped(data: bytes, kind: type[T]) -> T:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise _damaged(error) from error
-    _refuse_deep(document)
+    refuse_deep(document)
     return convert(document, kind)
 
 
@@ -176,7 +176,7 @@ def read_document(file: Path, kind: type[T]) -> T:
     return decode(read_regular(file, MOST_BYTES), kind)
 
 
-def _refuse_deep(document: object) -> None:
+def refuse_deep(document: object) -> None:
     """Raise a DamagedError if lists and objects are nested too deeply for recursive functions."""
     level = [document]
     for _ in range(_MOST_LEVELS):

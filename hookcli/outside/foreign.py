@@ -83,13 +83,21 @@ class Forgiveness:
 class ForeignCode:
     """A ``with`` block that turns any exception of foreign code into a ModelError.
 
-    Even ``SystemExit`` becomes a ModelError. Errors of hookcli, Ctrl-C, and a signal that ends the
+    This is the rule for calls into libraries with values that come from files, too. Even
+    ``SystemExit`` becomes a ModelError. Errors of hookcli, Ctrl-C, and a signal that ends the
     process pass through unchanged. At its end, the block restores the process (``Surroundings``),
     and lowers a recursion limit that the foreign code set too high for the stack.
     """
 
     def __init__(
-        self, what: str, surroundings: Surroundings | None = None, hint: str = _BUILT
+        self,
+        what: str,
+        surroundings: Surroundings | None = None,
+        hint: str = _BUILT,
+        *,
+        verb: str = "",
+        error: type[ModelError] = ModelError,
+        passes: tuple[type[Exception], ...] = (),
     ) -> None:
         """Prepare the block.
 
@@ -98,8 +106,12 @@ class ForeignCode:
             surroundings: restores the process; several blocks may share the object. None makes a
                 new object.
             hint: the hint of the error.
+            verb: what the message says of the subject; empty names the class of the exception.
+            error: the class of the error.
+            passes: the exceptions that pass through.
         """
-        self._what, self._hint = what, hint
+        self._what, self._hint, self._verb, self._error = what, hint, verb, error
+        self._passes = (HookcliError, *ENDS, *passes)
         self._surroundings = surroundings or Surroundings()
         self._limit = 0
 
@@ -115,11 +127,9 @@ class ForeignCode:
         if sys.getrecursionlimit() > most:
             sys.setrecursionlimit(most)
         self._surroundings.__exit__(kind, error, trace)
-        if error is not None and not isinstance(error, (HookcliError, *ENDS)):
-            raise ModelError(
-                f"{self._what} raised {type(error).__name__}: {foreign_line(error)}",
-                self._hint,
-            ) from error
+        if error is not None and not isinstance(error, self._passes):
+            verb = self._verb or f"raised {type(error).__name__}"
+            raise self._error(f"{self._what} {verb}: {foreign_line(error)}", self._hint) from error
 
 
 def ask(thing: object, name: str, default: object = None) -> Any:

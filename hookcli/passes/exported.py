@@ -11,10 +11,10 @@ from torch import Tensor, fx, nn
 
 from hookcli.errors import ModelError, OutputError
 from hookcli.hooks.nested import named_tensors
-from hookcli.models.file_kind import DAMAGED
 from hookcli.models.graph_file import GraphInput, fit_inputs
 from hookcli.models.inputs import split_arguments
-from hookcli.outside.foreign import first_line
+from hookcli.outside.files import open_regular
+from hookcli.outside.foreign import ForeignCode, first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.failure import explain_refusal
 from hookcli.passes.flops import FlopCounter
@@ -77,16 +77,13 @@ def load_program(file: Path) -> ExportedProgram:
         ModelError: the file cannot be read, or it holds pickled objects.
     """
     try:
-        check_archive(file)
-        with quiet():
-            return torch.export.load(file)
+        stream = open_regular(file)
     except OSError as error:
         raise ModelError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    except DAMAGED as error:
-        raise ModelError(
-            f"{str(file)!r} is damaged, or no exported program: {first_line(error)}",
-            "make it with torch.export.save",
-        ) from error
+    verb, hint = "is damaged, or no exported program", "make it with torch.export.save"
+    with stream, ForeignCode(repr(str(file)), hint=hint, verb=verb), quiet():
+        check_archive(str(file), stream)
+        return torch.export.load(stream)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
 from hookcli.models.graph_file import GraphInput, fit_inputs
 from hookcli.models.inputs import split_arguments
-from hookcli.models.onnx_weights import read_graph, read_small_weights
+from hookcli.models.onnx_weights import guard_onnx, read_graph, read_small_weights
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
@@ -166,7 +166,8 @@ class OnnxRunner(GraphRunner):
         values = (*model.graph.value_info, *model.graph.output)
         shapes = {each.name: _describe_value(each).shape for each in values}
         known = keep_fixed({name: shape for name, shape in shapes.items() if shape})
-        graph = Graph.of(_list_nodes(model.graph))
+        with guard_onnx(file):
+            graph = Graph.of(_list_nodes(model.graph))
         return cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
 
     @property
@@ -544,7 +545,7 @@ def _find_dequantized(graph: Any) -> dict[str, str]:
     found = {}
     for name, nodes in users.items():
         if len(nodes) == 1 and nodes[0].op_type == "QuantizeLinear" and nodes[0].input[0] == name:
-            after = users[nodes[0].output[0]]
+            after = users.get(nodes[0].output[0], [])
             if len(after) == 1 and after[0].op_type == "DequantizeLinear":
                 found[name] = after[0].output[0]
     return found

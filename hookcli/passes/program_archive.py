@@ -8,64 +8,56 @@ from __future__ import annotations
 
 import io
 import json
-import pickle
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from hookcli.errors import ModelError
-from hookcli.models.file_kind import DAMAGED
-from hookcli.outside.files import open_regular
-from hookcli.outside.foreign import first_line
+from hookcli.models.torch_archive import list_members, load_archive
+from hookcli.outside.foreign import Forgiveness
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from typing import BinaryIO
 
 _LIBRARIES = "data/aotinductor/"
 _CONFIGS = ("weights_config.json", "constants_config.json")
 _OBJECTS = ("custom_obj", "opaque_obj")
+# Files of torch.save in archives from before torch 2.8
+_PICKLED = ("serialized_state_dict", "serialized_constants", "serialized_example_inputs")
 
 
-def check_archive(file: Path) -> None:
+def check_archive(file: str, stream: BinaryIO) -> None:
     """Check that torch can read an archive without unpickling objects or loading libraries.
 
     Tensors that are saved by ``torch.save`` are allowed, if ``weights_only=True`` can load them.
+    ``file`` is the name of the archive for messages.
 
     Raises:
-        OSError: the file cannot be read.
-        ModelError: the archive holds more than tensors, or it is damaged.
+        ModelError: the archive holds more than tensors. Damaged ones raise other exceptions.
     """
-    try:
-        with open_regular(file) as stream, zipfile.ZipFile(stream) as archive:
-            reason = _find_reason(archive)
-    except DAMAGED as error:
-        raise ModelError(
-            f"{str(file)!r} is damaged, or no exported program: {first_line(error)}",
-            "make it with torch.export.save",
-        ) from error
+    reason = _find_reason(stream)
+    stream.seek(0)
     if reason:
         raise ModelError(
-            f"{str(file)!r} {reason}, and loading it would run its code",
+            f"{file!r} {reason}, and loading it would run its code",
             "export the model with tensors alone",
         )
 
 
-def _find_reason(archive: zipfile.ZipFile) -> str:
+def _find_reason(stream: BinaryIO) -> str:
     """Return why torch would run code of an archive; empty if nothing says so."""
-    # A ``ValueError`` refuses members with the same name, and compressed ones, which torch never
-    # writes.
-    # Before torch 2.8, the members were in no folder. Torch ignores the case of their names.
-    members = {(name.partition("/")[2] or name).lower(): name for name in archive.namelist()}
-    if len(members) < len(archive.namelist()):
-        raise ValueError("several members have the same name")
-    if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
-        raise ValueError("its members are compressed")
-    for member, name in members.items():
+    members = list_members(stream)
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise ValueError("its members are compressed, which torch never does")
+    archive = zipfile.ZipFile(stream)
+    for name in archive.namelist():
+        # Before torch 2.8, the members were in no folder. Torch ignores the case of their names.
+        member = (name.partition("/")[2] or name).lower()
         if member.startswith(_LIBRARIES):
             return "holds a compiled library"
-        if member.endswith(".pt") and not _is_loadable(archive.read(name)):
-            return f"holds a pickled object, in {name}"
+        if member.endswith(".pt") or member.startswith(_PICKLED):
+            content = archive.read(name)
+            if content and not _is_loadable(content):
+                return f"holds a pickled object, in {name}"
         if member.endswith(_CONFIGS) and _asks_for_pickle(json.loads(archive.read(name))):
             return f"holds a pickled object, according to {name}"
     return ""
@@ -73,13 +65,10 @@ def _find_reason(archive: zipfile.ZipFile) -> str:
 
 def _is_loadable(content: bytes) -> bool:
     """Return whether torch can load a file of ``torch.save`` without running code."""
-    if not content:
+    with Forgiveness():  # whatever fails here, torch tries again and unpickles objects
+        load_archive(io.BytesIO(content))
         return True
-    try:
-        torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        return False
-    return True
+    return False
 
 
 def _asks_for_pickle(document: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -48,6 +49,27 @@ def photos(tmp_path_factory):
     faded.putalpha(Image.linear_gradient("L").resize(faded.size))
     faded.save(home / "faded.png")
     return sorted(home.iterdir())
+
+
+@pytest.fixture
+def connections(monkeypatch):
+    """Refuse every connection, as if nothing said that the hub cannot be reached; list them."""
+    from huggingface_hub import constants
+
+    asked = []
+
+    def refuse(*words, **_options):
+        asked.append(words)
+        raise OSError("no connection is allowed here")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for place, name in (
+        (socket, "create_connection"),
+        (socket, "getaddrinfo"),
+        (socket.socket, "connect"),
+    ):
+        monkeypatch.setattr(place, name, refuse)
+    return asked
 
 
 @pytest.fixture

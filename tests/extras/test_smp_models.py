@@ -186,14 +186,16 @@ def test_a_damaged_configuration_is_refused(run, models, text):
     shutil.copytree(models / "unet", "own")
     Path("own/config.json").write_text(text)
     said = refused(run("inspect", "smp:own", CAT, *LOOK), 4)
-    assert "is no model of segmentation_models_pytorch" in said or "is not JSON" in said
+    assert (
+        "is no model of segmentation_models_pytorch" in said or "config.json cannot be read" in said
+    )
 
 
 def test_damaged_weights_are_refused(run, models):
     shutil.copytree(models / "unet", "own")
     Path("own/model.safetensors").write_bytes(b"\xff" * 64)
     ended = run("inspect", "smp:own", CAT, *LOOK, "--weights", "pretrained")
-    assert "the weights of smp:own cannot be loaded" in refused(ended, 4)
+    assert "cannot read the weights own/model.safetensors: damaged" in refused(ended, 4)
 
 
 def test_weights_of_an_encoder_that_nobody_has_cached_need_a_network(run, library, tmp_path):
@@ -225,3 +227,39 @@ def test_a_size_that_the_network_cannot_take_is_refused(library, changes, hint):
 def test_the_features_for_a_map_are_those_of_the_decoder():
     loaded = load_model(ModelRequest("smp:unet/resnet18", weights="random", size=64))
     assert find_in(loaded) == "decoder"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"encoder_name": "tu-hf-hub:org/name"},
+        {"encoder_name": "tu-local-dir:../other"},
+        {"encoder_name": "tu-nosuch"},
+        {"encoder_name": 5},
+        {"classes": 2**40},
+        {"decoder_channels": [10**6] * 5},
+        {"encoder_depth": 99},
+        {"aux_params": 5},
+        {"activation": "nope"},
+        {"_model_class": "Nope"},
+    ],
+)
+def test_a_hostile_configuration_is_refused_offline(run, models, connections, fields):
+    shutil.copytree(models / "unet", "own")
+    file = Path("own/config.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    refused(run("inspect", "smp:own", CAT, *LOOK), 4)
+    assert connections == []
+
+
+def test_a_folder_is_read_without_a_connection(run, models, connections):
+    ended = run("inspect", f"smp:{models / 'unet'}", CAT, *LOOK, "--weights", "pretrained")
+    assert ended.code == 0, ended.err
+    assert connections == []
+
+
+@pytest.mark.parametrize(("encoder", "code"), [("tu-nosuch", 2), ("tu-test_vit", 4)])
+def test_an_encoder_that_timm_lacks_or_cannot_divide_is_refused(run, library, encoder, code):
+    words = ("--weights", "random")
+    said = refused(run("inspect", f"smp:unet/{encoder}", CAT, *LOOK, *words), code)
+    assert encoder in said

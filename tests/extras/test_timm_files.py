@@ -14,6 +14,7 @@ from hookcli.errors import ModelError, RequestError, WeightsError
 from hookcli.models.load import build_skeleton, load_model
 from tests.conftest import PHOTOS
 from tests.hub_server import MAIN, OLD, Hub, as_the_hub, serving
+from tests.two_directories import members_of, with_two_directories
 
 timm = pytest.importorskip("timm")
 
@@ -95,21 +96,21 @@ class Evil:
 def test_a_pickle_that_would_run_code_is_refused(own):
     (own / "model.safetensors").unlink()
     torch.save({"fc.bias": Evil()}, own / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match="the weights of timm:own cannot be loaded"):
+    with pytest.raises(WeightsError, match="holds more than tensors"):
         load_model(ModelRequest("timm:own", weights="pretrained"))
     assert not Path("ran").exists()
 
 
 def test_damaged_weights_are_refused(own):
     (own / "model.safetensors").write_bytes(b"\xff" * 64)
-    with pytest.raises(WeightsError, match="the weights of timm:own cannot be loaded"):
+    with pytest.raises(WeightsError, match=r"cannot read the weights own/model\.safetensors: dam"):
         load_model(ModelRequest("timm:own", weights="pretrained"))
 
 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("{", "config.json is not JSON"),
+        ("{", "config.json cannot be read: Expecting"),
         ("[]", "is no model of timm"),
         ('{"architecture": []}', "is no model of timm"),
         ('{"model_type": "vit"}', "config.json names no architecture"),
@@ -157,3 +158,51 @@ def test_a_backbone_returns_the_features_of_its_stages(run):
     assert names == {
         name for name, _ in timm.create_model(SMALL, features_only=True).named_modules()
     }
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("architecture",), "hf-hub:org/name"),
+        (("num_classes",), 2**40),
+        (("num_classes",), "x"),
+        (("model_args",), {"stages": [2**24] * 4}),
+        (("model_args",), {"img_size": 2**20}),
+        (("model_args",), {"checkpoint_path": "../other.pth"}),
+        (("model_args",), 5),
+        (("pretrained_cfg",), 5),
+        (("pretrained_cfg", "crop_pct"), 1e-9),
+        (("pretrained_cfg", "crop_pct"), "x"),
+        (("pretrained_cfg", "input_size"), [3, 2**24, 2**24]),
+        (("pretrained_cfg", "input_size"), 5),
+        (("pretrained_cfg", "interpolation"), "nope"),
+    ],
+)
+def test_a_hostile_configuration_is_refused_offline(run, own, connections, place, value):
+    file = own / "config.json"
+    content = part = json.loads(file.read_text())
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    file.write_text(json.dumps(content))
+    ended = run("inspect", "timm:./own", PHOTOS / "cat.png", "--grids", "none", "-q")
+    assert ended.code == 4, ended.err
+    assert len(ended.err.splitlines()) <= 2
+    assert connections == []
+
+
+def test_a_folder_is_read_without_a_connection(run, own, connections):
+    words = ("--grids", "none", "-q", "--weights", "pretrained")
+    assert run("inspect", "timm:./own", PHOTOS / "cat.png", *words).code == 0
+    assert connections == []
+
+
+def test_a_file_of_weights_with_two_directories_is_refused(own):
+    (own / "model.safetensors").unlink()
+    members = []
+    for number in (0, 1):
+        torch.save({"a": torch.full((3,), number)}, "w.bin")
+        members.append(members_of(Path("w.bin").read_bytes()))
+    (own / "pytorch_model.bin").write_bytes(with_two_directories(*members))
+    with pytest.raises(WeightsError, match="may have a second directory"):
+        load_model(ModelRequest("timm:own", weights="pretrained"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import torch
 from PIL import Image
 
 from tests.conftest import PHOTOS
+from tests.two_directories import members_of, with_two_directories
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 pytestmark = pytest.mark.transformers
@@ -84,7 +87,8 @@ def test_a_folder_without_configuration_is_refused(run, own):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("{", "hf:own: config.json is not JSON"),
+        ("{", "hf:own: config.json cannot be read: Expecting property name"),
+        ("[" * 500 + "]" * 500, "hf:own: config.json cannot be read: it is nested too deeply"),
         ("[]", "hf:own: config.json names no model_type"),
         ("{}", "hf:own: config.json names no model_type"),
         ('{"model_type": []}', "hf:own: config.json names no model_type"),
@@ -162,7 +166,7 @@ def test_a_pickle_that_would_run_code_is_refused(run, own):
     (own / "model.safetensors").unlink()
     torch.save({"classifier.bias": Evil()}, own / "pytorch_model.bin", pickle_module=pickle)
     said, _ = refused(run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained"), 4)
-    assert said.startswith("the weights of hf:own cannot be loaded")
+    assert said.startswith("own/pytorch_model.bin holds more than tensors (io.open), and loading")
     assert not Path("ran").exists()
 
 
@@ -178,7 +182,7 @@ def test_weights_in_the_older_form_are_read_without_unpickling_objects(run, own,
 def test_a_damaged_file_of_weights_is_refused(run, own):
     (own / "model.safetensors").write_bytes(b"\xff" * 100)
     said, _ = refused(run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained"), 4)
-    assert said.startswith("the weights of hf:own cannot be loaded")
+    assert said.startswith("cannot read the weights own/model.safetensors: damaged or cut short")
 
 
 def test_weights_that_lack_tensors_are_loaded_with_a_warning(run, own, hf):
@@ -228,3 +232,131 @@ def test_a_picture_that_the_processor_does_not_take_is_skipped(run, folders):
     assert ended.code == 6
     warning = "warning: skipped 'many/line.png': cannot be prepared by the DPTImageProcessor"
     assert ended.err.startswith(warning)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"architectures": [5]},
+        {"architectures": 5},
+        {"hidden_size": 10**6},
+        {"hidden_size": 2**40},
+        {"hidden_size": 10_000},
+        {"num_hidden_layers": 2**24},
+        {"num_hidden_layers": 4096},
+        {"num_labels": 10**400},
+        {"quantization_config": {"quant_method": "eetq"}},
+        {"transformers_weights": "other.safetensors"},
+        {"image_size": 2**20},
+        {"id2label": 5},
+        {"hidden_act": ["x"]},
+        {"model_type": "detr", "backbone": "hf-hub:org/name", "use_timm_backbone": True},
+        {"model_type": "detr", "backbone": "../own", "use_timm_backbone": False},
+        {"model_type": "maskformer", "backbone": "org/name"},
+    ],
+)
+def test_a_hostile_configuration_is_refused_at_once_and_offline(run, own, connections, fields):
+    configure(own, **fields)
+    began = time.monotonic()
+    refused(run("inspect", "hf:own", CAT, *LOOK), 4)
+    assert time.monotonic() - began < 10
+    assert connections == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"size": {"height": 2**24, "width": 2**24}},
+        {"size": {"longest_edge": 2**20}},
+        {"size_divisor": 2**20},
+        {"crop_size": 10**400},
+        {"image_processor_type": "pipeline"},
+        {"image_processor_type": 5},
+        {"image_std": 5},
+        {"image_mean": "x" * 5000},
+        {"image_mean": [0.5] * 5000},
+        {"auto_map": {"AutoImageProcessor": "evil.Evil"}, "image_processor_type": "Evil"},
+    ],
+)
+def test_a_hostile_processor_is_refused_at_once_and_offline(run, own, connections, fields):
+    file = own / "preprocessor_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    ended = run("inspect", "hf:own", CAT, *LOOK)
+    assert ended.code == 4, ended.err
+    assert connections == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"architectures": ["pipeline"]},
+        {"attn_implementation": "org/name"},
+        {"_attn_implementation": "flash_attention_2"},
+        {"attn_implementation": {"": "kernels-community/flash-attn"}},
+        {"experts_implementation": "org/name"},
+        {"configuration_files": ["config.0/../../other.json"]},
+    ],
+)
+def test_a_configuration_chooses_no_implementation_and_no_file(run, own, connections, fields):
+    assert run("inspect", "hf:own", CAT, *LOOK).code == 0
+    plain = json.loads(Path("out/report.json").read_text())["layers"]
+    configure(own, **fields)
+    ended = run("inspect", "hf:own", CAT, *LOOK, "--overwrite")
+    assert ended.code == 0, ended.err
+    assert json.loads(Path("out/report.json").read_text())["layers"] == plain
+    assert connections == []
+
+
+def test_the_hash_is_that_of_the_weights_that_were_read(run, own, hf):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(own / "model.safetensors")
+    halves = [list(tensors)[::2], list(tensors)[1::2]]
+    for number, names in enumerate(halves):
+        part = {name: tensors[name] for name in names}
+        save_file(part, own / f"part{number}.safetensors", metadata={"format": "pt"})
+    whole = run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained")
+    assert whole.code == 0, whole.err
+    expected = [row["mean"] for row in json.loads(Path("out/report.json").read_text())["layers"]]
+    (own / "model.safetensors").unlink()
+    names = {name: f"part{number}.safetensors" for number in (0, 1) for name in halves[number]}
+    index = own / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    ended = run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained", "--overwrite")
+    assert ended.code == 0, ended.err
+    means = [row["mean"] for row in json.loads(Path("out/report.json").read_text())["layers"]]
+    assert means == pytest.approx(expected)
+    hashes = [hashlib.sha256((own / f"part{n}.safetensors").read_bytes()) for n in (0, 1)]
+    joined = hashlib.sha256("".join(each.hexdigest() for each in hashes).encode()).hexdigest()
+    assert joined in Path("out/manifest.json").read_text()
+    Path("secret").mkdir()
+    shutil.copy(own / "part0.safetensors", "secret")
+    index.write_text(index.read_text().replace("part0", "../secret/part0"))
+    words = ("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained", "--overwrite")
+    said, _ = refused(run(*words), 4)
+    assert (
+        said
+        == "own: model.safetensors.index.json is damaged: it names '../secret/part0.safetensors'"
+    )
+
+
+def test_a_file_of_weights_with_two_directories_is_refused(run, own, hf):
+    state = hf.AutoModelForImageClassification.from_pretrained(own).state_dict()
+    (own / "model.safetensors").unlink()
+    contents = []
+    for factor in (0, 1):
+        torch.save({name: each * factor for name, each in state.items()}, "w.bin")
+        contents.append(members_of(Path("w.bin").read_bytes()))
+    (own / "pytorch_model.bin").write_bytes(with_two_directories(*contents))
+    said, _ = refused(run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained"), 4)
+    assert said == (
+        "cannot read the weights own/pytorch_model.bin: damaged or cut short "
+        "(it may have a second directory)"
+    )
+
+
+def test_weights_with_an_adapter_are_refused(run, own):
+    (own / "adapter_config.json").write_text('{"base_model_name_or_path": "org/name"}')
+    said, hint = refused(run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained"), 4)
+    assert said == "hf:own has an adapter, which is not loaded here"
+    assert "merge_and_unload" in hint

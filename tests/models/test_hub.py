@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from hookcli.errors import ModelError, RequestError, WeightsError
-from hookcli.models.hub import Folder, Repository, find_files, hash_files, is_cached, list_cached
+from hookcli.errors import ModelError, RequestError
+from hookcli.models.hub import Folder, Repository, find_files, is_cached, join_hashes, list_cached
 from tests.hub_server import MAIN, OLD, Hub, as_the_hub, nowhere, serving
 
 pytest.importorskip("huggingface_hub")
@@ -120,8 +120,8 @@ def test_weights_in_parts_are_found_by_their_index(folder):
     found = Folder(folder).find_parts("net.safetensors")
     assert [file.name for file in found] == ["part-1.safetensors", "part-2.safetensors"]
     hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in found]
-    assert hash_files(found) == hashlib.sha256("".join(hashes).encode()).hexdigest()
-    assert hash_files(found[:1]) == hashes[0]
+    assert join_hashes(hashes) == hashlib.sha256("".join(hashes).encode()).hexdigest()
+    assert join_hashes(hashes[:1]) == hashes[0]
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,15 @@ def test_weights_in_parts_are_found_by_their_index(folder):
     [
         ('{"weight_map": {"a": "none.safetensors"}}', "lacks a part of its weights: none.saf"),
         ('{"weight_map": [1]}', "net.safetensors.index.json is damaged"),
-        ("{", "net.safetensors.index.json is damaged"),
+        ("{", "net.safetensors.index.json cannot be read: Expecting property name"),
         ("[]", "net.safetensors.index.json is damaged"),
+        *(
+            (json.dumps({"weight_map": {"a": name}}), "index.json is damaged: it names ")
+            for name in ("../secret/x.safetensors", "/x.safetensors", "..", "a\\x", "a/x", "x\0")
+        ),
     ],
 )
 def test_a_damaged_index_of_weights_is_refused(folder, index, message):
     (folder / "net.safetensors.index.json").write_text(index)
-    with pytest.raises(WeightsError, match=message):
+    with pytest.raises(ModelError, match=message):
         Folder(folder).find_parts("net.safetensors")

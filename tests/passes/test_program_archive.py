@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from hookcli.errors import ModelError
+from hookcli.passes.exported import load_program
 from hookcli.passes.program_archive import check_archive
+from tests.two_directories import members_of, with_two_directories
 
 WEIGHT = {"path_name": "weight_0", "use_pickle": False}
 
@@ -33,14 +35,14 @@ def index(**entries):
 
 def make(members):
     with zipfile.ZipFile("net.pt2", "w") as archive:
-        for name, content in members:
+        for name, content in (("version", "3"), *members):
             archive.writestr(f"net/{name}", content)
     return Path("net.pt2")
 
 
 def refuse(*members):
     with pytest.raises(ModelError) as caught:
-        check_archive(make(members))
+        load_program(make(members))
     assert not Path("touched").exists()
     return caught.value.message
 
@@ -53,7 +55,9 @@ def in_folder(tmp_path, monkeypatch):
 def test_an_archive_of_tensors_is_allowed():
     weights = ("data/weights/model_weights_config.json", index(weight=WEIGHT))
     samples = ("data/sample_inputs/model.pt", saved(((torch.ones(2),), {})))
-    check_archive(make([weights, samples, ("data/weights/weight_0", b"1234")]))
+    file = make([weights, samples, ("data/weights/weight_0", b"1234")])
+    with file.open("rb") as stream:
+        check_archive("net.pt2", stream)
 
 
 def test_a_pickled_sample_input_is_refused_without_loading_it():
@@ -87,12 +91,14 @@ def test_two_members_of_one_name_are_refused():
     )
 
 
-def test_an_archive_without_a_folder_is_checked_like_another():
+@pytest.mark.parametrize("suffix", ["pt", "json"])
+def test_an_archive_without_a_folder_is_checked_like_another(suffix):
     with zipfile.ZipFile("net.pt2", "w") as archive:
         archive.writestr("version", "6")
-        archive.writestr("serialized_state_dict.pt", saved(Touch()))
-    with pytest.raises(ModelError, match=r"holds a pickled object, in serialized_state_dict\.pt"):
-        check_archive(Path("net.pt2"))
+        archive.writestr(f"serialized_state_dict.{suffix}", saved(Touch()))
+    with pytest.raises(ModelError, match="holds a pickled object, in serialized_state_dict"):
+        load_program(Path("net.pt2"))
+    assert not Path("touched").exists()
 
 
 @pytest.mark.parametrize("content", ["[1]", '{"config": [1]}', "{", '{"config": {"a": 1}}'])
@@ -101,6 +107,17 @@ def test_a_damaged_index_is_refused(content):
     assert message.startswith("'net.pt2' is damaged, or no exported program: ")
 
 
-def test_a_missing_file_is_an_error_of_the_system():
-    with pytest.raises(FileNotFoundError):
-        check_archive(Path("no.pt2"))
+def test_a_missing_file_is_named():
+    with pytest.raises(ModelError, match=r"cannot read 'no\.pt2': No such file"):
+        load_program(Path("no.pt2"))
+
+
+def test_a_program_that_only_torch_reads_is_refused():
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)), "net.pt2")
+    good = members_of(Path("net.pt2").read_bytes())
+    bad = [(name, saved(Touch()) if name.endswith("/model.pt") else each) for name, each in good]
+    Path("net.pt2").write_bytes(with_two_directories(good, bad))
+    assert members_of(Path("net.pt2").read_bytes()) == good  # as zipfile reads it
+    with pytest.raises(ModelError, match="may have a second directory"):
+        load_program(Path("net.pt2"))
+    assert not Path("touched").exists()

@@ -1,0 +1,105 @@
+"""Zip archives of torch, read only if all programs find the same members in them.
+
+A file may hold two central directories, of which Python's ``zipfile`` reads one and torch the
+other. hookcli refuses such a file, and one with bytes that belong to no member.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from torch.types import Storage
+
+_HEADER = "<4s5H3I2H"  # precedes the data of a member
+_DESCRIPTORS = (0, 16, 24)  # bytes after the data of a member
+_END = "<4s4H2IH"  # the last bytes of the file
+_LOCATOR = "<4sIQI"  # before the end of most files, and before it the end for large files
+_LARGE_END = "<4sQ2H2I4Q"
+_MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
+
+
+def load_archive(stream: BinaryIO) -> object:
+    """Load the tensors of an archive that ``torch.save`` wrote.
+
+    Torch raises exceptions of many classes if the archive is damaged, or holds more than tensors.
+    """
+    # Each tensor storage must have a member of the same size: with a shorter one, some versions of
+    # torch (at least 2.6 to 2.9) read memory beyond it.
+    members = Counter(member.file_size for member in list_members(stream))
+    storages: Counter[int] = Counter()
+
+    def count(storage: Storage, _location: str) -> Storage:
+        storages[storage.nbytes()] += 1
+        return storage
+
+    content: object = torch.load(stream, map_location=count, weights_only=True)
+    if storages - members:
+        raise ValueError("values are missing")
+    return content
+
+
+def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
+    """Return the members of an archive, after a check that torch reads exactly these.
+
+    Afterwards, the stream is at its beginning.
+
+    Raises:
+        ValueError: the archive has a second directory or gaps, or some of its members overlap, have
+            the same name, or are much larger than the archive.
+        Exception: ``zipfile`` or torch cannot read the archive.
+    """
+    with zipfile.ZipFile(stream) as archive:
+        members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+    end = 0
+    spaces = [0]
+    for member in members:
+        spaces.append(member.header_offset - end)
+        *_, name, extra = _read(stream, _HEADER, member.header_offset)
+        end = member.header_offset + struct.calcsize(_HEADER) + name + extra + member.compress_size
+    spaces.append(_find_directory(stream, len(members)) - end)
+    if sum(spaces[:2]) or not {*spaces} <= {*_DESCRIPTORS}:
+        raise ValueError("its members overlap, or there are gaps between them")
+    names = {member.filename.partition("/")[2] or member.filename for member in members}
+    if len({name.lower() for name in names}) < len(members):  # torch ignores the case
+        raise ValueError("several members have the same name")
+    unpacked, size = sum(member.file_size for member in members), stream.seek(0, 2)
+    if unpacked > _MOST_UNPACKED * size:
+        raise ValueError(f"its {size:,} bytes would become {unpacked:,}")
+    stream.seek(0)
+    if all("/" in member.filename for member in members):  # else, an archive from before torch 2.8
+        records = torch._C.PyTorchFileReader(stream).get_all_records()
+        if names != set(records):
+            raise ValueError("torch finds other members in it")
+        stream.seek(0)
+    return members
+
+
+def _find_directory(stream: BinaryIO, members: int) -> int:
+    """Return where the only central directory begins; ValueError if there may be another one."""
+    place = stream.seek(-struct.calcsize(_END), 2)
+    mark, *_, count, length, start, comment = _read(stream, _END, place)
+    before = place - struct.calcsize(_LOCATOR)
+    if before >= 0 and (locator := _read(stream, _LOCATOR, before))[0] == b"PK\x06\x07":
+        place = before - struct.calcsize(_LARGE_END)
+        large = _read(stream, _LARGE_END, max(0, place))
+        small, full = (count, length, start), (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF)
+        count, length, start = large[-3:]
+        agrees = all(each in pair for each, *pair in zip(small, large[-3:], full, strict=True))
+        if large[0] != b"PK\x06\x06" or locator[2] != place or not agrees:
+            mark = b""
+    if mark != b"PK\x05\x06" or comment or count != members or start + length != place:
+        raise ValueError("it may have a second directory")
+    return int(start)
+
+
+def _read(stream: BinaryIO, form: str, place: int) -> tuple[Any, ...]:
+    stream.seek(place)
+    return struct.unpack(form, stream.read(struct.calcsize(form)))
