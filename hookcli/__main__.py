@@ -66,7 +66,6 @@ class _Group(TyperGroup):
         return build_command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by subject, and then the options."""
         for subject, commands in SUBJECTS.items():
             with formatter.section(subject):
                 formatter.write_dl(list(commands.items()))
@@ -158,7 +157,6 @@ def _report_error(code: int, message: str, hint: str = "") -> int:
 
 
 def _find_format(words: Sequence[str]) -> str:
-    """Return the value of the last ``--format`` in ``words``; empty if there is no such option."""
     given = [
         word.partition("=")[2] or following
         for word, following in zip(words, (*words[1:], ""), strict=True)

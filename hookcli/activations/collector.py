@@ -119,11 +119,7 @@ class Collector:
     called: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Reduce one tensor, and copy the parts to keep.
-
-        Raises:
-            LeadingAxisError: the tensor cannot be divided into images.
-        """
+        """Reduce one tensor, and copy the parts to keep."""
         tensor = to_dense(tensor)
         if call.side == "param":
             self._observe(call, tensor.unsqueeze(0), UNKNOWN, shape=tuple(tensor.shape), axis=None)

@@ -87,7 +87,6 @@ class Shares:
             self._note_change(operation, tensors, part)
 
     def _note_change(self, operation: str, tensors: Sequence[Tensor], output: Tensor) -> None:
-        """Record how an operation on ``tensors`` changed the probabilities in ``output``."""
         shares, lengths = self._of[output], output.shape[-2:]
         alike = [each for each in tensors if each.shape[-2:] == lengths]
         if min(lengths, default=0) < 2 or not alike:

@@ -210,7 +210,6 @@ class TokenTrails:
                     self._collapsed.add(axis)
 
     def _trails_of(self, call: FunctionCall, given: Sequence[Tensor]) -> list[Trail]:
-        """Return the trails of a function's outputs; ``given`` are its inputs that have trails."""
         if call.name in REPLACING:
             return [self._replace(call.name, *call.args, *call.kwargs.values())]
         if call.loses_places(given):
@@ -223,7 +222,6 @@ class TokenTrails:
         return [Trail(everywhere(LOST, part)) for part in call.outputs]
 
     def _trail_of(self, call: FunctionCall, given: Sequence[Tensor], output: Tensor) -> Trail:
-        """Return the trail of a function's only output; ``given`` are its inputs with trails."""
         if call.name in JOINING:
             parts = _join_channels([self._own(part) for part in call.args[0]], call, output)
             return Trail(torch.as_tensor(call.function(parts, *call.args[1:], **call.kwargs)))
@@ -339,7 +337,6 @@ class TokenTrails:
         return Trail(everywhere(LOST, output))
 
     def _are_learned(self, tensors: Iterable[Tensor]) -> bool:
-        """Return whether all tensors, if any, are known to be computed without the pixels."""
         return all(part in self._learned and part not in self._trails for part in tensors)
 
     def _own(self, tensor: Tensor) -> Tensor:

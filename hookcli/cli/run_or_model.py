@@ -137,7 +137,6 @@ def open_runs(
 
 
 def _refuse(context: typer.Context, name: str, source: RunOrModel) -> None:
-    """Raise the error for a positional that is not a run although the command reads runs."""
     if name != source.model:
         raise RequestError(
             f"{source.model!r} is the folder of a run, and {name!r} is not",

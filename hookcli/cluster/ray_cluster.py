@@ -148,7 +148,6 @@ class RayCluster:
 
 
 def _make_session_folder() -> TemporaryDirectory[str]:
-    """Make a temporary folder for the logs and sockets of a cluster that hookcli starts itself."""
     # the paths of sockets must be short, and the path of macOS's temporary folder is long
     place = os.environ.get("RAY_TMPDIR") or ("/tmp" if sys.platform == "darwin" else None)  # noqa: S108
     return TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)

@@ -143,8 +143,6 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
 
 
 class _Merger:
-    """Adds up the chunks of a run in order, after the saved chunks of an interrupted run."""
-
     def __init__(
         self, prepared: PreparedRun, folder: RunFolder, totals: Chunk, listener: ProgressListener
     ) -> None:

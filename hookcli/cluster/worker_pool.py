@@ -124,7 +124,6 @@ class WorkerPool:
         self._assign_work()
 
     def _count_death(self, member: _Member) -> None:
-        """Count a death against the running chunk; without one, against the worker's slot."""
         deaths = member.deaths + 1
         if member.work:
             number = member.work[0].number

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _SeenCall:
-    """A call of the image that is running, with its tensors on both sides."""
-
     ids: tuple[str, str]  # in A, and in B
     rank: tuple[float, int]  # the worst call sorts first
     layout: Layout

@@ -118,7 +118,6 @@ def _average(values: Tensor, axes: list[int]) -> Tensor:
 
 
 def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
-    """Return ``values``, scaled so that no L2 norm over ``axes`` is above ``limit``."""
     wide = _widen(values)
     norms = vector_norm(wide, dim=axes, keepdim=True) if axes else wide.abs()
     return (wide * (limit / norms.clamp(min=limit))).to(values.dtype)

@@ -99,7 +99,6 @@ def read_edit(text: str, default_side: Side) -> Edit:
 
 
 def _refuse_without_verb(text: str) -> NoReturn:
-    """Raise an error for an edit without a known verb; the error names the word in its place."""
     words = list(_WORD_AFTER_COLON.finditer(text))
     if not words:
         what = "it does not say what to do" if text.strip() else "it is empty"
@@ -144,7 +143,6 @@ def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
 
 
 def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
-    """Return the number in ``text[start:end]``, which must be finite unless the verb is ``set``."""
     word = text[start:end]
     try:
         number = float(word)
@@ -160,7 +158,6 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
 
 
 def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tuple[int, ...] | None]:
-    """Return the form of the filter language and the channels in ``text[start:end]``."""
     form = text[start:end]
     if form.startswith("re:") and side != "param":
         if _CHANNELS_AFTER_REGEX.search(form):

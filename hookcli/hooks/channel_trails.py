@@ -129,7 +129,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        """Call an operation, and follow the channels to its outputs."""
         kwargs = dict(kwargs or {})
         output = func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
@@ -375,7 +374,6 @@ def _of_norm(name: str, args: Sequence[Any], output: Tensor) -> _Trails:
 
 
 def _new(tensor: Tensor, axis: int) -> _Trails:
-    """Return the trail of new channels along ``axis``."""
     if tensor.dim() < 2:
         return {}
     device = "cpu" if tensor.is_meta else tensor.device

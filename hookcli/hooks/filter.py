@@ -188,7 +188,6 @@ def _match_one(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
 
 
 def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
-    """Return the modules that an alias or a class name chooses, with or without an index."""
     indexed = _INDEXED.fullmatch(form)
     name = indexed["name"] if indexed else form.partition("[")[0]
     if name != form and not indexed:
@@ -208,7 +207,6 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
 
 
 def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
-    """Return the modules with the path ``form``; ``form`` may be a call id such as ``fc#1``."""
     call_id = _CALL_ID.fullmatch(form)
     paths = (form, call_id["path"] if call_id else form)
     for path in paths:

@@ -147,5 +147,4 @@ def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
 
 
 def _has_other(name: str, names: set[str]) -> bool:
-    """Return whether ``names`` has a different layout with as many axes as ``name``."""
     return any(len(other) == len(name) and other != name for other in names)

@@ -280,8 +280,6 @@ def hidden(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A module that is running."""
-
     module_path: str
     in_torch: bool  # ``is_torch_leaf``
 
@@ -426,7 +424,6 @@ def _count_writes(tensors: Iterable[Tensor]) -> int:
 
 
 def _memory(tensor: Tensor) -> int:
-    """Return a number that identifies a tensor's memory, the same for all its views."""
     # It identifies the object alone if torch gives no access to the memory, as for sparse tensors
     # and inside ``torch.vmap``.
     try:

@@ -103,7 +103,6 @@ def ignore(_call: Call, _value: object) -> None:
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
-    """Return the module of a layer; a ForwardError says that the model has removed it."""
     if layer.module_path in modules:
         return modules[layer.module_path]
     raise ForwardError(

@@ -110,8 +110,6 @@ def _call_with_hooks(module: nn.Module, function: Callable[..., object], *given:
 
 
 def _change_state(before: Any, _kind: type) -> Callable[..., object]:
-    """Return a ``__getstate__`` without the hooks of hookcli."""
-
     @functools.wraps(before)
     def get_state(module: nn.Module) -> object:
         state = before.__get__(module, type(module))()

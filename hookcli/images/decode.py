@@ -141,11 +141,6 @@ def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = PLAIN) -
 
 
 def _read_other(file: io.BufferedIOBase, style: ReadStyle) -> Decoded:
-    """Return the picture in a file that Pillow does not read.
-
-    Raises:
-        UnidentifiedImageError: it is no TIFF and no DICOM file.
-    """
     from hookcli.images.intensities import draw  # imports numpy, which takes 0.1 s
     from hookcli.images.other_files import read_dicom, read_tiff
 
@@ -221,11 +216,7 @@ def _turn(picture: Image.Image, orientation: int) -> Image.Image:
 
 
 def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Decoded:
-    """Return up to ``frames`` pictures. Pillow's image object is closed, which frees memory.
-
-    Raises:
-        UnidentifiedImageError: Pillow cannot read the file, or would read it wrongly.
-    """
+    """Return up to ``frames`` pictures. Pillow's image object is closed, which frees memory."""
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
         tags: Any = getattr(image, "tag_v2", {})
         is_apart = tags.get(_PLANAR) == 2 and max(tags.get(_BITS, (8,))) > 8

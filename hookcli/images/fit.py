@@ -163,12 +163,6 @@ def fit_sources(
 
 
 def _read_pair(file: str | None, style: ReadStyle) -> tuple[Picture, ...]:
-    """Return the second picture of a pair; empty without a pair.
-
-    Raises:
-        RequestError: the values of the picture have no natural range.
-        NoImageError: the picture cannot be used.
-    """
     if file is None:
         return ()
     try:

@@ -138,7 +138,6 @@ def _without_pictures(fitter: Fitter, content: ImageContent) -> ImageContent:
 
 
 def _describe(fitter: Fitter, content: ImageContent) -> str:
-    """Return how the image was changed before the transform; empty if it was not changed."""
     count = max(len(content.pictures), content.frame_count)
     note = fitter.prepare.describe(content.pictures, count)
     return note or (

@@ -226,12 +226,7 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
 
 
 def _read_or_refuse(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource]:
-    """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder.
-
-    Raises:
-        UndecodableError: the file does not exist, or cannot be read or used.
-        OutputError: the cloud storage of the file cannot be reached.
-    """
+    """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder."""
     try:
         yield from _read(file, clip_frames, style)
     except FileNotFoundError as error:
@@ -277,12 +272,7 @@ def with_frames(
 
 
 def _list_pages(file: str, style: ReadStyle) -> Iterator[ImageSource]:
-    """Yield the chosen pages of a file, which are not decoded yet.
-
-    Raises:
-        UndecodableError: the file cannot be decoded.
-        OSError: the file cannot be read.
-    """
+    """Yield the chosen pages of a file, which are not decoded yet."""
     stem, pages = Path(file).stem, [style.page]
     if style.page == "all":
         with choose_filesystem(file).open_file(file) as stream:
@@ -294,12 +284,7 @@ def _list_pages(file: str, style: ReadStyle) -> Iterator[ImageSource]:
 
 
 def _read(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource]:
-    """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder.
-
-    Raises:
-        UndecodableError: the file cannot be used.
-        OSError: the file cannot be read.
-    """
+    """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder."""
     stem, filesystem = Path(file).stem, choose_filesystem(file)
     if filesystem.is_folder(file):
         if not clip_frames:
@@ -376,12 +361,7 @@ def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
 
 
 def _read_clip(folder: str, most: int, style: ReadStyle) -> ImageContent:
-    """Return up to ``most`` evenly spaced frames from a folder, in the order of the file names.
-
-    Raises:
-        NoRangeError: the values of a frame have no natural range.
-        UndecodableError: the folder has no frame, or one that cannot be read.
-    """
+    """Return up to ``most`` evenly spaced frames from a folder, in the order of the file names."""
     files = choose_filesystem(folder).list_frames(folder)
     if not files:
         raise UndecodableError("is a directory without images")

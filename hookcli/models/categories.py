@@ -37,7 +37,6 @@ def read_categories(text: str) -> tuple[str, ...]:
 
 
 def _read_json(content: str) -> list[str]:
-    """Return the names in a JSON document; empty if it holds something else."""
     try:
         found = json.loads(content)
         if isinstance(found, dict):

@@ -107,7 +107,6 @@ def _find_unloaded(name: str) -> tuple[Path, bool]:
 
 
 def _list_imports(source: bytes, package: str) -> Iterator[str]:
-    """Yield the names of all modules that a source file may import, and of their packages."""
     nodes: Iterable[ast.AST] = ()
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # changed since its import
         nodes = ast.walk(ast.parse(source))

@@ -82,7 +82,6 @@ def _may_be_file(name: str) -> bool:
 
 
 def _explain_file(name: str) -> RequestError:
-    """Return an error that says why a file cannot serve as a model, and what to type instead."""
     file = Path(name)
     kind = find_kind(file)
     if kind == UNKNOWN:
@@ -109,6 +108,5 @@ def _explain_file(name: str) -> RequestError:
 
 
 def _explain_code(message: str, code: str) -> RequestError:
-    """Return an error whose hint is a command that saves ``code`` in a Python file."""
     line = f"echo {shlex.quote(code)} > net.py; the model is then net.py:make"
     return RequestError(message, line)

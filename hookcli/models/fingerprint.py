@@ -36,7 +36,6 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def _list_bytes(value: object) -> Iterator[bytes | memoryview]:
-    """Yield the bytes to hash of a state dict's values, with the dtype and shape of each tensor."""
     if isinstance(value, dict):
         yield f"dict {len(value)}\n".encode()
         for name, each in value.items():

@@ -66,7 +66,6 @@ def note_switched(module: nn.Module) -> str:
 
 
 def _trains(module: nn.Module) -> bool:
-    """Return whether a layer is in training mode and computes differently in this mode."""
     if not ask(module, "training"):  # a module that torch.jit.freeze made has no mode
         return False
     if isinstance(module, _NORMS):

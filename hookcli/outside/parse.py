@@ -161,7 +161,6 @@ def read_storage_option(word: str, option: str) -> tuple[str, str]:
 
 
 def _list_keys(text: str) -> list[str]:
-    """Return the keys of all objects in a JSON text; an empty list for any other text."""
     found: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
         json.loads(text, object_pairs_hook=lambda pairs: found.extend(key for key, _ in pairs))

@@ -109,7 +109,6 @@ def row_of(output: object, row: int) -> object:
 
 
 def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]]]:
-    """Return whether an output is a list of one mapping per image, as detection models return."""
     if not isinstance(output, list):
         return False
     return bool(output) and all(isinstance(each, Mapping) for each in output)

@@ -119,7 +119,6 @@ class Captured:
         write_log(writer, step, prefix, records=self.records, tensors=self.tensors)
 
     def __repr__(self) -> str:
-        """Return one line with the model's class and the numbers of tensors and chosen layers."""
         return f"Captured({self._describe()})"
 
     def _describe(self) -> str:

@@ -27,7 +27,7 @@ from hookcli.passes.call import call_model
 from hookcli.passes.environment import list_versions
 from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.passes.runner import ForwardOutcome, Runner
-from hookcli.passes.sizes import guess_sizes
+from hookcli.passes.sizes import guess_widths
 from hookcli.passes.unchanged import unchanged
 from hookcli.records.calls import OPERATION, LayerInfo
 from hookcli.records.edit_effects import EditEffects
@@ -241,8 +241,8 @@ class EagerRunner(Runner):
             uses_operations=self.uses_operations,
         )
 
-    def guess_sizes(self, area: float) -> list[tuple[int, float]]:
-        return guess_sizes(self.module, self.layers, area)
+    def guess_widths(self) -> list[int]:
+        return guess_widths(self.module, self.layers)
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
         return explain_uncalled(self.module, layer)

@@ -126,7 +126,6 @@ def explain_refusal(model: nn.Module, error: BaseException) -> str:
 
 
 def _find_failed(model: nn.Module, error: BaseException) -> tuple[str, nn.Module, FrameType | None]:
-    """Return the innermost module that raised an error, or else the model without a frame."""
     paths: dict[int, str] = {}
     with Forgiveness():
         paths = {id(module): path for path, module in find_modules(model).items()}
@@ -150,7 +149,6 @@ def is_module(value: object) -> TypeGuard[nn.Module]:
 
 
 def _shapes_given(module: nn.Module, frame: FrameType) -> str:
-    """Return names and shapes of tensor arguments as text, from the frame of ``_call_impl``."""
     with Forgiveness():
         names = list(inspect.signature(module.forward).parameters)
         args = frame.f_locals.get("args", ())

@@ -164,7 +164,6 @@ def _is_chosen(call: AttentionCall, layers: Sequence[LayerInfo]) -> bool:
 def _list_hidden(
     model: nn.Module, layers: Sequence[LayerInfo], finder: _Finder
 ) -> Iterator[tuple[LayerInfo, str]]:
-    """Yield each attention module in which hookcli saw no attention, and the reason."""
     # Of nested modules, the innermost. A module counts if its name says so, if it multiplied tokens
     # with tokens, or if it weighed values with a softmax over tensors that hookcli lost.
     attentions = [
@@ -204,7 +203,6 @@ class _Finder:
     _of_modules: Counter[str] = field(default_factory=Counter)
 
     def explain_change(self, call: AttentionCall) -> str:
-        """Return how the model changes probabilities before it uses them; empty if it does not."""
         place = call.call.order - 1
         shares = self.trails.shares
         reasons = {

@@ -89,7 +89,6 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        """Run one operator, and count its floating-point operations."""
         kwargs = kwargs or {}
         is_plain = isinstance(func, torch._ops.OpOverload)
         if (func._overloadpacket if is_plain else func) in self.counter.flop_registry:
@@ -155,6 +154,5 @@ def _count_layer(
 
 
 def _count_bilinear(named: _Arguments, _output: object) -> int:
-    """Count the products of ``nn.Bilinear``: the first input and the weight, then the second."""
     data, weight = named["i1"], named["i2"]  # (…, M), (O, M, N)
     return 2 * int(data.numel() // data.shape[-1] * (weight.numel() + weight[:, 0].numel()))

@@ -6,7 +6,6 @@ import contextlib
 import io
 import itertools
 import logging
-import math
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -78,10 +77,10 @@ class GraphRunner(Runner):
             return "probabilities"
         return "values" if kinds else "logits"
 
-    def guess_sizes(self, area: float) -> list[tuple[int, float]]:
+    def guess_widths(self) -> list[int]:
         values = {call.layer.module_path: call.values[0] for call in self.graph.calls}
         shapes = (self.shapes.get(values.get(layer.module_path, ""), ()) for layer in self.layers)
-        return [_guess_size(*each, area) for each in zip(self.layers, shapes, strict=True)]
+        return [_guess_width(*each) for each in zip(self.layers, shapes, strict=True)]
 
     @property
     def alone(self) -> bool:
@@ -216,10 +215,10 @@ def _starting(call: GraphCall) -> tuple[int, int]:
     return call.start, call.layer.depth
 
 
-def _guess_size(layer: LayerInfo, shape: tuple[int, ...], area: float) -> tuple[int, float]:
-    """Return the number of channels, and of values in each; ``shape`` is empty if unknown."""
+def _guess_width(layer: LayerInfo, shape: tuple[int, ...]) -> int:
+    """Return the number of channels; ``shape`` is empty if unknown."""
     axis = layer.layout_of(shape).channel_axis if shape else None
-    return (COLOURS, area) if axis is None else (shape[axis], math.prod(shape) / shape[axis])
+    return COLOURS if axis is None else shape[axis]
 
 
 def keep_fixed(shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, tuple[int, ...]]:

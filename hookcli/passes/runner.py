@@ -204,13 +204,9 @@ class Runner:
         """Return the versions of the packages that run the model, besides torch, by name."""
         return {}
 
-    def guess_sizes(self, area: float) -> list[tuple[int, float]]:
-        """Estimate the number of channels of each layer, and the number of values in one channel.
-
-        The model does not run. ``area`` is the number of values in a channel of the pixels, height
-        times width.
-        """
-        return [(COLOURS, area)] * len(self.layers)
+    def guess_widths(self) -> list[int]:
+        """Estimate the number of channels of each layer; the model does not run."""
+        return [COLOURS] * len(self.layers)
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
         """Return the reason why an observed layer did not run."""

@@ -12,7 +12,6 @@ from hookcli.errors import RequestError
 from hookcli.models.task import COLOURS
 from hookcli.outside.foreign import ask
 from hookcli.passes.runner import Batch
-from hookcli.records.pictures import MOST_SIDE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,34 +25,24 @@ if TYPE_CHECKING:
 _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attributes of modules
 
 
-def guess_sizes(
-    model: nn.Module, layers: Sequence[LayerInfo], area: float
-) -> list[tuple[int, float]]:
-    """Estimate the number of channels of each layer, and the number of values in one channel.
+def guess_widths(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
+    """Estimate the number of channels of each layer; the model does not run.
 
-    The model does not run. If the attributes of a module do not state the number of channels,
-    hookcli takes the number of the module registered before. For a block, hookcli takes the number
-    of the block's last submodule. A stride applies to its module and to all modules registered
-    later. Strides of 1 x 1 kernels are ignored, because the shortcuts around blocks have such
-    strides. ``area`` is the number of values in a channel of the pixels, height times width.
+    If the attributes of a module do not state the number of channels, hookcli takes the number of
+    the module registered before. For a block, hookcli takes the number of the block's last
+    submodule.
     """
-    width, widths, areas = COLOURS, dict[str, int](), dict[str, float]()
+    width, widths = COLOURS, dict[str, int]()
     modules = dict(model.named_modules())
     for path, module in modules.items():
         own = _width_of(module)
         if own is not None or not any(module.children()):
             width = widths[path] = width if own is None else own
-        stride, kernel = (_multiply(ask(module, name)) for name in ("stride", "kernel_size"))
-        if kernel > 1:
-            area *= stride if ask(module, "transposed") else 1 / stride
-        areas[path] = min(max(area, 1.0), MOST_SIDE**2)
     for path in reversed(modules):
         names = reversed([name for name, _ in modules[path].named_children()])
         inside = [each for name in names if (each := f"{path}.{name}".lstrip(".")) in modules]
         widths.setdefault(path, widths[inside[0]] if inside else width)
-        areas[path] = areas[inside[0]] if inside else areas[path]
-    paths = [layer.module_path for layer in layers]
-    return [(widths.get(path, width), areas.get(path, area)) for path in paths]
+    return [widths.get(layer.module_path, width) for layer in layers]
 
 
 def _width_of(module: nn.Module) -> int | None:
@@ -63,13 +52,6 @@ def _width_of(module: nn.Module) -> int | None:
     shape = ask(module, "normalized_shape")
     width = shape[-1] if isinstance(shape, tuple) and shape else width
     return width if isinstance(width, int) else None
-
-
-def _multiply(lengths: object) -> int:
-    """Return the product of lengths, or a length squared; 1 if a length is no positive integer."""
-    both = lengths if isinstance(lengths, tuple) else (lengths, lengths)
-    known = [length for length in both if isinstance(length, int) and length > 0]
-    return math.prod(known) if len(known) == len(both) else 1
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:

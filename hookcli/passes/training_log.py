@@ -51,7 +51,6 @@ def write_log(
 
 
 def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
-    """Yield ``norm`` and ``max_abs`` of a gradient, or an activation's statistics."""
     # hookcli leaves out ``min`` and ``max`` of activations, and figures that are None.
     figures = {"norm": stats.norm, "max_abs": _largest(stats)}
     if side in ("output", "input"):

@@ -88,7 +88,6 @@ class Attention(Product):
 
 
 def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWriter) -> None:
-    """Draw the attention over ``seen``, the network's input as a JPEG."""
     image, source = attention.image, writer.title_of(attention.image)
     if attention.rollout is not None:
         what = f"Attention rollout {_name_query(attention.rollout)}   {source}"
@@ -136,7 +135,6 @@ def _name_query(query: QueryMap) -> str:
 
 
 def _label_heads(row: AttentionRow) -> list[str]:
-    """Return a label for each head, with the head's mean entropy over all queries if known."""
     return [
         f"head {head}" + ("" if entropy is None else f", entropy {entropy:.2f}")
         for head, entropy in enumerate(row.entropy)

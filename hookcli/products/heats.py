@@ -46,7 +46,8 @@ class Heats(Product):
     def estimate(self, outlook: Outlook) -> Cost:
         files, size = self._backward.saliency + len(self._backward.cams), 0.0
         if self.scope.config.heat is not None:
-            files = sum(area > 1 for area in outlook.areas) * len(self.scope.config.sides)
+            files = sum(layer.module_type != "Linear" for layer in outlook.layers)
+            files *= len(self.scope.config.sides)
             size = files * _HEAT_BYTES * math.prod(outlook.loaded.prepare.nominal_shape[-2:])
         pictures = self.scope.images * self.scope.formats
         return Cost(files * pictures, size * pictures)

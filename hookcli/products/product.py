@@ -8,7 +8,6 @@ the run saves chunks and adds them up.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -83,19 +82,10 @@ class Outlook:
         """The layers that are observed."""
         return self.runner.layers
 
-    @property
+    @cached_property
     def channels(self) -> list[int]:
         """An estimate of the number of channels that each layer returns."""
-        return [channels for channels, _ in self._sizes]
-
-    @property
-    def areas(self) -> list[float]:
-        """An estimate of the number of values in one channel of each layer."""
-        return [area for _, area in self._sizes]
-
-    @cached_property
-    def _sizes(self) -> list[tuple[int, float]]:
-        return self.runner.guess_sizes(float(math.prod(self.loaded.prepare.nominal_shape[-2:])))
+        return self.runner.guess_widths()
 
 
 @dataclass(frozen=True, slots=True)

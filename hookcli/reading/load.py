@@ -70,8 +70,6 @@ class _ShownModel:
 
 @dataclass(frozen=True, slots=True)
 class _ShownFacts:
-    """The facts of a manifest that a notebook shows."""
-
     model: _ShownModel
     findings: tuple[Finding, ...] = ()
 
@@ -247,7 +245,6 @@ class Run:
         return (len(shapes), *shape)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the ids of the calls whose tensors were saved."""
         return iter(self.calls)
 
     def __getitem__(self, call_id: str) -> Array:

@@ -56,7 +56,6 @@ def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
 
 
 def _read_list(run: RunFiles) -> FileList | None:
-    """Return the files that the manifest lists; None if the manifest is missing or damaged."""
     try:
         return read_document(run.file(MANIFEST), FileList)
     except (OSError, DamagedError):

@@ -161,7 +161,6 @@ def list_value_options(
 
 
 def _list_value_options() -> tuple[str, ...]:
-    """Return the names of the options whose ``Flag`` has ``in_diff``."""
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
     flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
     return tuple(dict.fromkeys(flag.names[0] for flag in flags))

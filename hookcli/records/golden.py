@@ -109,7 +109,6 @@ class ImageFacts:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if no tensor can have the shape ``pixels_shape``."""
         if 0 in self.pixels_shape or math.prod(self.pixels_shape) > MOST_VALUES:
             raise ValueError(f"the pixels of {self.key!r} have no shape")
 
@@ -144,7 +143,6 @@ class GoldenFile(Document):
     calls: tuple[GoldenCall, ...]
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if two images have the same key."""
         refuse_twice("image", [image.key for image in self.images])
 
 

@@ -81,7 +81,6 @@ class ChannelRange:
         return (list(self.low), list(self.high)) == (list(other.low), list(other.high))
 
     def __hash__(self) -> int:
-        """Return a hash that equal ranges share."""
         return hash((tuple(self.low), tuple(self.high)))
 
 

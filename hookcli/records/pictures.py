@@ -99,7 +99,6 @@ class Grid:
     maps: ChannelMaps | None = None
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if there are scores, but not one score for each tile."""
         if self.score and len(self.score) != len(self.channels):
             raise ValueError(f"{len(self.score)} scores of {len(self.channels)} tiles")
 

@@ -63,7 +63,6 @@ class Statistic:
 
 
 def _combine(combine: Callable[[tuple[float, float]], float]) -> _Merge:
-    """Return a ``merge`` function that combines only the two values of the statistic itself."""
     return lambda name, pairs: combine(pairs[name])
 
 

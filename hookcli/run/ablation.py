@@ -195,8 +195,6 @@ class _Ablation:
 
 @dataclass(slots=True)
 class _Zeroing:
-    """Zeroes a different channel in each row of a batch."""
-
     layers: tuple[AblationLayer, ...]
     size: tuple[int, int]  # the height and width of the image that the layers receive
     batch: AblationBatch  # the caller sets it before each forward pass

@@ -64,8 +64,6 @@ class ChunkStart:
 
 @dataclass(frozen=True, slots=True)
 class _Forwards:
-    """The results of a batch's forward passes."""
-
     results: Sequence[BatchResult]  # one per forward pass
     predictions: Sequence[tuple[Prediction, ...]]  # for each image
     kinds: Sequence[frozenset[str]]  # for each result, which of NaN and Inf the model's output has
@@ -159,7 +157,6 @@ class ChunkRunner:
         return fitting
 
     def _sum_up(self, images: Sequence[PreparedImage]) -> EndedChunk:
-        """Return the finished chunk, with the results of all batches in the order of ``images``."""
         tally = Tally(self._settings.limits)
         for image in images:
             tally.add(self._records.get(image.key, ()))
@@ -321,7 +318,6 @@ def _add_effects(
 
 
 def _choose_pass(prepared: PreparedRun) -> Callable[..., PassResult]:
-    """Return ``run_forward`` or ``run_backward`` with the settings of the run filled in."""
     config, focus, style = prepared.settings.config, prepared.focus, prepared.settings.style
     save, sketch = config.tensors.save, prepared.settings.plan.sketches
     if config.backward is None or prepared.scorer is None:

@@ -22,7 +22,6 @@ class Journal:
     """The open journal of an unfinished run."""
 
     def __init__(self, folder: Folder, names: Iterable[str]) -> None:
-        """Replace the run's journal with a new one that lists ``names``."""
         write_journal(folder, JOURNAL, {*names, *folder.journals})
         self._log = folder.open_log(folder.journals[-1])
 

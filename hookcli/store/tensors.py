@@ -117,8 +117,6 @@ def write_index(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The call and the images of one tensor in a shard, as the shard's metadata record them."""
-
     call_id: str
     images: tuple[str, ...]
 

@@ -71,7 +71,6 @@ class _Hit:
         return self.rule, role, kind, self.share == 1
 
     def may_follow_from(self, cause: _Hit) -> bool:
-        """Return whether a finding about ``cause`` may stand for this hit."""
         # Whoever asks for a rule must learn of a hit of this rule, but dead channels make the next
         # layer constant, and the rule for dead channels is the more serious one.
         return self.rule == cause.rule or (self.rule, cause.rule) == ("constant", "dead")

@@ -91,7 +91,6 @@ def find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[F
 
 
 def _expected(call: Call, against: Call) -> str:
-    """Return words for the standard deviation that ``call`` was compared with, and its place."""
     side = "before" if against.order < call.order else "after"
     kind = against.layer.module_type
     if role_of(call.layer.module_path).is_in_block:

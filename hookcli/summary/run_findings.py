@@ -23,7 +23,6 @@ _ROUNDING = 8  # pixels that a network's preprocessing may add
 
 
 def _find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding about outputs that the model overwrites in place after the layer returned."""
     # A hook that keeps such an output without a copy shows the overwritten values.
     written = [call_id for call_id in evidence.calls if call_id in evidence.written]
     if len(written) > limits["overwritten"]:
@@ -91,7 +90,6 @@ def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Itera
 
 
 def _find_narrow(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding about pictures that use little of the range from black to white."""
     narrow = {k: v for k, v in evidence.intensities.items() if v.share < limits["narrow"]}
     if narrow:
         key = min(narrow, key=lambda key: narrow[key].share)

@@ -55,7 +55,6 @@ class Tally:
             self.calls[record.call.id].hit(rule, RuleHit(number, [record.image], against))
 
     def _look(self, record: LayerRecord) -> None:
-        """Apply the rules ``nan``, ``inf`` and ``float16`` to one record."""
         stats, limits = record.stats, self.limits
         for rule, count in (("nan", stats.nan_count), ("inf", stats.inf_count)):
             if count > limits.get(rule, math.inf):

@@ -144,8 +144,6 @@ def list_tops(
 
 @dataclass(frozen=True, slots=True)
 class _SavedCall:
-    """The top images of one call, as the bytes of the arrays in ``TopTally``."""
-
     call_id: str
     channels: int
     values: bytes

@@ -132,7 +132,6 @@ def test_the_model_has_all_weights(toy):
     }
 
 
-def test_the_plan_of_a_run_knows_the_shapes_that_the_graph_states(toy):
+def test_the_plan_of_a_run_knows_the_channels_that_the_graph_states(toy):
     runner = Toy(Graph.of(NODES), lambda pixels: (pixels,), shapes={"doubled": (1, 8, 4, 4)})
-    sizes = runner.choosing(("conv", "fc")).guess_sizes(100.0)
-    assert sizes == [(8, 16.0), (3, 100.0)]
+    assert runner.choosing(("conv", "fc")).guess_widths() == [8, 3]

@@ -91,7 +91,6 @@ def make_schema(name: str = "") -> dict[str, Any]:
 
 
 def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
-    """Return the schemas of documents, and of the types that they contain, by name."""
     parts = describe_types([Document, *kinds.values()])
     found = {name: _narrow(name, parts[kind.__name__], parts) for name, kind in kinds.items()}
     text = json.dumps([found, parts])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
 from hookcli.render.charts.figures import DIM, INK, LINE
-from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers
+from hookcli.render.charts.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.figure_files import encode
 
 if TYPE_CHECKING:
@@ -46,20 +46,11 @@ def draw_flow(
     bottom = 0.5 + 0.065 * max(map(len, names), default=0)
     height = 4.5 + bottom + 0.25 * len(heading)
     figure = Figure(figsize=(width, height), dpi=110, facecolor="white")
-    spaces = figure.add_gridspec(
-        2,
-        1,
-        height_ratios=[2.6, 1],
-        hspace=0.22,
-        left=0.75 / width,
-        right=1 - 0.2 / width,
-        bottom=bottom / height,
-        top=1 - (0.55 + 0.25 * len(heading)) / height,
-    )
-    norms = figure.add_subplot(spaces[0])
+    top = 1 - (0.55 + 0.25 * len(heading)) / height
+    figure.subplots_adjust(0.75 / width, bottom / height, 1 - 0.2 / width, top, hspace=0.22)
+    norms, ratios = figure.subplots(2, sharex=True, height_ratios=[2.6, 1])
     _write_heading(figure, heading)
     _plot_norms(norms, layers)
-    ratios = figure.add_subplot(spaces[1], sharex=norms)
     _plot_ratios(ratios, layers)
     _label_layers(ratios, names, width)
     norms.tick_params(labelbottom=False, length=0)
@@ -69,16 +60,9 @@ def draw_flow(
 def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
     width, height = figure.get_size_inches()
     for index, line in enumerate(heading):
-        size, colour = (9, DIM) if index else (13, INK)
-        figure.text(
-            0.2 / width,
-            1 - (0.15 + 0.25 * index) / height,
-            line,
-            va="top",
-            color=colour,
-            fontsize=size,
-            parse_math=False,
-        )
+        style = {"fontsize": 9, "color": DIM} if index else {"fontsize": 13, "color": INK}
+        y = 1 - (0.15 + 0.25 * index) / height
+        figure.text(0.2 / width, y, line, style, va="top", parse_math=False)
 
 
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
@@ -88,30 +72,15 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     low, high = find_decades([*filter(None, norms), *(norm for _, norm in dots)])
     heights = [math.log10(norm) if norm else math.nan for norm in norms]
     axes.plot(heights, color=LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
-    axes.plot(
-        [at for at, _ in dots],
-        [math.log10(norm) for _, norm in dots],
-        linestyle="",
-        marker="o",
-        markersize=3.5,
-        markerfacecolor="white",
-        color=_DOTS,
-        label="of parameters",
-    )
+    style: dict[str, Any] = {"color": _DOTS, "markerfacecolor": "white", "markersize": 3.5}
+    places, logs = [at for at, _ in dots], [math.log10(norm) for _, norm in dots]
+    axes.plot(places, logs, "o", label="of parameters", **style)
     for mark, (shape, colour) in _MARKS.items():
         places = [at for at, layer in enumerate(layers) if layer.mark == mark]
-        edge = 0.97 if mark == "broken" else 0.03
+        edges = [0.97 if mark == "broken" else 0.03] * len(places)
+        style = {"color": colour, "label": MARKS[mark], "markersize": 7}
         if places:
-            axes.plot(
-                places,
-                [edge] * len(places),
-                linestyle="",
-                marker=shape,
-                color=colour,
-                transform=axes.get_xaxis_transform(),
-                label=MARKS[mark],
-                markersize=7,
-            )
+            axes.plot(places, edges, shape, transform=axes.get_xaxis_transform(), **style)
     axes.set_title("norm of the gradient", fontsize=9, color=DIM, loc="left")
     axes.legend(
         loc="lower right",
@@ -134,12 +103,7 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     low, high = find_decades(layer.ratio for layer in layers if layer.ratio)
     thick = min(0.7, len(layers) / 15)
     axes.bar([at for at, _ in bars], [y - low for _, y in bars], thick, low, color=_DOTS)
-    axes.set_title(
-        "norm of a parameter's gradient over that of the parameter, the largest of each layer",
-        fontsize=9,
-        color=DIM,
-        loc="left",
-    )
+    axes.set_title(RATIO, fontsize=9, color=DIM, loc="left")
     _mark_decades(axes, low, high)
     axes.set_ylim(low, high)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hookcli.outside.escape import for_page
 from hookcli.render.charts import svg
 from hookcli.render.charts.axes import find_decades
-from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers
+from hookcli.render.charts.gradient_flow import MARKS, RATIO, list_flow_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,8 +86,7 @@ def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -
         if layer.ratio
     ]
     bars = "".join(svg.bar(x, y, step, _BASE - y) for x, y in tops)
-    text = "norm of a parameter's gradient over that of the parameter, the largest of each layer"
-    return svg.decades(low, high, at) + bars + svg.caption(_BASE - _RATIOS - 8, text)
+    return svg.decades(low, high, at) + bars + svg.caption(_BASE - _RATIOS - 8, RATIO)
 
 
 def _mark(mark: str, x: float, y: float) -> str:

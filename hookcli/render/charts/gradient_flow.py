@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Mark: TypeAlias = Literal["", "broken", "none", "zero"]
 MARKS: dict[Mark, str] = {"broken": "NaN or Inf", "none": "no gradient", "zero": "zero everywhere"}
+RATIO = "norm of a parameter's gradient over that of the parameter, the largest of each layer"
 
 
 @dataclass(frozen=True, slots=True)

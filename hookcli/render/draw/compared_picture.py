@@ -119,7 +119,6 @@ def difference_text(largest: float, broken: int) -> str:
 
 
 def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Canvas:
-    """Draw the maps of A, B and B - A for each channel, with two channels in a row."""
     labels = list_labels(compared)
     factor = max(1, TILE // max(compared.a.shape[1:]))
     high = max(1, _LOWEST // (factor * compared.a.shape[1]))  # maps of sequences are one value high

@@ -139,7 +139,6 @@ def _lay_over_photo(
 
 
 def _find_trouble(values: NDArray[np.float32]) -> str:
-    """Return why a map cannot be drawn, or an empty text if the map can be drawn."""
     broken = int((~np.isfinite(values)).sum())
     if broken:
         return f"not drawn: {broken} of {values.size} values are NaN or Inf"

@@ -278,7 +278,6 @@ def _shorten(value: float | None) -> float | None:
 
 
 def _common_folder(files: Sequence[str]) -> str:
-    """Return the longest folder that holds all ``files``, with its ``/``; empty if none does."""
     same = 0  # characters
     first, last = min(files, default=""), max(files, default="")
     while (end := first.find("/", same) + 1) and last.startswith(first[:end]):

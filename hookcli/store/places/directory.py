@@ -46,7 +46,6 @@ class Directory(Folder):
     journals = (JOURNAL,)
 
     def __init__(self, path: Path) -> None:
-        """Open a folder, which must exist."""
         self.path = path
         self._full = full_name(path)
         self._held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -29,7 +29,6 @@ class FileLock(Lock):
     descriptor: int
 
     def __init__(self, path: Path, folder: int) -> None:
-        """Lock the folder with the open descriptor ``folder``; ``path`` is for messages."""
         self._path, self._folder = path, folder
         self.descriptor, self.is_new = _lock_request(path, folder)
 

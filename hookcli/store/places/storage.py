@@ -222,7 +222,6 @@ def _to_seconds(moment: datetime | float | str) -> float:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """Return fsspec's filesystem for a URL, and the path of the file in this filesystem."""
     from fsspec import get_filesystem_class
 
     scheme = url.partition("://")[0]
