@@ -50,10 +50,10 @@ class GraphInput:
     """An input of a graph.
 
     Attributes:
-        shape: the shape; None for a length that the file does not fix.
+        shape: the shape, (N, C, H, W) for a picture; None for a length that the file does not fix.
         dtype: the dtype, such as ``float32``.
         name: the name.
-        is_nhwc: whether the last axis of a picture is that of the channels.
+        is_nhwc: whether the graph takes pictures (N, H, W, C).
     """
 
     shape: tuple[int | None, ...]
@@ -62,26 +62,18 @@ class GraphInput:
     is_nhwc: bool = False
 
     def with_layout(self, asked: str | None, axis: int | None = None) -> GraphInput:
-        """Return the input with the layout of its axes.
+        """Return the input, found to be NHWC or not.
 
-        Args:
-            asked: the layout that the user names.
-            axis: the axis of the channels, if the first operators show it. Without both, the
-                lengths of the axes decide; without these, the layout is NCHW.
+        The layout is the one that the user ``asked`` for; otherwise, ``axis`` is that of the
+        channels, if the first operators show it; otherwise, the lengths of the axes decide.
         """
         if len(self.shape) != 4:
             return self
-        is_last = self.shape[3] in _CHANNELS and self.shape[1] not in _CHANNELS
-        is_nhwc = asked == "NHWC" if asked else is_last if axis is None else axis == 3
-        return replace(self, is_nhwc=is_nhwc)
-
-    @property
-    def channels_first(self) -> GraphInput:
-        """The input in which the channels of a picture come before its height and width."""
-        if not self.is_nhwc:
-            return self
         count, height, width, channels = self.shape
-        return replace(self, shape=(count, channels, height, width))
+        is_last = channels in _CHANNELS and height not in _CHANNELS
+        if asked == "NHWC" if asked else is_last if axis is None else axis == 3:
+            return replace(self, shape=(count, channels, height, width), is_nhwc=True)
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +145,6 @@ def describe_graph(
             f"{request.name!r} takes {kind}, which pixels cannot be",
             f"export the model for one of: {', '.join((*_FLOATS, *_WHOLE))}",
         )
-    is_nhwc, inputs = inputs[0].is_nhwc, [each.channels_first for each in inputs]
     _check_picture(request, inputs[0].shape)
     is_whole, notes = inputs[0].dtype in _WHOLE, tuple[str, ...]()
     if is_whole:
@@ -178,7 +169,7 @@ def describe_graph(
         trained=True,
         sha256=sha256,
         dtype=inputs[0].dtype,
-        preprocessing=f"{prepare.words}, channels last" if is_nhwc else prepare.words,
+        preprocessing=prepare.words + (", channels last" if inputs[0].is_nhwc else ""),
         input_shape=prepare.nominal_shape,
         notes=notes,
     )

@@ -21,7 +21,8 @@ from hookcli.passes.call import call_model
 from hookcli.passes.fx_graph import expose_values, list_nodes
 from hookcli.passes.graph import Graph
 from hookcli.passes.graph_runner import GraphRunner, quiet
-from hookcli.passes.unchanged import remember, unchanged
+from hookcli.passes.restorers import restoring
+from hookcli.passes.unchanged import list_restorers, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -40,13 +41,13 @@ class CompiledRunner(GraphRunner):
         module: the model before it is compiled.
         placed: returns pixels on the model's device and in its dtype.
         graphs: the nodes of each graph into which torch.compile splits the model.
-        restart: gives the model the state in which torch.compile first traced it.
+        fresh: functions that restore the state in which torch.compile first traced the model.
     """
 
     module: nn.Module
     placed: Callable[[Tensor], Tensor]
     graphs: Sequence[Sequence[GraphNode]]
-    restart: Callable[[], None]
+    fresh: Sequence[Callable[[], object]]
     note: ClassVar[str] = (
         "the compiled model returns the tensors of its layers, which can change what is fused"
     )
@@ -75,12 +76,12 @@ class CompiledRunner(GraphRunner):
 
             return run
 
-        arguments_of, restart = runner.inputs.arguments_of, remember(runner.module)
+        arguments_of, fresh = runner.inputs.arguments_of, [*list_restorers(runner.module)]
         _run_with(runner.module, arguments_of(runner.place(pixels)), collect)
         # the calls in a graph that runs several times cannot be told apart
         graphs = [nodes if runs[number] == 1 else [] for number, nodes in enumerate(graphs)]
         nodes = (node for nodes in graphs for node in nodes)
-        return cls(Graph.of(nodes), arguments_of, runner.module, runner.place, graphs, restart)
+        return cls(Graph.of(nodes), arguments_of, runner.module, runner.place, graphs, fresh)
 
     def place(self, pixels: Tensor) -> Tensor:
         return self.placed(pixels)
@@ -122,7 +123,9 @@ class CompiledRunner(GraphRunner):
             return run
 
         with unchanged(self.module):
-            self.restart()  # a model that keeps what it computed would be traced in another way
+            # A model that keeps what it computed would be traced in another way.
+            with restoring(self.module, self.fresh):
+                pass
             output = _run_with(self.module, arguments, compile_graph)
         if is_other or graphs != len(self.graphs):
             raise ForwardError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,14 @@ from hookcli.models.inputs import split_arguments
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.failure import explain_refusal
+from hookcli.passes.flops import FlopCounter
 from hookcli.passes.fx_graph import list_nodes
 from hookcli.passes.graph import Graph
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.passes.program_archive import check_archive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -129,6 +131,22 @@ class ProgramRunner(GraphRunner):
     def place(self, pixels: Tensor) -> Tensor:
         like = next(iter(self._placeholders.values()), pixels)
         return pixels.to(device=like.device)
+
+    def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
+        counter, nodes = FlopCounter(), {node.name: node for node in self.module.graph.nodes}
+        flops: dict[str, int | None] = {}
+        before = 0, 0
+
+        def receive(name: str, _result: object) -> None:
+            nonlocal before
+            counted, before = before, (counter.total, len(counter.uncounted))
+            own = None if before[1] > counted[1] else before[0] - counted[0]
+            picks = (user.name for user in nodes[name].users if user.target is operator.getitem)
+            flops.update({name: own} | dict.fromkeys(picks, own and 0))
+
+        with counter:
+            self.compute(self.arguments_of(pixels), nodes, receive, {})
+        return flops, counter.uncounted
 
     def compute(
         self,

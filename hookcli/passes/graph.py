@@ -115,11 +115,13 @@ class Graph:
         calls: all calls that the graph shows, in the order in which they end.
         root: the model itself, as a layer.
         names_modules: whether the nodes say which modules of the original model they come from.
+        nodes: the nodes of the graph.
     """
 
     calls: Sequence[GraphCall]
     root: LayerInfo
     names_modules: bool
+    nodes: Sequence[GraphNode] = ()
 
     @classmethod
     def of(cls, nodes: Iterable[GraphNode]) -> Graph:
@@ -127,7 +129,20 @@ class Graph:
         listed = [node.without_wrappers() for node in nodes]
         weights = dict(weight for node in listed for weight in node.weights)
         root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
-        return cls(find_calls(listed), root, names_modules=any(node.scopes for node in listed))
+        names_modules = any(node.scopes for node in listed)
+        return cls(find_calls(listed), root, names_modules, listed)
+
+    def list_values(self, call: GraphCall) -> set[str]:
+        """Return the names of all values that the nodes of a call compute."""
+        first = self.nodes[call.start]
+        scope = next((s for s in first.scopes if s.path == call.layer.module_path), None)
+        if scope is None:  # an operation
+            inside = [node for node in self.nodes if node.step == first.step]
+        else:
+            returning = [n for n, node in enumerate(self.nodes) if {*node.outputs} & {*call.values}]
+            nodes = self.nodes[call.start : max(returning, default=call.start) + 1]
+            inside = [node for node in nodes if scope in node.scopes]
+        return {name for node in inside for name in node.outputs}
 
     @property
     def layers(self) -> tuple[LayerInfo, ...]:

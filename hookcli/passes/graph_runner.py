@@ -127,6 +127,15 @@ class GraphRunner(Runner):
             for path, layer in layers.items()
         ]
 
+    def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
+        """Run the model for pixels (1, …), and count its floating-point operations.
+
+        Returns:
+            The operations of each node, by the names of the values that it computes; None if they
+            cannot be counted. Then the names of the operators that cannot be counted.
+        """
+        return {}, ("a compiled model",)
+
     def compute(
         self,
         arguments: tuple[object, ...],

@@ -15,7 +15,7 @@ from hookcli.passes.runners import open_graph
 from hookcli.records.rows import ModelTotal, SurveyRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """A tensor that a call returned, its shape and its size in 1e6 bytes."""
+    """A tensor that a call returned, its shape, its size in 1e6 bytes, and the call's FLOPs."""
 
     call: Call
     shape: tuple[int, ...]
     megabytes: float
+    flops: tuple[int | None, int]  # None if some cannot be counted; those that can
 
 
 def survey_graph(
@@ -37,8 +38,8 @@ def survey_graph(
 ) -> tuple[tuple[SurveyRow, ...], ModelTotal, tuple[int, ...]]:
     """Return the rows of chosen layers of a file, the totals, and the shape of the input, (1, …).
 
-    hookcli runs the file once, on zeros. It does not count floating-point operations. The arguments
-    mean the same as in ``passes.survey.survey_layers``.
+    hookcli runs the file on zeros. The arguments mean the same as in
+    ``passes.survey.survey_layers``.
 
     Raises:
         HookcliError: as ``passes.runners.open_graph``, or a form chooses no layer.
@@ -54,16 +55,32 @@ def survey_graph(
     seen: list[_Output] = []
 
     def measure(call: Call, tensor: Tensor) -> None:
-        seen.append(
-            _Output(call, tuple(tensor.shape), tensor.numel() * tensor.element_size() / 1e6)
-        )
+        megabytes = tensor.numel() * tensor.element_size() / 1e6
+        cost = costs[call.layer.module_path, call.call_index]
+        seen.append(_Output(call, tuple(tensor.shape), megabytes, cost))
 
-    runner.run(Batch([""], runner.place(torch.zeros(shape))), measure)
+    pixels = runner.place(torch.zeros(shape))
+    flops, uncounted = runner.count_flops(pixels)
+    costs = {
+        (call.layer.module_path, call.call_index): _add_up(flops, runner.graph.list_values(call))
+        for call in runner.graph.calls
+    }
+    costs["", 0] = whole = _add_up(flops, flops)
+    runner.run(Batch([""], pixels), measure)
     leaves = [each for each in seen if each.call.layer.is_leaf]
     megabytes = sum(each.megabytes for each in leaves if not each.call.layer.is_operation)
-    total = ModelTotal(runner.graph.root.params, None, megabytes)
+    total = ModelTotal(
+        runner.graph.root.params, *whole[:1], megabytes, *whole[1:], tuple(dict.fromkeys(uncounted))
+    )
     rows = tuple(_list_rows(seen, wanted, shape))
     return rows, total, (1, *shape[2:], shape[1]) if runner.inputs[0].is_nhwc else shape
+
+
+def _add_up(flops: Mapping[str, int | None], values: Iterable[str]) -> tuple[int | None, int]:
+    """Return the operations that compute values, None if some cannot be counted; the counted."""
+    found = [flops[name] for name in values if name in flops]
+    counted = sum(filter(None, found))
+    return (None if None in found else counted), counted
 
 
 def _list_rows(
@@ -91,7 +108,8 @@ def _list_rows(
             layout=layout,
             params=layer.params,
             output_mb=each.megabytes,
-            flops=None,
+            flops=each.flops[0],
+            counted_flops=each.flops[1],
             calls=count,
             traps=tuple(traps),
         )

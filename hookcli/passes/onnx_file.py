@@ -29,7 +29,13 @@ from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, list_module_calls
 from hookcli.passes.graph import Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
-from hookcli.passes.onnx_operators import find_channel_axis
+from hookcli.passes.onnx_operators import (
+    count_flops,
+    find_channel_axis,
+    find_weights,
+    list_multiplied,
+    list_weights,
+)
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -54,7 +60,6 @@ _SIMPLE = (
     *("torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.GELU"),
 )
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
-_WEIGHTS = (1, 2, 3, 10, 11, 16)  # TensorProto's float, uint8, int8, float16, double, bfloat16
 PROVIDER = "CPUExecutionProvider"
 _PROVIDER_END = "executionprovider"
 _FOLDER = "session.model_external_initializers_file_folder_path"
@@ -178,6 +183,27 @@ class OnnxRunner(GraphRunner):
         import onnxruntime
 
         return {"onnxruntime": onnxruntime.__version__, "provider": self.provider}
+
+    def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
+        arguments = self.arguments_of(pixels)
+        graph, known = self._model.graph, zip(self.inputs, flatten(arguments), strict=False)
+        shapes = {each.name: tuple(tensor.shape) for each, tensor in known}
+        shapes |= {each.name: tuple(each.dims) for each in graph.initializer}
+        wanted = {name for node in graph.node for name in list_multiplied(node)} - shapes.keys()
+
+        def receive(name: str, tensor: Tensor) -> None:
+            shapes[name] = tuple(tensor.shape)
+
+        self.compute(arguments, wanted, receive, {})
+        replaced, flops, uncounted = _find_dequantized(graph), dict[str, int | None](), []
+        for node in graph.node:
+            counted = count_flops(node, shapes)
+            if counted is None:
+                uncounted.append(f"{node.op_type} in {node.name or node.output[0]}")
+            for name in filter(None, node.output):
+                flops.setdefault(replaced.get(name, name), counted)
+                counted = counted and 0
+        return flops, uncounted
 
     def compute(
         self,
@@ -416,11 +442,11 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
-    sizes = {each.name: math.prod(each.dims) for each in graph.initializer if _is_weight(each)}
+    found = find_weights(graph)
     repeats = _Repeats()
     known = [{each.key: each.value for each in node.metadata_props} for node in graph.node]
     if not any(_SCOPES in each for each in known):
-        yield from _list_bare_nodes(graph, dequantized, sizes)
+        yield from _list_bare_nodes(graph, dequantized, found)
         return
     for number, (node, metadata) in enumerate(zip(graph.node, known, strict=True)):
         paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
@@ -433,7 +459,7 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
             each for each in node.output if each
         ]
         outputs = tuple(dequantized.get(name, name) for name in own)
-        weights = _list_weights(node, sizes)
+        weights = list_weights(node, found)
         family = family_of_operation(node.op_type)
         function = _read_list(metadata, _FUNCTION)
         if len(function) == 3 and function[2].isdecimal():
@@ -480,19 +506,8 @@ class _Repeats:
         yield replace(scopes[-1], call=str(self._calls))
 
 
-def _is_weight(tensor: Any) -> bool:
-    """Return whether an initializer holds weights, and not a shape, an index or a constant."""
-    return len(tensor.dims) > 0 and tensor.data_type in _WEIGHTS
-
-
-def _list_weights(node: Any, sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the weights that a node uses; the statistics of a BatchNorm are none."""
-    used = node.input[:3] if node.op_type == "BatchNormalization" else node.input
-    return tuple((name, sizes[name]) for name in used if name in sizes)
-
-
 def _list_bare_nodes(
-    graph: Any, dequantized: Mapping[str, str], sizes: Mapping[str, int]
+    graph: Any, dequantized: Mapping[str, str], found: Mapping[str, Mapping[str, int]]
 ) -> Iterator[GraphNode]:
     weights = {each.name for each in graph.initializer}
     alive = {each.name for each in graph.input} - weights
@@ -510,7 +525,7 @@ def _list_bare_nodes(
             name = next(each for n in itertools.count(1) if (each := f"{name}_{n}") not in names)
         names.add(name)
         outputs = tuple(dequantized.get(each, each) for each in named)
-        yield GraphNode((), node.op_type, name, outputs, _list_weights(node, sizes))
+        yield GraphNode((), node.op_type, name, outputs, list_weights(node, found))
 
 
 def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:

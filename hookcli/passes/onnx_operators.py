@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
 
 # Operators that keep the axes of their first input, and operators whose axis 1 is that of channels
 _KEEPING = frozenset(
-    {"Add", "Cast", "Clip", "Concat", "DequantizeLinear", "Div", "Identity", "Mul", "Neg", "Pad"}
-    | {"Pow", "QuantizeLinear", "Resize", "Slice", "Split", "Sub", "Upsample"}
+    {"Abs", "Add", "Cast", "CastLike", "Clip", "Concat", "DequantizeLinear", "Div", "Dropout"}
+    | {"Floor", "Gather", "Identity", "Max", "Min", "Mul", "Neg", "Pad", "Pow", "QuantizeLinear"}
+    | {"Relu", "Resize", "Round", "Slice", "Split", "Sqrt", "Sub", "Upsample", "Where"}
 )
 _CHANNELS_FIRST = frozenset(
     {"AveragePool", "BatchNormalization", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace"}
     | {"FusedConv", "GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization", "MaxPool"}
     | {"QLinearConv", "SpaceToDepth"}
 )
+# The two inputs that an operator multiplies
+_MULTIPLIED = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "FusedConv", "ConvInteger"), (0, 1)),
+    **dict.fromkeys(("Gemm", "MatMul", "FusedGemm", "FusedMatMul", "MatMulInteger"), (0, 1)),
+    **dict.fromkeys(("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits"), (0, 1)),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QGemm"), (0, 3)),
+}
+# Other operators that multiply matrices, or may do so in a graph of their own
+_PRODUCTS = re.compile(
+    r"Gemm|MatMul|Conv|Attention|LSTM|GRU|RNN|MoE|Einsum|DFT|STFT|[Ff]ft|^Det$|CDist|Linear(C|R)"
+    r"|SVM|Search|^If$|^Loop$|^Scan$|SequenceMap"
+)
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")  # any other may hold whole models
+# The inputs that are weights, and not scales, zero points, sizes or limits
+_WEIGHTS = {
+    **dict.fromkeys(("Clip", "DequantizeLinear", "Expand", "Gather", "Pad", "Reshape"), (0,)),
+    **dict.fromkeys(("QuantizeLinear", "Resize", "Slice", "Tile", "TopK", "Upsample"), (0,)),
+    **dict.fromkeys(("ConvInteger", "MatMulInteger"), (0, 1)),
+    "QLinearConv": (3, 8),
+    "QLinearMatMul": (0, 3),
+    "QGemm": (0, 3, 6),
+    "DynamicQuantizeMatMul": (1, 4),
+    "MatMulIntegerToFloat": (0, 1, 6),
+    "BatchNormalization": (1, 2),  # the others are statistics
+}
+_WITHOUT_WEIGHTS = (0, 7, 8, 9)  # TensorProto's undefined, int64, string and bool
 
 
 def find_channel_axis(graph: Any, name: str) -> int | None:
@@ -38,6 +67,64 @@ def find_channel_axis(graph: Any, name: str) -> int | None:
         elif node.op_type in _KEEPING:
             axes |= dict.fromkeys(node.output, known)
     return None
+
+
+def list_multiplied(node: Any) -> tuple[str, ...]:
+    """Return the values whose shapes say what a node costs."""
+    places = _MULTIPLIED.get(node.op_type, ())
+    return (*(node.input[place] for place in places), node.output[0]) if places else ()
+
+
+def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
+    """Return the floating-point operations of a node, two per multiply-add.
+
+    Operators that multiply no matrices count as 0. None if hookcli cannot count the operations.
+    """
+    names, kind = list_multiplied(node), node.op_type
+    if not names:
+        is_unknown = node.domain not in _DOMAINS or _PRODUCTS.search(kind)
+        return None if is_unknown else 0
+    if not all(name in shapes for name in names):
+        return None
+    data, weight, output = (shapes[name] for name in names)
+    if "Conv" in kind:
+        places = data if kind == "ConvTranspose" else output
+        return 2 * math.prod(places) * math.prod(weight[1:])
+    attributes = _attributes(node)
+    inner = attributes.get("K", data[-2 if attributes.get("transA") else -1])
+    return int(2 * math.prod(output) * inner)
+
+
+def find_weights(graph: Any) -> dict[str, dict[str, int]]:
+    """Return the weights in each value that does not depend on the inputs: their sizes by name."""
+    found = {each.name: _measure(each.name, each) for each in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            value = _attributes(node).get("value")
+            found[node.output[0]] = {} if value is None else _measure(node.output[0], value, 2)
+        elif node.input and all(name in found for name in node.input if name):
+            inner = dict(list_weights(node, found))
+            found |= dict.fromkeys(node.output, inner)
+    return found
+
+
+def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Return the names and the sizes of the weights that a node uses, given ``find_weights``."""
+    if node.op_type == "MatMulNBits":  # several weights in a byte
+        attributes = _attributes(node)
+        return ((node.input[1], attributes["K"] * attributes["N"]),)
+    places = _WEIGHTS.get(node.op_type, range(len(node.input)))
+    used = [node.input[place] for place in places if place < len(node.input)]
+    scales = {name for name in used if re.sub("_scale$", "_quantized", name) in {*found} - {name}}
+    pairs = (pair for name in used if name not in scales for pair in found.get(name, {}).items())
+    return tuple(dict.fromkeys(pairs))
+
+
+def _measure(name: str, tensor: Any, least: int = 1) -> dict[str, int]:
+    """Return the number of values of a constant, by its name; empty if they are no weights."""
+    size = math.prod(tensor.dims)
+    is_weight = len(tensor.dims) > 0 and tensor.data_type not in _WITHOUT_WEIGHTS
+    return {name: size} if is_weight and size >= least else {}
 
 
 def _attributes(node: Any) -> dict[str, Any]:

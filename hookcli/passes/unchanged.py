@@ -39,20 +39,8 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     """
     of_python = partial(random.setstate, random.getstate())
     of_numpy = partial(np.random.set_state, np.random.get_state())
-    with restoring(model, [of_python, of_numpy, *_list_restorers(model)]):
+    with restoring(model, [of_python, of_numpy, *list_restorers(model)]):
         yield
-
-
-def remember(model: nn.Module) -> Callable[[], None]:
-    """Return a function that restores the present state of a model, as often as it is called."""
-    undo = [*_list_restorers(model)]
-
-    def restore() -> None:
-        with torch.inference_mode(False), torch.no_grad():
-            for each in undo:
-                each()
-
-    return restore
 
 
 def throw_dice() -> None:
@@ -78,7 +66,8 @@ def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
     return False
 
 
-def _list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
+def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
+    """Yield functions that restore the present state of a model, as often as they are called."""
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
     waiting: list[Any] = [model]

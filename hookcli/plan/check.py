@@ -82,14 +82,10 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
         next(filter(None, (getattr(each, name) for each in models)), None)
         for name in ("like", "input_layout", "provider")
     )
-    if layout is not None and not (exports_onnx or any(each.is_file for each in models)):
+    if (like or (layout and not exports_onnx)) and not any(each.is_file for each in models):
+        option = f"`like={like!r}`" if like else f"`input_layout={layout!r}`"
         raise RequestError(
-            f"`input_layout={layout!r}` is for files of models, and {models[0].name} is none",
-            "name a file: FILE.onnx or FILE.pt2",
-        )
-    if like is not None and not any(each.is_file for each in models):
-        raise RequestError(
-            f"`like={like!r}` is for files of models, and {models[0].name} knows its images",
+            f"{option} is for files of models, and {models[0].name} knows its images",
             "name a file: FILE.onnx or FILE.pt2",
         )
     runs_onnx = exports_onnx or any(each.name.endswith(".onnx") for each in models)

@@ -149,7 +149,7 @@ class SurveyRow:
         output_mb: the size of the tensor in 1e6 bytes; null without a tensor.
         flops: the floating-point operations of the call, two per multiply-add: the products of
             convolutions, linear and recurrent layers, and attention. Null if hookcli cannot count
-            all of them, without a tensor, and for a file with a graph.
+            all of them, and without a tensor.
         calls: the number of calls of the module in one forward pass.
         traps: the reasons why a simple hook on this layer gives wrong or misleading results.
         share: the row's share of the whole model's floating-point operations, from 0 to 1; in a
@@ -157,7 +157,7 @@ class SurveyRow:
             output bytes. Null if the row or the model has no such number, or if the model's total
             is 0.
         counted_flops: the floating-point operations that hookcli counted, also if ``flops`` is null
-            because the call has others; null without a tensor, and for a file with a graph.
+            because the call has others; null without a tensor.
     """
 
     order: AtLeastOne | None
@@ -184,12 +184,12 @@ class ModelTotal:
             ``weight_norm`` or LoRA computes counts once, as if it were a parameter itself; the
             packed weights of quantized modules count, too.
         flops: the floating-point operations of a forward pass, two per multiply-add; null if
-            hookcli cannot count all of them, and for a file with a graph.
+            hookcli cannot count all of them.
         output_mb: the total size of the outputs of all calls of leaf modules, in 1e6 bytes.
         counted_flops: the floating-point operations that hookcli counted, also if ``flops`` is null
-            because there are others; null for a file with a graph.
+            because there are others.
         uncounted: the operators that hookcli cannot count, each with the module that called it, as
-            ``library::operator in module``.
+            ``library::operator in module``; for a file, the operators alone, or with their nodes.
         stored_params: the number of values in the model's ``parameters()``, where a weight may be
             several tensors; null for a file with a graph.
     """

@@ -948,9 +948,7 @@ def test_shared_modules_that_cannot_be_copied_as_they_were_are_refused(
     assert message in ended.err
 
 
-def test_an_object_without_values_is_copied_also_if_the_other_side_has_another_dtype(
-    run, shared_nets
-):
+def test_an_object_without_values_is_copied_whatever_the_dtype_of_the_other_side(run, shared_nets):
     words = (*PLAIN, "--dtype", "bfloat16", "--against", "dtype=float32")
     assert run("compare", "shared_nets:Sharing", "a.npy", *words).code in (0, 7)
 

@@ -199,7 +199,7 @@ def test_the_layers_of_a_file_are_listed(run):
     assert rows["stem"]["params"] == str(8 * 3 * 9 + 8)
     assert rows["blocks.0"]["params"] == rows["blocks.0.norm"]["params"] == str(8 * 8 * 9 + 8)
     assert (rows["stem"]["shape"], rows["stem"]["layout"]) == ("1x8x12x10", "NCHW")
-    assert rows["stem"]["flops"] == ""
+    assert rows["stem"]["flops"] == str(2 * 8 * 27 * 12 * 10)
 
 
 def test_photos_of_a_folder_go_through_one_at_a_time_and_a_run_is_resumed(run, tmp_path):

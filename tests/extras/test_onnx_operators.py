@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.extras.exports import export, save_program
+
 pytestmark = pytest.mark.exports
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype("f4")
@@ -71,6 +73,34 @@ def test_a_file_that_takes_nhwc_gets_nhwc(write, inspect, shape):
     assert shown["Conv_y"] == pytest.approx(mean_of(pixels), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    "front",
+    [
+        [("Sub", ["x", "m"], ["a"]), ("Pad", ["a", "p"], ["f"])],
+        [("Gather", ["x", "i"], ["f"], {"axis": 3})],
+        [
+            ("Split", ["x"], ["a", "b", "c"], {"axis": 3}),
+            ("Concat", ["c", "b", "a"], ["f"], {"axis": 3}),
+        ],
+        [("Resize", ["x", "", "s"], ["f"])],
+        [("Transpose", ["x"], ["a"], {"perm": [0, 2, 1, 3]}), ("Mul", ["a", "m"], ["f"])],
+    ],
+)
+def test_operators_before_the_first_convolution_may_keep_or_turn_the_axes(write, inspect, front):
+    weights = {
+        "w": WEIGHT,
+        "m": np.array([1, 2, 3], "f4"),
+        "p": np.array([0, 1, 1, 0, 0, 1, 1, 0]),
+        "i": np.array([2, 1, 0]),
+        "s": np.array([1, 2, 2, 1], "f4"),
+    }
+    last = [("Transpose", ["f"], ["t"], {"perm": [0, 3, 1, 2]}), ("Conv", ["t", "w"], ["y"])]
+    write(["N", "H", "W", "C"], [*front, *last], weights)
+    pixels = (draw()[None] / np.float32(255)).astype("f4")
+    shown = inspect("--size", "16", "--mean", "0,0,0", "--std", "1,1,1")
+    assert shown["Conv_y"] == pytest.approx(mean_of(pixels), rel=1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
 @pytest.mark.parametrize("is_nhwc", [True, False])
 def test_whole_numbers_are_those_of_the_picture(write, inspect, dtype, is_nhwc):
@@ -99,10 +129,174 @@ def test_the_layout_of_a_model_that_is_no_file_is_refused(run, write):
     draw()
     ended = run("inspect", "resnet18", "a.png", "--input-layout", "NHWC")
     assert ended.code == 2
-    assert "error: --input-layout NHWC is for files of models, and resnet18 is none" in ended.err
+    assert "error: --input-layout NHWC is for files of models, and resnet18 knows its" in ended.err
 
 
 def test_the_listing_names_the_input_as_the_file_takes_it(write, run):
     write([1, 16, 16, 3], [TO_NCHW, ("Conv", ["t", "w"], ["y"])], {"w": WEIGHT})
     ended = run("layers", "net.onnx", "--format", "json")
     assert json.loads(ended.out)["input_shape"] == [1, 16, 16, 3]
+
+
+@pytest.fixture
+def listing(run):
+    """Run ``layers``, and return the rows by call id and the total."""
+
+    def command(*words):
+        ended = run("layers", "net.onnx", "--size", "16", "--format", "json", *words)
+        assert ended.code == 0, ended.err
+        document = json.loads(ended.out)
+        return {row["call_id"]: row for row in document["layers"]}, document["total"]
+
+    return command
+
+
+CONV = ("Conv", ["x", "w"], ["c"])
+
+
+@pytest.mark.parametrize(
+    ("node", "weights", "flops"),
+    [
+        # 8 channels of 7 x 7 places, each of 3 x 3 x 3 products
+        (("Conv", ["x", "w"], ["y"], {"strides": [2, 2]}), {}, 2 * 8 * 49 * 27),
+        (("Conv", ["c", "v"], ["y"], {"group": 2}), {"v": (4, 4, 3, 3)}, 2 * 4 * 144 * 36),
+        # each of 8 x 14 x 14 values is spread over 2 of 4 channels and 2 x 2 places
+        (
+            ("ConvTranspose", ["c", "v"], ["y"], {"group": 2, "strides": [2, 2]}),
+            {"v": (8, 2, 2, 2)},
+            2 * 8 * 196 * 8,
+        ),
+        (("MatMul", ["c", "v"], ["y"]), {"v": (14, 5)}, 2 * 8 * 14 * 14 * 5),
+        (("MatMul", ["v", "c"], ["y"]), {"v": (5, 14)}, 2 * 8 * 5 * 14 * 14),
+        (("MatMul", ["c", "c"], ["y"]), {}, 2 * 8 * 14 * 14 * 14),
+        (("Relu", ["c"], ["y"]), {}, 0),
+    ],
+)
+def test_products_are_counted_from_the_shapes(write, listing, node, weights, flops):
+    weights = {name: np.ones(shape, "f4") for name, shape in weights.items()}
+    write([1, 3, 16, 16], [CONV, node], {"w": WEIGHT, **weights})
+    rows, total = listing("--sort", "flops")
+    first = 2 * 8 * 196 * 27
+    assert rows["Conv_c"]["flops"] == first
+    assert rows[f"{node[0]}_y"]["flops"] == flops
+    assert total["flops"] == rows["(model)"]["flops"] == first + flops
+    assert rows["Conv_c"]["share"] == pytest.approx(first / (first + flops), abs=1e-6)
+
+
+@pytest.mark.parametrize(("transposed", "shape"), [(0, (196, 5)), (1, (5, 196))])
+def test_a_gemm_is_counted_whether_or_not_it_turns_its_inputs(write, listing, transposed, shape):
+    flat = ("Reshape", ["c", "s"], ["f"])
+    gemm = ("Gemm", ["f", "m"], ["y"], {"transB": transposed})
+    weights = {"w": WEIGHT, "s": np.array([8, 196]), "m": np.ones(shape, "f4")}
+    write([1, 3, 16, 16], [CONV, flat, gemm], weights)
+    assert listing()[0]["Gemm_y"]["flops"] == 2 * 8 * 196 * 5
+    turned = ("Gemm", ["f", "m"], ["y"], {"transA": 1, "transB": transposed})
+    weights["m"] = np.ones((5, 8) if transposed else (8, 5), "f4")
+    write([1, 3, 16, 16], [CONV, flat, turned], weights)
+    assert listing()[0]["Gemm_y"]["flops"] == 2 * 8 * 196 * 5
+
+
+def test_an_operator_without_a_formula_is_named(write, run, listing):
+    einsum = ("Einsum", ["c", "c"], ["y"], {"equation": "nchw,nchv->ncwv"})
+    write([1, 3, 16, 16], [CONV, einsum], {"w": WEIGHT})
+    rows, total = listing("--sort", "flops")
+    assert (rows["Einsum_y"]["flops"], rows["Conv_c"]["flops"]) == (None, 2 * 8 * 196 * 27)
+    assert (total["flops"], total["counted_flops"]) == (None, 2 * 8 * 196 * 27)
+    assert total["uncounted"] == ["Einsum in Einsum_y"]
+    text = run("layers", "net.onnx", "--sort", "flops").out
+    assert "at least 0.1 MFLOPs (not counted: Einsum in Einsum_y)" in text
+
+
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_weights_are_counted_wherever_the_file_keeps_them(write, listing, is_constant):
+    onnx = pytest.importorskip("onnx")
+    bias = np.arange(8, dtype="f4")
+    nodes = [("Identity", ["b"], ["same"]), ("Conv", ["x", "w", "same"], ["y"])]
+    weights = {"w": WEIGHT, "b": bias}
+    if is_constant:
+        values = {name: onnx.numpy_helper.from_array(each) for name, each in weights.items()}
+        made = [("Constant", [], [name], {"value": each}) for name, each in values.items()]
+        nodes, weights = [*made, *nodes], {}
+    write([1, 3, 16, 16], nodes, weights)
+    rows, total = listing()
+    assert (rows["Conv_y"]["params"], total["params"]) == (216 + 8, 216 + 8)
+
+
+def test_sizes_and_limits_are_no_weights(write, listing):
+    sizes = np.array([1, 1, 2, 2], "f4")
+    nodes = [
+        ("Resize", ["x", "", "s"], ["r"]),
+        ("Conv", ["r", "w"], ["c"]),
+        ("Reshape", ["c", "to"], ["f"]),
+        ("Add", ["f", "e"], ["y"]),
+    ]
+    weights = {"w": WEIGHT, "s": sizes, "to": np.array([1, -1]), "e": np.array(1e-6, "f4")}
+    write([1, 3, 16, 16], nodes, weights)
+    assert listing()[1]["params"] == 216
+
+
+QUANTIZED = {
+    "w": np.ones((8, 3, 3, 3), "i1"),
+    "b": np.ones(8, "i4"),
+    "one": np.ones(8, "f4"),
+    "zero": np.zeros(8, "i1"),
+    "zeros": np.zeros(8, "i4"),
+    "s": np.array(0.1, "f4"),
+    "z": np.array(0, "i1"),
+}
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [
+            ("QuantizeLinear", ["x", "s", "z"], ["q"]),
+            ("DequantizeLinear", ["q", "s", "z"], ["d"]),
+            ("DequantizeLinear", ["w", "one", "zero"], ["wf"], {"axis": 0}),
+            ("DequantizeLinear", ["b", "one", "zeros"], ["bf"], {"axis": 0}),
+            ("Conv", ["d", "wf", "bf"], ["y"]),
+        ],
+        [
+            ("QuantizeLinear", ["x", "s", "z"], ["q"]),
+            ("QLinearConv", ["q", "s", "z", "w", "one", "zero", "s", "z", "b"], ["c"]),
+            ("DequantizeLinear", ["c", "s", "z"], ["y"]),
+        ],
+    ],
+)
+def test_quantized_weights_and_their_products_are_counted(write, listing, nodes):
+    write([1, 3, 16, 16], nodes, QUANTIZED)
+    rows, total = listing()
+    (row,) = (row for call, row in rows.items() if "Conv_" in call)
+    assert (row["params"], total["params"]) == (216 + 8, 216 + 8)
+    assert (row["flops"], total["flops"]) == (2 * 8 * 196 * 27, 2 * 8 * 196 * 27)
+
+
+def test_the_scales_of_a_dynamic_quantization_are_no_weights(write, listing):
+    nodes = [
+        ("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
+        ("ConvInteger", ["q", "w_quantized", "qz"], ["i"]),
+        ("Cast", ["i"], ["f"], {"to": 1}),
+        ("Mul", ["qs", "w_scale"], ["scale"]),
+        ("Mul", ["f", "scale"], ["y"]),
+    ]
+    weights = {"w_quantized": np.ones((8, 3, 3, 3), "u1"), "w_scale": np.ones((1, 8, 1, 1), "f4")}
+    write([1, 3, 16, 16], nodes, weights)
+    rows, total = listing()
+    assert (rows["ConvInteger_i"]["params"], total["params"]) == (216, 216)
+    assert total["flops"] == 2 * 8 * 196 * 27
+
+
+def test_the_operations_of_a_program_and_of_a_file_are_those_of_the_model(run, nets):
+    np.save("a.npy", np.ones((3, 24, 24), "f4"))
+    export("net.onnx")
+    save_program("net.pt2")
+
+    def count(name, *words):
+        ended = run("layers", name, "--ops", "--format", "json", *words)
+        return {row["call_id"]: row["flops"] for row in json.loads(ended.out)["layers"]}
+
+    model, program, file = count("nets.py:Net", "--size", "24"), count("net.pt2"), count("net.onnx")
+    assert program == {call: model[call] for call in program}
+    for n in range(3):  # the exporter merges the convolution into the norm
+        file[f"blocks.{n}.norm"] -= model[f"blocks.{n}.conv"]
+    assert file == {call: model[call] for call in file}

@@ -131,7 +131,7 @@ def test_the_channel_axis_is_that_of_the_user_of_the_operators_or_of_the_shape(
 
 
 def test_pictures_are_prepared_alike_whatever_the_order_of_the_axes():
-    inputs = [GraphInput((1, 96, 64, 3), FLOAT, is_nhwc=True)]
+    inputs = [GraphInput((1, 96, 64, 3), FLOAT).with_layout(None)]
     described = describe_graph(ModelRequest("net.onnx"), inputs, "", None)
     other = describe((1, 3, 96, 64))
     assert described.info.preprocessing == f"{other.info.preprocessing}, channels last"
@@ -140,7 +140,7 @@ def test_pictures_are_prepared_alike_whatever_the_order_of_the_axes():
 
 def test_a_graph_gets_its_own_layout_and_no_rounded_numbers():
     pixels = torch.arange(12.0).reshape(1, 3, 2, 2)
-    taken = GraphInput((1, 2, 2, 3), "uint8", is_nhwc=True)
+    taken = GraphInput((1, 2, 2, 3), "uint8").with_layout("NHWC")
     (fitted,) = fit_inputs([pixels], [taken])
     assert fitted.tolist() == [[[[0, 4, 8], [1, 5, 9]], [[2, 6, 10], [3, 7, 11]]]]
     for wrong in (pixels + 0.5, pixels - 1, pixels * 255, pixels * float("nan")):
