@@ -140,7 +140,7 @@ class Graph:
             inside = [node for node in self.nodes if node.step == first.step]
         else:
             returning = [n for n, node in enumerate(self.nodes) if {*node.outputs} & {*call.values}]
-            nodes = self.nodes[call.start : max(returning) + 1]
+            nodes = self.nodes[call.start : max(returning, default=call.start) + 1]
             inside = [node for node in nodes if scope in node.scopes]
         return {name for node in inside for name in node.outputs}
 

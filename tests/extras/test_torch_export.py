@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from hookcli.config import (
+    CompareConfig,
+    ExportRequest,
+    ImageRequest,
+    ModelRequest,
+    RunRequest,
+    VariantRequest,
+)
+from hookcli.passes.eager import EagerRunner
+from hookcli.plan.prepare import prepare_comparison
 from tests.extras.exports import make
 
 pytestmark = [pytest.mark.exports, pytest.mark.usefixtures("nets")]
@@ -86,3 +97,23 @@ def test_a_missing_file_is_refused(refused):
 def test_only_an_export_can_be_kept(refused, words):
     code, message, _ = refused("nets.py:Net", "a.npy", *words, "--keep-export", "net.pt2")
     assert (code, message) == (2, "error: --keep-export needs a model to export")
+
+
+@pytest.mark.filterwarnings("ignore")  # the temporary ONNX file goes with its runner
+@pytest.mark.parametrize("way", ["onnx", "torch-export", "compile"])
+def test_an_export_leaves_the_attributes_of_every_module_as_they_were(way, monkeypatch):
+    seen = []
+
+    def note(runner):
+        seen.append([{**vars(each)} for each in runner.module.modules()])
+        return nullcontext()
+
+    monkeypatch.setattr(EagerRunner, "ready", note)  # hookcli exports right after this
+    model = ModelRequest("nets.py:Keeping", device="cpu")
+    one = RunRequest(model, ImageRequest(("a.npy",)), ("all",))
+    other = VariantRequest("net", one, export=ExportRequest(way))
+    a, _ = prepare_comparison(CompareConfig(one, other))
+    after = [vars(each) for each in a.runner.module.modules()]
+    for old, new in zip(seen[0], after, strict=True):
+        assert old.keys() == new.keys()
+        assert all(old[name] is new[name] for name in old)
