@@ -413,12 +413,10 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
         yield from _list_bare_nodes(graph, dequantized, sizes)
         return
     for number, (node, metadata) in enumerate(zip(graph.node, known, strict=True)):
-        paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
-        if not paths or len(paths) != len(kinds):
+        scopes = _read_scopes(metadata, repeats)
+        if scopes is None:
             continue
-        pairs = zip(paths[:-1], kinds[:-1], strict=True)
-        bare = [Scope(path, kind) for path, kind in pairs if path]
-        scopes = tuple(repeats.mark(bare, _read_list(metadata, _CALLS), kinds[-1], paths[-1]))
+        paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
         own = [name for name in node.output if name in used] or [
             each for each in node.output if each
         ]
@@ -432,6 +430,16 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
             continue
         step = paths[-1] or str(number)
         yield GraphNode(scopes, name_aten(kinds[-1]), step, outputs, weights, family)
+
+
+def _read_scopes(metadata: Mapping[str, str], repeats: _Repeats) -> tuple[Scope, ...] | None:
+    """Return the modules around a node, outermost first; None if the node does not say them."""
+    paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
+    if not paths or len(paths) != len(kinds):
+        return None
+    pairs = zip(paths[:-1], kinds[:-1], strict=True)
+    bare = [Scope(path, kind) for path, kind in pairs if path]
+    return tuple(repeats.mark(bare, _read_list(metadata, _CALLS), kinds[-1], paths[-1]))
 
 
 class _Repeats:
