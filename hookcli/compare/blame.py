@@ -178,7 +178,10 @@ class _Measured:
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Measure the output of a call; None is the distance of a call that A lacks."""
         array = to_array(tensor)
-        partner = self.partners.get(call.id, "") or self._find_replaced(array) or call.id
+        partner = self.partners.get(call.id, "") or self._find_replaced(array)
+        if not partner and call.id in self.values:
+            return  # the same id in A, but another call
+        partner = partner or call.id
         values = self.values.get(partner)
         self.types[partner] = call.layer.module_type
         own = None if values is None else _error(values, array, reshapes=self.reshapes)

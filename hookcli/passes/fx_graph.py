@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _SELF = "L['self']"  # the name of the model in the graphs of torch.compile
 _INDEX = re.compile(r"""(?:\._modules)?\[['"]?(\w+)['"]?\]""")  # a module in a container, there
 _NUMBER = re.compile(r"[@#](\d+)$")  # the end of the key of a second or later call
+_LIKE = re.compile(r"new_.*|.*_like")  # functions that return a constant in the shape of a tensor
 _COMPUTING = ("call_function", "call_method")
 
 
@@ -105,26 +106,36 @@ def list_module_calls(node: fx.Node) -> list[str]:
     return [key for key, (path, _) in node.meta["nn_module_stack"].items() if path]
 
 
-def find_constant(graph: fx.Graph, inputs: Collection[str]) -> list[str]:
-    """Return the ids of the calls of modules and functions that do not depend on ``inputs``.
+def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
+    """Return why exporters leave out calls of modules and functions, by the ids of the calls.
 
-    ``name_calls`` must have named the calls.
+    ``name_calls`` must have named the calls; ``inputs`` has the names of the graph's inputs.
     """
-    found: dict[str, bool] = {}
-    functions = count_functions(graph)
     depends = {node for node in graph.nodes if node.name in inputs}
+    used = {node for node in graph.nodes if node.op == "output"}
     for node in graph.nodes:
-        if node.op in _COMPUTING:
-            depends |= {node} if not depends.isdisjoint(node.all_input_nodes) else set()
-            calls = list_module_calls(node)
-            if node.name in functions:
-                name, _, index = functions[node.name]
-                inside = [*node.meta["nn_module_stack"].values()][-1:]
-                path = inside[0][0] if inside else ""
-                calls.append(f"{operation_path(path, name)}#{index}")
-            for call in calls:
-                found[call] = found.get(call, True) and node not in depends
-    return [call.removesuffix("#0") for call, is_constant in found.items() if is_constant]
+        reads = not depends.isdisjoint(node.all_input_nodes)
+        depends |= {node} if reads and not _LIKE.match(_name(node)) else set()
+    for node in reversed(graph.nodes):
+        used |= set() if used.isdisjoint(node.users) else {node}
+    functions = count_functions(graph)
+    found: dict[str, set[fx.Node]] = {}
+    for node in graph.nodes:
+        calls = list_module_calls(node)
+        if node.name in functions:
+            name, _, index = functions[node.name]
+            path = calls[-1].rpartition("#")[0] if calls else ""
+            calls.append(f"{operation_path(path, name)}#{index}")
+        for call in calls:
+            path, _, index = call.rpartition("#")
+            for each in range(int(index) + 1):  # a call without nodes was removed before
+                found.setdefault(f"{path}#{each}".removesuffix("#0"), set())
+            found[call.removesuffix("#0")].add(node)
+    unused = {call for call, nodes in found.items() if used.isdisjoint(nodes)}
+    constant = {call for call, nodes in found.items() if depends.isdisjoint(nodes)}
+    return dict.fromkeys(constant, "it does not depend on the input") | dict.fromkeys(
+        unused, "the model does not use its result"
+    )
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.hooks.layers import channels_of_class, family_of_class, family_of_operation
@@ -138,7 +139,8 @@ class Graph:
         untold: the paths of the layers that are nodes of a tool in a graph that names modules.
         counted: how many calls a module has, by path, if their indices were only counted: the
             graph may lack earlier calls.
-        constant: the ids of calls whose values do not depend on the input.
+        reasons: why an exporter may have left out a call, by the id of the call.
+        returned: the names of the values that the graph returns.
     """
 
     calls: Sequence[GraphCall]
@@ -147,41 +149,54 @@ class Graph:
     left_out: Sequence[tuple[str, str]] = ()
     untold: frozenset[str] = frozenset()
     counted: Mapping[str, int] = field(default_factory=dict)
-    constant: frozenset[str] = frozenset()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    returned: frozenset[str] = frozenset()
 
     @classmethod
     def of(
         cls,
         nodes: Iterable[GraphNode],
         returned: Iterable[str] = (),
-        constant: Iterable[str] = (),
+        reasons: Mapping[str, str] = MappingProxyType({}),
     ) -> Graph:
         """Return what the nodes of a graph, in running order, say about its calls.
 
-        ``returned`` has the names of the values that the graph returns, and ``constant`` is as the
-        attribute.
+        ``returned`` and ``reasons`` are as the attributes.
         """
         listed = [node.without_wrappers() for node in nodes]
         shown = [node for node in listed if not node.left_out]
         weights = dict(weight for node in listed for weight in node.weights)
         root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
+        returned = frozenset(returned)
         left_out = [(node.operation, node.left_out) for node in listed if node.left_out]
         names_modules = any(node.scopes for node in shown)
         if not names_modules:
-            return cls(tuple(_find_bare(shown)), root, names_modules, left_out)
-        returned = frozenset(returned)
+            calls = tuple(_find_bare(shown))
+            return cls(calls, root, names_modules, left_out, returned=returned)
         finder = _Finder(_place_untold(shown, returned), returned)
-        calls = tuple(finder.find())
-        own = Counter(call.layer.module_path for call in calls)
+        found = tuple(finder.find())
+        own = Counter(call.layer.module_path for call in found)
         return cls(
-            calls,
+            found,
             root,
             names_modules,
             [*left_out, *finder.left_out],
             frozenset(finder.untold),
             {path: own[path] for path in finder.counted},
-            frozenset(constant),
+            reasons,
+            returned,
         )
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths of the model itself and of the modules and operations that the graph names."""
+        return frozenset(layer.module_path for layer in self.layers) - self.untold
+
+    def count_values(self, path: str, index: int) -> int:
+        """Return the number of values that a call returns."""
+        calls = (call for call in self.calls if call.layer.module_path == path)
+        found = (len(call.values) for call in calls if call.call_index == index)
+        return next(found, 0) if path else len(self.returned)
 
     @property
     def layers(self) -> tuple[LayerInfo, ...]:

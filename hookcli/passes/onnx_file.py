@@ -28,7 +28,7 @@ from hookcli.models.onnx_weights import read_graph, read_small_weights
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
-from hookcli.passes.fx_graph import count_functions, find_constant, list_module_calls, name_calls
+from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
 from hookcli.passes.graph import Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.records.text import shape_text
@@ -47,7 +47,7 @@ _GIVEN = "//given"  # the end of the name of an input that replaces a value
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _FUNCTION = "hookcli.function"  # hookcli's own: the function, its call, and the call's index
 _CALLS = "hookcli.calls"  # hookcli's own: path#index of each call of a module around the node
-_CONSTANT = "hookcli.constant"  # hookcli's own: the ids of calls that do not depend on the input
+_REASONS = "hookcli.reasons"  # hookcli's own: ids of calls, and why an exporter leaves them out
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 # The beginnings of the names of layers that compute a single function
 _SIMPLE = (
@@ -116,8 +116,8 @@ def _note_functions(program: Any, aliases: Mapping[str, str]) -> None:
     name_calls(exported.graph, aliases)
     functions = count_functions(exported.graph)
     modules = {node.name: list_module_calls(node) for node in exported.graph.nodes}
-    constant = find_constant(exported.graph, exported.graph_signature.user_inputs)
-    program.model.metadata_props[_CONSTANT] = repr(constant)
+    reasons = explain_missing(exported.graph, exported.graph_signature.user_inputs)
+    program.model.metadata_props[_REASONS] = repr([" ".join(each) for each in reasons.items()])
     for node in program.model.graph:
         names = _read_list(node.metadata_props, _SCOPES)
         if names and names[-1] in functions:
@@ -169,9 +169,10 @@ class OnnxRunner(GraphRunner):
         values = (*model.graph.value_info, *model.graph.output)
         shapes = {each.name: _describe_value(each).shape for each in values}
         known = keep_fixed({name: shape for name, shape in shapes.items() if shape})
-        constant = _read_list({each.key: each.value for each in model.metadata_props}, _CONSTANT)
+        metadata = {each.key: each.value for each in model.metadata_props}
+        reasons = dict(each.split(" ", 1) for each in _read_list(metadata, _REASONS) if " " in each)
         returned = [each.name for each in model.graph.output]
-        graph = Graph.of(_list_nodes(model.graph, aliases), returned, constant)
+        graph = Graph.of(_list_nodes(model.graph, aliases), returned, reasons)
         return cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
 
     @property
