@@ -125,7 +125,9 @@ class SeenCalls:
         for calls in (self.a, self.b):
             roots.append([key for key, each in calls.items() if not each.call.layer.module_path])
             layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
-        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(*layers)
+        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(
+            *layers, (self.values, others.values)
+        )
         for call_id, partner in self.partners.items():
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
