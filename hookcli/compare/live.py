@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.compare.blame import Blamer
@@ -122,7 +123,7 @@ class _RunEffects:
         calls: Mapping[str, SeenCall],
         common: Collection[str],
         listed: _Listed,
-        reasons: Mapping[str, str] | None = None,
+        reasons: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Keep the listed calls that the other side computes as a part of other calls."""
         types = {call_id: each.tensor.module_type for call_id, each in calls.items()}

@@ -5,14 +5,12 @@ Calls have the same id, unless an export computes several calls in one or leaves
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hookcli.compare.arrays import to_array
-from hookcli.compare.left_out import is_idle
 from hookcli.compare.order import pair_by_order
 from hookcli.distance.axes import SAME, find_axes, is_same
 from hookcli.distance.judge import CallTensor
@@ -148,21 +146,7 @@ class SeenCalls:
         merged = self._find_merged(partner, tensor)
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
-        return merged if merged in self.values and not self._ends_merged(merged) else None
-
-    def _ends_merged(self, partner: str) -> bool:
-        """Return whether the layer whose output a module of A returns has no counterpart in B."""
-        path = f"{self.a[partner].call.layer.module_path}."
-        before = itertools.takewhile(lambda each: each != partner, self.a)
-        for call_id in reversed([*before]):
-            inner = self.a[call_id]
-            if not inner.call.layer.module_path.startswith(path):
-                return False
-            if not is_idle(inner.tensor.module_type):
-                return call_id not in self.partners.values() and np.array_equal(
-                    self.values[call_id], self.values[partner]
-                )
-        return False
+        return merged if merged in self.values else None
 
     def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
         """Compare values: an export may have fewer or more calls, so that indices differ."""
@@ -204,12 +188,13 @@ class SeenCalls:
             return next((each for each in ids if each not in self.partners.values()), None)
         if path in self.graph.untold:
             return self._find_untold(self.graph, values)
-        missing = len(calls) - self.graph.counted.get(path, len(calls))
-        if missing:
-            index = self._align((path, index), calls, missing, values)
+        others = self.graph.list_calls(path)
+        if len(calls) != len(others) and any(each.is_counted for each in others):
+            index = self._align((path, index), calls, len(calls) - len(others), values)
         ids = calls.get(index, [])
         left = [each for each in ids if each not in self.partners.values()]
-        number = self.graph.count_values(path, call.call_index)
+        values_of = {each.call_index: each.values for each in others}
+        number = len(values_of.get(call.call_index, ()) if path else self.graph.returned)
         if len(ids) == number and (number == 1 or not path):  # a model returns them in this order
             return left[0] if left else None
         near = [(self._distance(each, values), each) for each in left]
@@ -239,7 +224,9 @@ class SeenCalls:
         path, index = place
         if place not in self._aligned:
             later = (each for each in calls if each > self._aligned.get((path, index - 1), -1))
-            same = (n for n in later if any(self._distance(each, values) < SAME for each in calls[n]))
+            same = (
+                n for n in later if any(self._distance(each, values) < SAME for each in calls[n])
+            )
             self._aligned[place] = next(same, index + missing)
         return self._aligned[place]
 
