@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hookcli.distance.comparison import LeftOutKind
 
-_IDLE = (
+IDLE = (
     "Dropout",
     "Identity",
     "QuantStub",
@@ -59,7 +59,7 @@ def list_left_out(
 
 
 def _explain(module_type: str, after: str, type_after: str) -> tuple[LeftOutKind, str]:
-    if module_type.startswith(_IDLE):
+    if module_type.startswith(IDLE):
         return "idle", "left out, since it changes nothing"
     if not after:
         return "part", "computed as a part of the model's output"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.distance.axes import SAME, is_same
+from hookcli.compare.left_out import IDLE
+from hookcli.distance.axes import FAR, measure_flat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ def pair_by_order(
 
     The longest stretches of calls with equal values, or with equal types and shapes, are paired. If
     only A has BatchNorms, B's convolutions are taken for merged ones, and paired with A's
-    BatchNorms.
+    BatchNorms. Between two stretches, the last calls are paired if their shapes are equal.
 
     Args:
         a: the outputs of A's calls by id, in the order in which the calls complete.
@@ -67,6 +67,8 @@ def pair_by_order(
         ]
         for place in merged:
             kinds_a[place], kinds_a[place + 1] = "merged", kinds_a[place]
+    silent = {each for each in ids_a if a[each].module_type.startswith(IDLE)}
+    silent |= {each for each, kind in zip(ids_a, kinds_a, strict=True) if kind == "merged"}
     same = _find_same(*values)
     known = {*same.values()}
     one: list[object] = [(kind, a[each].shape) for kind, each in zip(kinds_a, ids_a, strict=True)]
@@ -74,22 +76,31 @@ def pair_by_order(
     one = [each if each in known else key for each, key in zip(ids_a, one, strict=True)]
     two = [same.get(each, key) for each, key in zip(ids_b, two, strict=True)]
     blocks = SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks()
-    return {
-        ids_b[block.b + place]: ids_a[block.a + place]
-        for block in blocks
-        for place in range(block.size)
-    }
+    pairs: dict[str, str] = {}
+    start_a = start_b = 0
+    for block in blocks:  # the last one is empty, at both ends
+        left_a, left_b = ids_a[start_a : block.a], ids_b[start_b : block.b]
+        left_a = [each for each in left_a if each not in silent]
+        if left_a and left_b:  # nodes that replace a layer
+            last_a, last_b = a[left_a[-1]], b[left_b[-1]]
+            if last_a.shape == last_b.shape and "float" in last_b.dtype:
+                pairs[last_b.call_id] = last_a.call_id
+        start_a, start_b = block.a + block.size, block.b + block.size
+        pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
+    return pairs
 
 
 def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, str]:
-    """Return the first call of A with the same values, for each call of B that has one."""
+    """Return the call of A with the closest values, for each call of B that has a similar one."""
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
     found: dict[str, str] = {}
     for call_id, tensor in b.items():
         norm = float(np.linalg.norm(tensor.ravel()))
-        near = (each for each, other in norms.items() if norm and abs(other - norm) <= SAME * norm)
-        same = (each for each in near if is_same(a[each], tensor))
-        found |= {call_id: each for each in itertools.islice(same, 1)}
+        near = [each for each, other in norms.items() if norm and abs(other - norm) <= FAR * norm]
+        known = [(measure_flat(a[each], tensor), place) for place, each in enumerate(near)]
+        distance, place = min(known, default=(FAR, 0))
+        if distance < FAR:
+            found[call_id] = near[place]
     return found
 
 
