@@ -95,10 +95,10 @@ def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, st
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
     found: dict[str, str] = {}
     for call_id, tensor in b.items():
-        norm = float(np.linalg.norm(tensor.ravel()))
+        norm, taken = float(np.linalg.norm(tensor.ravel())), {*found.values()}
         near = [each for each, other in norms.items() if norm and abs(other - norm) <= FAR * norm]
-        known = [(measure_flat(a[each], tensor), place) for place, each in enumerate(near)]
-        distance, place = min(known, default=(FAR, 0))
+        known = [(measure_flat(a[key], tensor), key in taken, n) for n, key in enumerate(near)]
+        distance, _, place = min(known, default=(FAR, False, 0))
         if distance < FAR:
             found[call_id] = near[place]
     return found
