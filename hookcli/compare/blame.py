@@ -228,7 +228,7 @@ class _Mover:
         _, exponents = np.frexp(values)
         steps = np.ldexp(values.dtype.type(self._epsilon), exponents - 1)
         up = self._random.random(values.shape, dtype=np.float32) < 0.5
-        moved: Values = values + np.where(up, steps, -steps)
+        moved: Values = np.asarray(values + np.where(up, steps, -steps))  # not a scalar
         return moved
 
 
