@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -204,3 +205,14 @@ def test_quantized_values_are_not_compared_with_others(compare):
     assert {row["other_dtype"] for row in document["layers"]} == {"float32"}
     assert document["culprits"] == []
     assert reasons_of(document)["stem"] == "computed by nodes that do not say their module"
+
+
+def test_runs_with_other_numbers_of_tensors_have_no_false_difference(run):
+    """The file has no name for the input that the encoder passes on."""
+    words = ("a.npy", "--layers", "all", "--device", "cpu", "-o")
+    assert run("inspect", "nets.py:Several", *words, "model").code == 0
+    assert run("inspect", "Several.onnx", "--like", "nets.py:Several", *words, "file").code == 0
+    ended = run("diff", "model", "file", "--format", "json", "--rtol", "1e-4")
+    assert ended.code == 0, ended.err
+    left_out = {each["call_id"] for each in json.loads(ended.out)["left_out"]}
+    assert left_out == {f"encoder[{n}]" for n in range(3)}
