@@ -210,7 +210,7 @@ def _find_named(
 ) -> Iterator[GraphCall]:
     """Yield the calls of a graph that names modules, and add other nodes to ``left_out``.
 
-    Operations that only return views or copies, or that are part of a module of torch, are no calls.
+    Operations that only return views or copies are no calls, nor is a part of a module of torch.
     """
     nodes = _place_untold(nodes, returned)
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
