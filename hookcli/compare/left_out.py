@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.distance.comparison import LeftOut
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
     from hookcli.distance.comparison import LeftOutKind
 
-_IDLE = (
+IDLE = (
     "Dropout",
     "Identity",
     "QuantStub",
@@ -23,26 +25,41 @@ _IDLE = (
 _MERGED, _INTO = ("Conv", "Linear", "BatchNorm"), ("BatchNorm", "ReLU", "relu")
 
 
-def list_left_out(types: Mapping[str, str], common: Collection[str]) -> Iterator[LeftOut]:
+def list_left_out(
+    types: Mapping[str, str],
+    common: Collection[str],
+    reasons: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[LeftOut]:
     """Yield the calls of A that have no counterpart in B, with the reasons.
 
     Args:
         types: the type of the module of each call of A, by call id, in the order in which the calls
             complete.
         common: the ids of the calls of A that have a counterpart.
+        reasons: what B says about calls that it lacks, by call id.
     """
     after = ""  # the next call of A that has a counterpart
-    found = []
-    for call_id, module_type in reversed([*types.items()]):
+    found: list[LeftOut] = []
+    several = {call_id.partition("[")[0] for call_id in common if "[" in call_id}
+    ids = ["", *types]
+    for before, call_id in reversed([*itertools.pairwise(ids)]):
         if call_id in common:
             after = call_id
+            continue
+        bare = call_id.partition("[")[0]
+        if bare in reasons:
+            found.append(LeftOut(call_id, "part", f"left out, since {reasons[bare]}"))
+        elif bare in several:
+            found.append(LeftOut(call_id, "part", "not among the tensors that B shows"))
         else:
-            found.append(LeftOut(call_id, *_explain(module_type, after, types.get(after, ""))))
+            is_end = before.startswith(f"{bare.partition('#')[0]}.") and before not in common
+            kind = types[before if is_end else call_id]  # a module is where its last layer is
+            found.append(LeftOut(call_id, *_explain(kind, after, types.get(after, ""))))
     yield from reversed(found)
 
 
 def _explain(module_type: str, after: str, type_after: str) -> tuple[LeftOutKind, str]:
-    if module_type.startswith(_IDLE):
+    if module_type.startswith(IDLE):
         return "idle", "left out, since it changes nothing"
     if not after:
         return "part", "computed as a part of the model's output"

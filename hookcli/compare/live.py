@@ -22,7 +22,7 @@ from hookcli.distance.comparison import Comparison, LeftOut
 from hookcli.distance.judge import CallPair, Judge
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
-from hookcli.records.calls import OPERATION
+from hookcli.passes.graph_runner import GraphRunner
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import ImageResult, SkippedImage, describe_intensities
 
@@ -36,10 +36,15 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
+    from hookcli.passes.graph import Graph
     from hookcli.passes.runner import Side
     from hookcli.records.calls import LayerInfo
 
 
+_UNTOLD = (
+    "some nodes of the file do not say which module they come from, and are compared only if their "
+    "values show it: `match='order'` pairs them with layers"
+)
 _ONLY_OUTPUTS = (
     "the file does not say which module each node comes from, so only the model's output is "
     "compared: `match='order'` pairs the nodes with layers"
@@ -118,13 +123,22 @@ class _RunEffects:
     left_out: dict[str, LeftOut] = field(default_factory=dict)  # by call id
 
     def leave_out(
-        self, calls: Mapping[str, SeenCall], common: Collection[str], listed: _Listed
+        self,
+        calls: Mapping[str, SeenCall],
+        common: Collection[str],
+        listed: _Listed,
+        graph: Graph | None = None,
     ) -> None:
         """Keep the listed calls that the other side computes as a part of other calls."""
         types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
-        for each in list_left_out(types, common):
-            if listed.has(calls[each.call_id]):
-                self.left_out[each.call_id] = each
+        is_vague = graph is not None and (graph.untold or not graph.names_modules)
+        named = graph.paths if graph is not None and is_vague else None
+        for each in list_left_out(types, common, {} if graph is None else graph.reasons):
+            seen, left_out = calls[each.call_id], each
+            if named and each.kind == "part" and seen.call.layer.module_path not in named:
+                left_out = replace(each, reason="computed by nodes that do not say their module")
+            if listed.has(seen):
+                self.left_out[each.call_id] = left_out
 
     def merge(self, later: _RunEffects) -> None:
         self.called |= later.called
@@ -174,6 +188,8 @@ class _Sides:
         a, b, tolerance = self.a, self.b, self.judge.tolerance
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
         notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
+        untold = isinstance(b.runner, GraphRunner) and b.runner.graph.untold
+        notes += [_UNTOLD] if untold and self.match == "id" else []
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
         notes += [text for text, _ in describe_intensities([*self.images.values()])]
         own = {} if self.blamer is None else self.blamer.own
@@ -207,7 +223,8 @@ class _Sides:
         """Yield the listed pairs in A's order; add the effects of this image to ``effects``."""
         a, b = self.a, self.b
         listed = _Listed(a.layers), _Listed(b.layers)
-        seen = SeenCalls(keeps_values=self.blamer is not None, merges_calls=b.runner.merges_calls)
+        graph = b.runner.graph if isinstance(b.runner, GraphRunner) else None
+        seen = SeenCalls(keeps_values=self.blamer is not None, graph=graph)
         if self.worst is not None:
             self.worst.start()
             size = a.runner.size_of(pixels_of(image_a))
@@ -229,7 +246,7 @@ class _Sides:
                 partners=seen.partners,
             )
         if b.runner.merges_calls:
-            effects.leave_out(seen.a, seen.partners.values(), listed[0])
+            effects.leave_out(seen.a, seen.partners.values(), listed[0], graph)
         elif a.runner.merges_calls:
             effects.leave_out(seen.b, seen.partners, listed[1])
         yield from self._list_pairs(image_a.key, seen, listed)
@@ -237,20 +254,25 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: tuple[_Listed, _Listed]
     ) -> Iterator[CallPair]:
-        of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
+        own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
+        of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
             one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
-            if _is_listed(listed, one, two) and not self._leaves_out(call_id, other):
+            if _is_listed(listed, one, two) and not self._leaves_out(call_id, other, two, seen):
                 pair = (one.tensor if one else None, two.tensor if two else None)
                 distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
                 yield CallPair(image, *pair, distance, axes)
 
-    def _leaves_out(self, call_id: str, other: str) -> bool:
+    def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
         """Return whether one side computes a pair's calls in another way; an id may be empty."""
-        of_a, of_b = self.a.runner.merges_calls, self.b.runner.merges_calls
         if not other:
-            return of_b
-        return not call_id and (of_a or (of_b and OPERATION in other) or self.match == "order")
+            return self.b.runner.merges_calls
+        if call_id or self.a.runner.merges_calls or self.match == "order":
+            return not call_id
+        if seen.graph is None or b is None:
+            return False
+        path = b.call.layer.module_path
+        return b.call.layer.is_operation or path in seen.graph.untold or seen.has_layer(path)
 
 
 class _Listed:

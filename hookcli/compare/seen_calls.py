@@ -5,30 +5,32 @@ Calls have the same id, unless an export computes several calls in one or leaves
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hookcli.compare.arrays import to_array
+from hookcli.compare.left_out import IDLE
 from hookcli.compare.order import pair_by_order
-from hookcli.distance.axes import find_axes, is_same
+from hookcli.distance.axes import FAR, SAME, find_axes, is_same, measure_flat
 from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import measure_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
     from torch import Tensor
 
     from hookcli.distance.metrics import Distance
+    from hookcli.passes.graph import Graph
     from hookcli.records.calls import Call
 
     Values = NDArray[np.generic]
 
 _RELUS = ("relu", "relu6")
-_FAR = 0.1  # the relative L2 distance from which on a tensor may have other axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class SeenCalls:
 
     Attributes:
         keeps_values: whether to keep the copies of A's tensors when B has run the same calls.
-        merges_calls: whether B may compute several calls of A in one.
+        graph: what B says about its calls if it is a graph, which may compute several calls of A in
+            one; None if it is not.
         a: A's calls, by call id.
         b: B's calls, by call id.
         values: copies of A's tensors on the host, by call id.
@@ -72,7 +75,7 @@ class SeenCalls:
     """
 
     keeps_values: bool = False
-    merges_calls: bool = False
+    graph: Graph | None = None
     a: dict[str, SeenCall] = field(default_factory=dict)
     b: dict[str, SeenCall] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=dict)
@@ -80,13 +83,18 @@ class SeenCalls:
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
     show: Callable[[SeenPair, Values, Values], None] | None = None
-    _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
+    # the ids of A's tensors, by path, side and index
+    _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
+    # the index in A of the calls in B whose index is not certain
+    _aligned: dict[tuple[str, int], int] = field(default_factory=dict)
+    # the last call of B that is a node of a tool and has no counterpart yet
+    _waiting: tuple[str, Values] | None = None
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
         self.a[call.id] = _describe(call, tensor, len(self.a))
-        place = (call.layer.module_path, call.call_index, call.side)
-        self._outputs.setdefault(place, []).append(call.id)
+        calls = self._outputs.setdefault((call.layer.module_path, call.side), {})
+        calls.setdefault(call.call_index, []).append(call.id)
         self.values[call.id] = np.array(to_array(tensor))
 
     def measure(self, call: Call, tensor: Tensor) -> None:
@@ -95,14 +103,23 @@ class SeenCalls:
         Unless ``keeps_values``, this deletes the copy of the counterpart.
         """
         self.b[call.id] = _describe(call, tensor, len(self.b))
-        partner = self._find_partner(call)
-        if partner is not None and self.merges_calls:
+        partner = self._find_partner(call, to_array(tensor))
+        if self.graph is not None and partner is not None:
             partner = self._find_in_export(call, partner, tensor)
+        if self.graph is not None and call.layer.module_path in self.graph.untold:
+            is_free = partner is None and tensor.is_floating_point()
+            self._waiting = (call.id, np.array(to_array(tensor))) if is_free else None
+        elif self.graph is not None and partner is not None:
+            self._pair_waiting(self.graph, partner)
         if partner is None:
             return
         self.partners[call.id] = partner
         plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
         self._measure_pair(partner, call.id, plain, to_array(tensor))
+
+    def has_layer(self, path: str) -> bool:
+        """Return whether A called a layer."""
+        return (path, "output") in self._outputs
 
     def measure_by_order(self, others: SeenCalls) -> None:
         """Measure the distances of all tensors of B, paired by their order and kind.
@@ -114,16 +131,20 @@ class SeenCalls:
         for calls in (self.a, self.b):
             roots.append([key for key, each in calls.items() if not each.call.layer.module_path])
             layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
-        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(*layers)
+        pairs = pair_by_order(layers[0], layers[1], (self.values, others.values))
+        for call_id, partner in pairs.items():
+            merged = self._find_merged(partner, others.values[call_id])
+            pairs[call_id] = partner if merged in pairs.values() else merged
+        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pairs
         for call_id, partner in self.partners.items():
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
     def _measure_pair(self, partner: str, call_id: str, a: Values, b: Values) -> None:
         """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
-        if self.merges_calls and a.shape != b.shape and is_same(a, b):
+        if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
         distance = measure_arrays(a, b) if a.shape == b.shape else None
-        if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
+        if (distance is None or distance.rel_l2 > FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes
         if distance is not None:
             self.distances[partner] = distance
@@ -132,7 +153,7 @@ class SeenCalls:
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
         """Return A's call that an export computes, if any; ``partner`` has its path and index."""
-        merged = self._find_merged(partner, tensor)
+        merged = self._find_merged(partner, to_array(tensor))
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
         return merged if merged in self.values else None
@@ -140,7 +161,7 @@ class SeenCalls:
     def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
         """Compare values: an export may have fewer or more calls, so that indices differ."""
         is_free = partner not in self.partners.values()
-        if is_free and is_same(self.values[partner], values, _FAR):
+        if is_free and is_same(self.values[partner], values, FAR):
             return partner
         path = call.layer.module_path
         for call_id, each in self.a.items():
@@ -150,31 +171,100 @@ class SeenCalls:
                     return call_id
         return partner if is_free else None
 
-    def _find_merged(self, partner: str, tensor: Tensor) -> str:
+    def _find_merged(self, partner: str, other: Values) -> str:
         """Return the ReLU after ``partner`` in A if B merged it, as quantized files do."""
         ids = [*self.a]
         place = ids.index(partner) + 1
         follower = ids[place] if place < len(ids) else ""
         values = self.values.get(partner)
-        if not follower or values is None or values.shape != tuple(tensor.shape):
+        if not follower or values is None or values.shape != other.shape:
             return partner
         is_relu = self.a[follower].tensor.module_type.lower() in _RELUS
         if (
             is_relu
             and follower in self.values
             and np.any(np.less(values, 0))
-            and not (tensor < 0).any()
+            and not np.any(np.less(other, 0))
         ):
             return follower
         return partner
 
-    def _find_partner(self, call: Call) -> str | None:
-        """If the output keys differ, as between a dictionary and a graph, match by order."""
-        if call.id in self.a:
-            return call.id
-        ids = self._outputs.get((call.layer.module_path, call.call_index, call.side), [])
-        left = [call_id for call_id in ids if call_id not in self.partners.values()]
-        return left[0] if left else None
+    def _find_partner(self, call: Call, values: Values) -> str | None:
+        """Return the id of the call of A with the path and the index of a call of B, if any."""
+        path, index = call.layer.module_path, call.call_index
+        calls = self._outputs.get((path, call.side), {})
+        if self.graph is None:
+            ids = [call.id] if call.id in self.a else calls.get(index, [])
+            return next((each for each in ids if each not in self.partners.values()), None)
+        if path in self.graph.untold:
+            left = self._list_unnamed(self.graph)
+            return next((each for each in left if self._distance(each, values) < FAR), None)
+        others = self.graph.list_calls(path)
+        if len(calls) != len(others) and any(each.is_counted for each in others):
+            index = self._align((path, index), calls, len(calls) - len(others), values)
+        ids = calls.get(index, [])
+        left = [each for each in ids if each not in self.partners.values()]
+        if call.layer.is_operation and ids:
+            return (left or ids)[0]
+        values_of = {each.call_index: each.values for each in others}
+        number = len(values_of.get(call.call_index, ()) if path else self.graph.returned)
+        if len(ids) == number and (number == 1 or not path):  # a model returns them in this order
+            return left[0] if left else None
+        near = [(self._distance(each, values), each) for each in left]
+        if near and min(near)[0] < FAR:
+            return min(near)[1]
+        alike = [each for each in left if self.a[each].tensor.shape == values.shape]
+        if len(ids) == 1:  # the last value of a graph is the output
+            alike = alike if call.output_key == str(number - 1) else []
+        return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
+
+    def _distance(self, call_id: str, values: Values) -> float:
+        """Return the distance from a tensor of A; Inf if it is not known."""
+        known = self.values.get(call_id)
+        return float("inf") if known is None else measure_flat(known, values)
+
+    def _align(
+        self, place: tuple[str, int], calls: Mapping[int, list[str]], missing: int, values: Values
+    ) -> int:
+        """Return the index in A of a call of B whose index was only counted.
+
+        The values show which calls B lacks. If they do not, B lacks the first ones, as exporters
+        fold calls that do not depend on the input.
+        """
+        path, index = place
+        if place not in self._aligned:
+            later = (each for each in calls if each > self._aligned.get((path, index - 1), -1))
+            same = (
+                n for n in later if any(self._distance(each, values) < SAME for each in calls[n])
+            )
+            self._aligned[place] = next(same, index + missing)
+        return self._aligned[place]
+
+    def _list_unnamed(self, graph: Graph) -> list[str]:
+        """Return the calls of A after the last pair, of layers that B does not name."""
+        ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
+        start = max((place for place, each in enumerate(ids) if each in taken), default=-1) + 1
+        types = [self.a[each].tensor.module_type for each in ids]
+        # a convolution that was merged into its norm is compared there
+        merged = {n for n, kind in enumerate(types[1:]) if kind.startswith("BatchNorm")}
+        return [
+            each
+            for place, each in enumerate(ids)
+            if place >= start
+            and place not in merged
+            and self.a[each].call.layer.module_path not in named
+            and not types[place].startswith(IDLE)
+        ]
+
+    def _pair_waiting(self, graph: Graph, partner: str) -> None:
+        """Pair the last node of a tool before a pair with the last layer of A before it."""
+        if self._waiting is not None:
+            (call_id, values), self._waiting = self._waiting, None
+            left = [*itertools.takewhile(lambda each: each != partner, self.a)]
+            left = [each for each in self._list_unnamed(graph) if each in left]
+            if left and self.a[left[-1]].tensor.shape == values.shape:
+                self.partners[call_id] = left[-1]
+                self._measure_pair(left[-1], call_id, self.values[left[-1]], values)
 
 
 def _describe(call: Call, tensor: Tensor, place: int) -> SeenCall:

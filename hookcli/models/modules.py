@@ -35,6 +35,14 @@ def find_modules(model: nn.Module) -> dict[str, nn.Module]:
     return {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
 
 
+def find_aliases(model: nn.Module) -> dict[str, str]:
+    """Return the path of each module in ``find_modules``, by all its paths."""
+    first: dict[int, str] = {}
+    pairs = model.named_modules(remove_duplicate=False)
+    found = {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
+    return {path: first.setdefault(id(each), path) for path, each in found.items()}
+
+
 def strip_wrapped(path: str) -> str:
     """Return the path of a module as it is without torch.compile."""
     return _WRAPPED.sub("", path).removeprefix(".") if WRAPPED in path else path

@@ -6,8 +6,11 @@ they come from. The output of the last node of a module's call is the output of 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.hooks.layers import channels_of_class, family_of_class, family_of_operation
@@ -39,11 +42,13 @@ class Scope:
         path: the module path.
         kind: the full name of the module's class, such as ``torch.nn.modules.conv.Conv2d``.
         call: a text that differs between the calls of the module, as far as the graph shows it.
+        index: which call of the module it is, counted from 0; None if the graph does not say it.
     """
 
     path: str
     kind: str
     call: str = ""
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,9 @@ class GraphNode:
         family: the family of what the node computes, such as ``conv``; empty if it is not known.
         call_index: which call of the function in its module the node belongs to, counted from 0;
             None if the graph does not say it, and all calls are in the graph.
+        inputs: the names of the values that the node reads.
+        is_told: whether the node says where it was made. Nodes that a tool added do not.
+        left_out: why hookcli shows no value of the node; empty if it shows one.
     """
 
     scopes: tuple[Scope, ...]
@@ -68,11 +76,19 @@ class GraphNode:
     weights: tuple[tuple[str, int], ...] = ()
     family: str = ""
     call_index: int | None = None
+    inputs: tuple[str, ...] = ()
+    is_told: bool = True
+    left_out: str = ""
 
     def within(self, prefix: str) -> GraphNode:
-        """Return the node with ``prefix`` before its step and the names of its values."""
-        outputs = tuple(f"{prefix}{name}" for name in self.outputs)
-        return replace(self, step=f"{prefix}{self.step}", outputs=outputs)
+        """Return the node as one of several graphs, each of which counts the calls of modules."""
+        return replace(
+            self,
+            scopes=tuple(replace(scope, index=None) for scope in self.scopes),
+            step=f"{prefix}{self.step}",
+            outputs=tuple(f"{prefix}{name}" for name in self.outputs),
+            inputs=tuple(f"{prefix}{name}" for name in self.inputs),
+        )
 
     def without_wrappers(self) -> GraphNode:
         """Return the node without the modules of torch.compile around its own modules."""
@@ -92,6 +108,9 @@ class GraphCall:
         start: the position of the call's first node in the graph.
         families: the families of the module's class or of the operation. A BatchNorm is a
             convolution, too, if a convolution was merged into it.
+        nodes: how many nodes belong to this call, and to no call inside it.
+        is_told: whether the graph names the layer; it does not name what a tool added.
+        is_counted: whether ``call_index`` was only counted, so that earlier calls may be missing.
     """
 
     layer: LayerInfo
@@ -99,6 +118,9 @@ class GraphCall:
     values: tuple[str, ...]
     start: int
     families: tuple[str, ...] = ()
+    nodes: int = 1
+    is_told: bool = True
+    is_counted: bool = False
 
     def outputs(self, order: int) -> Iterator[tuple[Call, str]]:
         """Yield each output as a ``Call`` of position ``order``, with the name of its value."""
@@ -111,26 +133,60 @@ class GraphCall:
 class Graph:
     """What hookcli knows of a graph without running it.
 
+    Every node belongs to one call, or is left out.
+
     Attributes:
-        calls: all calls that the graph shows, in the order in which they end.
+        calls: all calls that the graph shows, in the order in which they end; if no node says from
+            which module it comes, every node is a call of a layer of its own.
         root: the model itself, as a layer.
         names_modules: whether the nodes say which modules of the original model they come from.
+        left_out: the operation of each node that belongs to no call, and the reason.
+        returned: the names of the values that the graph returns.
+        reasons: why an exporter may have left out a call, by the id of the call.
         nodes: the nodes of the graph.
     """
 
     calls: Sequence[GraphCall]
     root: LayerInfo
     names_modules: bool
+    left_out: Sequence[tuple[str, str]] = ()
+    returned: frozenset[str] = frozenset()
+    reasons: Mapping[str, str] = field(default_factory=dict)
     nodes: Sequence[GraphNode] = ()
 
     @classmethod
-    def of(cls, nodes: Iterable[GraphNode]) -> Graph:
-        """Return what the nodes of a graph, in running order, say about its calls."""
+    def of(
+        cls,
+        nodes: Iterable[GraphNode],
+        returned: Iterable[str] = (),
+        reasons: Mapping[str, str] = MappingProxyType({}),
+    ) -> Graph:
+        """Return what the nodes of a graph, in running order, say about its calls.
+
+        ``returned`` and ``reasons`` are as the attributes.
+        """
         listed = [node.without_wrappers() for node in nodes]
         weights = dict(weight for node in listed for weight in node.weights)
         root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
-        names_modules = any(node.scopes for node in listed)
-        return cls(find_calls(listed), root, names_modules, listed)
+        shown = [node for node in listed if not node.left_out]
+        left_out = [(node.operation, node.left_out) for node in listed if node.left_out]
+        returned, names_modules = frozenset(returned), any(node.scopes for node in shown)
+        find = partial(_find_named, returned, left_out) if names_modules else _find_bare
+        return cls(tuple(find(shown)), root, names_modules, left_out, returned, reasons, shown)
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """The paths of the layers that are nodes that a tool added."""
+        return frozenset(call.layer.module_path for call in self.calls if not call.is_told)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths of the model itself and of the modules and operations that the graph names."""
+        return frozenset(layer.module_path for layer in self.layers) - self.untold
+
+    def list_calls(self, path: str) -> list[GraphCall]:
+        """Return the calls of a layer."""
+        return [call for call in self.calls if call.layer.module_path == path]
 
     def list_values(self, call: GraphCall) -> set[str]:
         """Return the names of all values that the nodes of a call compute."""
@@ -153,56 +209,151 @@ class Graph:
         return (self.root, *layers.values())
 
 
-def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCall, ...]:
-    """Return the calls of modules and operations that nodes belong to, as the calls end.
+@dataclass(slots=True)
+class _Group:
+    """The places of the nodes of one call of a module."""
 
-    The model itself is not among them. Operations that only return views or copies, and operations
-    that are part of a module of torch, are left out. If no node says from which module it comes,
-    every node is a call of a layer of its own.
+    scope: Scope
+    depth: int
+    places: list[int] = field(default_factory=list)
+    own: list[int] = field(default_factory=list)  # those that are in no call inside this one
 
-    Args:
-        nodes: the nodes of the graph in running order.
-        kind: the name of the model's class.
+
+def _find_named(
+    returned: frozenset[str], left_out: list[tuple[str, str]], nodes: Sequence[GraphNode]
+) -> Iterator[GraphCall]:
+    """Yield the calls of a graph that names modules, and add other nodes to ``left_out``.
+
+    Operations that only return views or copies are no calls, nor is a part of a module of torch.
     """
-    if not any(node.scopes for node in nodes):
-        return tuple(_find_bare(nodes))
-    scopes = {scope.path: scope for node in nodes for scope in node.scopes}
-    parents = {path.rpartition(".")[0] for path in scopes}
-    leaves = {path for path in scopes if path not in parents}
-    ended: dict[int, list[tuple[Scope, int]]] = defaultdict(list)
-    for scope, start, end in _list_stretches(nodes):
-        ended[end].append((scope, start))
+    nodes = _place_untold(nodes, returned)
+    users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
+    for place, node in enumerate(nodes):
+        for name in node.inputs:
+            users[name].add(place)
+    paths = {scope.path for node in nodes for scope in node.scopes}
+    leaves = paths - {path.rpartition(".")[0] for path in paths}
+    groups = _list_groups(nodes)
+    innermost = {place: group for group in groups for place in group.places}
+    ended: dict[int, list[_Group]] = {group.places[-1]: [] for group in groups}
+    for group in reversed(groups):
+        ended[group.places[-1]].append(group)
     counts: Counter[str] = Counter()
-    calls: list[GraphCall] = []
-    axes = _Axes()
-    params = _count_weights(nodes)
+    axes, params = _Axes(), _count_weights(nodes)
     layers: dict[str, LayerInfo] = {}
+    parts = 0  # the earlier nodes of the function that a node computes
 
-    def add(layer: LayerInfo, values: tuple[str, ...], start: int, *families: str) -> None:
-        path, channels = layer.module_path, axes.find(layer, values, families)
-        layer = replace(layer, params=params.get(path, 0), channels=channels)
+    def make(
+        layer: LayerInfo, values: tuple[str, ...], families: Iterable[str], index: int | None
+    ) -> GraphCall:
+        path, families = layer.module_path, tuple(families)
+        counts[path] = (counts[path] if index is None else index) + 1
+        channels = axes.find(layer, values[-1:], families)
+        layer = replace(layer, params=params.get(path, layer.params), channels=channels)
         layer = layers.setdefault(path, layer)
-        calls.append(GraphCall(layer, counts[path], values, start, families))
-        counts[path] += 1
+        return GraphCall(layer, counts[path] - 1, values, place, families)
 
     for place, node in enumerate(nodes):
-        inside = node.scopes[-1] if node.scopes else Scope("", kind)
+        inside = node.scopes[-1] if node.scopes else Scope("", "")
         is_last = place + 1 == len(nodes) or nodes[place + 1].step != node.step
         is_part = inside.path in leaves and inside.kind.startswith(_TORCH)
-        if is_last and not is_part and node.operation not in _VIEWS:
+        if is_part or (node.is_told and node.operation in _VIEWS):
+            if node.scopes:
+                innermost[place].own.append(place)
+            else:
+                left_out.append((node.operation, "only moves values"))
+        elif not is_last:
+            parts += 1
+        else:
             layer = _operation_layer(inside.path, node.operation)
-            if node.call_index is not None:
-                counts[layer.module_path] = node.call_index
-            add(layer, node.outputs, place, family_of_operation(node.operation))
-        for scope, start in ended[place]:
-            python_module, _, name = scope.kind.rpartition(".")
-            depth, is_leaf = scope.path.count(".") + 1, scope.path in leaves
-            layer = LayerInfo(scope.path, name, depth, is_leaf)
+            if not node.is_told:
+                layer = _untold_layer(inside.path, node)
+            family = family_of_operation(node.operation)
+            call = make(layer, node.outputs, (family,), node.call_index)
+            counted = node.call_index is None
+            yield replace(call, nodes=parts + 1, is_told=node.is_told, is_counted=counted)
+            parts = 0
+        for group in ended.get(place, ()):
+            python_module, _, name = group.scope.kind.rpartition(".")
+            path, is_leaf = group.scope.path, group.scope.path in leaves
             families = {family_of_class(name, python_module): None}
             if is_leaf and "norm" in families:
-                families |= {each.family: None for each in nodes[start : place + 1]}
-            add(layer, node.outputs, start, *families)
-    return tuple(calls)
+                families |= {nodes[each].family: None for each in group.places}
+            after = {user for value in node.outputs for user in users[value] if user >= 0}
+            if any(_has_merged(nodes[user], path) for user in after):
+                reason = "the last layer of its module was merged into another module"
+                left_out += [(nodes[each].operation, reason) for each in group.own]
+                continue
+            is_single = is_leaf and inside.kind.startswith(_TORCH) and "Attention" not in name
+            values = () if is_single else tuple(_list_escaping(nodes, group.places, users))
+            layer = LayerInfo(path, name, path.count(".") + 1, is_leaf)
+            call = make(layer, values or node.outputs, families, group.scope.index)
+            counted = group.scope.index is None
+            start, own = group.places[0], len(group.own)
+            yield replace(call, start=start, nodes=own, is_counted=counted)
+
+
+def _has_merged(node: GraphNode, path: str) -> bool:
+    """Return whether a layer inside a module was merged into a node outside the module."""
+    own = {scope.path for scope in node.scopes}
+    homes = {name.rpartition(".")[0] for name, _ in node.weights}
+    is_merged = node.family in ("conv", "linear") and path not in own
+    return is_merged and any(home.startswith(f"{path}.") for home in homes - own)
+
+
+def _list_escaping(
+    nodes: Sequence[GraphNode], places: Sequence[int], users: Mapping[str, set[int]]
+) -> Iterator[str]:
+    """Yield the values of a call that others use; none if the last one was written in place."""
+    inside = {*places}
+    if any(users[name] for name in nodes[places[-1]].outputs):
+        for place in places:
+            yield from (name for name in nodes[place].outputs if users[name] - inside)
+
+
+def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
+    """Return the calls of modules, outer ones first; calls without an index have no gaps."""
+    found: dict[object, _Group] = {}
+    running: list[tuple[Scope, int]] = []
+    for place, node in enumerate(nodes):
+        pairs = zip(running, node.scopes, strict=False)
+        kept = len([*itertools.takewhile(lambda pair: pair[0][0] == pair[1], pairs)])
+        running = [*running[:kept], *((scope, place) for scope in node.scopes[kept:])]
+        for depth, (scope, start) in enumerate(running):
+            key = (scope.path, start, None) if scope.index is None else (scope.path, scope.index)
+            found.setdefault(key, _Group(scope, depth)).places.append(place)
+    return sorted(found.values(), key=lambda group: group.depth)
+
+
+def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
+    """Return the nodes, those of tools in the module in which all lies that they read and feed."""
+    made = {name: place for place, node in enumerate(nodes) for name in node.outputs}
+    links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
+    for place, node in enumerate(nodes):
+        outside = set() if returned.isdisjoint(node.outputs) else {-1}
+        for other in outside.union(made.get(name, -1) for name in node.inputs):
+            links[place].add(other)
+            links[other].add(place)
+    placed = [*nodes]
+    waiting = {place for place, node in enumerate(nodes) if not node.is_told}
+    while waiting:
+        together = [waiting.pop()]
+        for place in together:  # the list grows in the loop
+            together += links[place] & waiting
+            waiting -= links[place]
+        rim = set().union(*(links[place] for place in together)).difference(together)
+        around = [nodes[place].scopes if place >= 0 else () for place in rim]
+        levels = itertools.takewhile(lambda level: len({*level}) == 1, zip(*around, strict=False))
+        scopes = tuple(level[0] for level in levels)
+        for place in together:
+            placed[place] = replace(nodes[place], scopes=scopes)
+    return placed
+
+
+def _untold_layer(module_path: str, node: GraphNode) -> LayerInfo:
+    path = "/".join(filter(None, (module_path, node.step)))
+    params = sum(dict(node.weights).values())
+    return LayerInfo(path, node.operation, depth_of(module_path), params=params)
 
 
 def _find_bare(nodes: Sequence[GraphNode]) -> Iterator[GraphCall]:
@@ -210,25 +361,9 @@ def _find_bare(nodes: Sequence[GraphNode]) -> Iterator[GraphCall]:
     axes = _Axes()
     for place, node in enumerate(nodes):
         family = family_of_operation(node.operation)
-        layer = LayerInfo(node.step, node.operation, params=sum(dict(node.weights).values()))
+        layer = _untold_layer("", node)
         layer = replace(layer, channels=axes.find(layer, node.outputs, (family,)))
         yield GraphCall(layer, 0, node.outputs, place, (family,))
-
-
-def _list_stretches(nodes: Sequence[GraphNode]) -> Iterator[tuple[Scope, int, int]]:
-    """Yield each call of a module, inner calls first, with its first and last node's places."""
-    running: list[tuple[Scope, int]] = []
-    for place, node in enumerate(nodes):
-        kept = 0
-        for (one, _), two in zip(running, node.scopes, strict=False):
-            if one != two:
-                break
-            kept += 1
-        for scope, start in reversed(running[kept:]):
-            yield scope, start, place - 1
-        running = [*running[:kept], *((scope, place) for scope in node.scopes[kept:])]
-    for scope, start in reversed(running):
-        yield scope, start, len(nodes) - 1
 
 
 def _count_weights(nodes: Sequence[GraphNode]) -> Mapping[str, int]:

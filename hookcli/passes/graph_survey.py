@@ -69,8 +69,16 @@ def survey_graph(
     runner.run(Batch([""], pixels), measure)
     leaves = [each for each in seen if each.call.layer.is_leaf]
     megabytes = sum(each.megabytes for each in leaves if not each.call.layer.is_operation)
+    graph = runner.graph
+    left_out = Counter(graph.left_out).most_common()
     total = ModelTotal(
-        runner.graph.root.params, *whole[:1], megabytes, *whole[1:], tuple(dict.fromkeys(uncounted))
+        graph.root.params,
+        *whole[:1],
+        megabytes,
+        *whole[1:],
+        tuple(dict.fromkeys(uncounted)),
+        nodes=len(graph.left_out) + sum(call.nodes for call in graph.calls),
+        left_out=tuple(f"{count} {name} ({why})" for (name, why), count in left_out),
     )
     rows = tuple(_list_rows(seen, wanted, shape))
     return rows, total, (1, *shape[2:], shape[1]) if runner.inputs[0].is_nhwc else shape

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,11 +23,12 @@ from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
 from hookcli.models.graph_file import GraphInput, fit_inputs
 from hookcli.models.inputs import split_arguments
+from hookcli.models.modules import find_aliases
 from hookcli.models.onnx_weights import guard_onnx, read_graph, read_small_weights
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
-from hookcli.passes.fx_graph import count_functions, list_module_calls
+from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
 from hookcli.passes.graph import Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.passes.onnx_operators import (
@@ -51,7 +53,8 @@ PACKAGES = ("onnx", "onnxruntime")
 _GIVEN = "//given"  # the end of the name of an input that replaces a value
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _FUNCTION = "hookcli.function"  # hookcli's own: the function, its call, and the call's index
-_CALLS = "hookcli.calls"  # hookcli's own: a text for each module around the node
+_CALLS = "hookcli.calls"  # hookcli's own: path#index of each call of a module around the node
+_REASONS = "hookcli.reasons"  # hookcli's own: ids of calls, and why an exporter leaves them out
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 # The beginnings of the names of layers that compute a single function
 _SIMPLE = (
@@ -66,6 +69,7 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 _GROUP_SIZE = 512 << 20  # bytes of values that one run of the file returns
 _UNKNOWN_SIZE = 4 << 20  # bytes of a value whose shape the file does not fix
 _MOST_SESSIONS = 4
+_DIGITS = 6  # of the index of a call
 _FEW_VALUES = 1024  # a smaller tensor may be a shape
 
 
@@ -104,20 +108,23 @@ def export_onnx(
                 "export it yourself, and name the file: onnx=FILE",
             ) from error
     assert program is not None  # noqa: S101  None only with dynamo=False
-    _note_functions(program)
+    _note_functions(program, find_aliases(runner.module))
     try:
         program.save(file, external_data=None if has_weights else True)
     except OSError as error:
         raise cannot_write(file, error) from error
 
 
-def _note_functions(program: Any) -> None:
+def _note_functions(program: Any, aliases: Mapping[str, str]) -> None:
     """Write into the metadata of an ONNX model to which calls each node belongs."""
     # The exporter merges two calls of a module in a row, computes functions such as ``normalize``
     # with several operators, and folds constants.
-    graph = program.exported_program.graph
-    functions = count_functions(graph)
-    modules = {node.name: list_module_calls(node) for node in graph.nodes}
+    exported = program.exported_program
+    name_calls(exported.graph, aliases)
+    functions = count_functions(exported.graph)
+    modules = {node.name: list_module_calls(node) for node in exported.graph.nodes}
+    reasons = explain_missing(exported.graph, exported.graph_signature.user_inputs)
+    program.model.metadata_props[_REASONS] = repr([" ".join(each) for each in reasons.items()])
     for node in program.model.graph:
         names = _read_list(node.metadata_props, _SCOPES)
         if names and names[-1] in functions:
@@ -153,8 +160,11 @@ class OnnxRunner(GraphRunner):
         arguments_of: Callable[[Tensor], tuple[object, ...]],
         provider: str | None = None,
         folder: TemporaryDirectory[str] | None = None,
+        aliases: Mapping[str, str] = MappingProxyType({}),
     ) -> OnnxRunner:
         """Return a runner of a file that observes all calls and the model itself.
+
+        ``aliases`` has the first path of each module of the original model, by all its paths.
 
         Raises:
             RequestError: a package is missing, or ONNX Runtime has no such provider.
@@ -166,8 +176,11 @@ class OnnxRunner(GraphRunner):
         values = (*model.graph.value_info, *model.graph.output)
         shapes = {each.name: _describe_value(each).shape for each in values}
         known = keep_fixed({name: shape for name, shape in shapes.items() if shape})
+        metadata = {each.key: each.value for each in model.metadata_props}
+        reasons = dict(each.split(" ", 1) for each in _read_list(metadata, _REASONS) if " " in each)
+        returned = [each.name for each in model.graph.output]
         with guard_onnx(file):
-            graph = Graph.of(_list_nodes(model.graph))
+            graph = Graph.of(_list_nodes(model.graph, aliases), returned, reasons)
         return cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
 
     @property
@@ -435,43 +448,84 @@ def _load(file: Path) -> Any:
     return model
 
 
-def _list_nodes(graph: Any) -> Iterator[GraphNode]:
-    """Yield nodes in running order; without modules, only those that depend on the inputs."""
+def _list_nodes(graph: Any, aliases: Mapping[str, str]) -> Iterator[GraphNode]:
+    """Yield all nodes in running order; ``aliases`` is as in ``OnnxRunner.of``."""
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
     found = find_weights(graph)
+    alive = {each.name for each in _list_inputs(graph)}
     repeats = _Repeats()
-    known = [{each.key: each.value for each in node.metadata_props} for node in graph.node]
-    if not any(_SCOPES in each for each in known):
-        yield from _list_bare_nodes(graph, dequantized, found)
-        return
-    for number, (node, metadata) in enumerate(zip(graph.node, known, strict=True)):
-        paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
-        if not paths or len(paths) != len(kinds):
-            continue
-        pairs = zip(paths[:-1], kinds[:-1], strict=True)
-        bare = [Scope(path, kind) for path, kind in pairs if path]
-        scopes = tuple(repeats.mark(bare, _read_list(metadata, _CALLS), kinds[-1], paths[-1]))
-        own = [name for name in node.output if name in used] or [
-            each for each in node.output if each
-        ]
+    names: set[str] = set()
+    for number, node in enumerate(graph.node):
+        metadata = {each.key: each.value for each in node.metadata_props}
+        named = [each for each in node.output if each]
+        own = [name for name in named if name in used] or named
         outputs = tuple(dequantized.get(name, name) for name in own)
-        weights = list_weights(node, found)
-        family = family_of_operation(node.op_type)
-        function = _read_list(metadata, _FUNCTION)
-        if len(function) == 3 and function[2].isdecimal():
-            name, step, index = function[0], function[1], int(function[2])
-            yield GraphNode(scopes, name, step, outputs, weights, family, index)
+        inputs = tuple(name for name in _list_read(node) if name in alive)
+        alive.update(named if inputs else ())
+        weights, family = list_weights(node, found), family_of_operation(node.op_type)
+        scopes = _read_scopes(metadata, repeats, aliases)
+        if scopes is None:
+            name = _find_name(node.name or own[0] if own else node.op_type, names)
+            left_out = "only quantizes" if node.op_type in _QUANTIZING else ""
+            left_out = left_out if inputs else "does not depend on the input"
+            yield GraphNode(
+                *((), node.op_type, name, outputs, weights, family, None, inputs),
+                is_told=False,
+                left_out=left_out,
+            )
             continue
-        step = paths[-1] or str(number)
-        yield GraphNode(scopes, name_aten(kinds[-1]), step, outputs, weights, family)
+        function = _read_list(metadata, _FUNCTION)
+        if len(function) == 3 and _is_index(function[2]):
+            operation, step, index = function[0], function[1], int(function[2])
+            yield GraphNode(scopes, operation, step, outputs, weights, family, index, inputs)
+            continue
+        operation = name_aten(_read_list(metadata, _CLASSES)[-1])
+        step = _read_list(metadata, _SCOPES)[-1] or str(number)
+        yield GraphNode(scopes, operation, step, outputs, weights, family, None, inputs)
+
+
+def _find_name(name: str, taken: set[str]) -> str:
+    """Return a name that is not taken yet, and take it."""
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    name = next(each for each in itertools.chain([name], numbered) if each not in taken)
+    taken.add(name)
+    return name
+
+
+def _list_read(node: Any) -> Iterator[str]:
+    """Yield the names of the values that a node reads, also inside its branches and loops."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _list_read(inner)
+
+
+def _read_scopes(
+    metadata: Mapping[str, str], repeats: _Repeats, aliases: Mapping[str, str]
+) -> tuple[Scope, ...] | None:
+    """Return the modules around a node, outermost first; None if the node does not say them."""
+    paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
+    if not paths or len(paths) != len(kinds):
+        return None
+    pairs = zip(paths[:-1], kinds[:-1], strict=True)
+    scopes = [Scope(aliases.get(path, path), kind) for path, kind in pairs if path]
+    calls = [call.rpartition("#") for call in _read_list(metadata, _CALLS)]
+    if len(calls) == len(scopes) and all(_is_index(number) for *_, number in calls):
+        known = zip(scopes, calls, strict=True)
+        return tuple(Scope(path, each.kind, index=int(n)) for each, (path, _, n) in known)
+    return tuple(repeats.mark(scopes, kinds[-1], paths[-1]))
+
+
+def _is_index(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _DIGITS
 
 
 class _Repeats:
-    """Tells two calls of a module in a row apart.
+    """Tells two calls of a module in a row apart where the file does not.
 
-    If the file does not, a layer of torch with a single function starts a new call when the
+    A layer of torch with a single function starts a new call when the
     function appears again.
     """
 
@@ -479,17 +533,11 @@ class _Repeats:
         self._last: tuple[str, str, str] | None = None
         self._calls = 0
 
-    def mark(
-        self, scopes: Sequence[Scope], calls: Sequence[str], operator: str, step: str
-    ) -> Iterator[Scope]:
-        """Yield the scopes of a node with a text that differs between the calls of a module."""
-        # ``calls`` are the texts that hookcli wrote into the file, and ``step`` is a text that the
-        # nodes of one ATen ``operator`` share.
-        if len(calls) == len(scopes):
-            yield from (
-                replace(scope, call=call) for scope, call in zip(scopes, calls, strict=True)
-            )
-            return
+    def mark(self, scopes: Sequence[Scope], operator: str, step: str) -> Iterator[Scope]:
+        """Yield the scopes of a node with a text that differs between the calls of a module.
+
+        ``step`` is a text that the nodes of one ATen ``operator`` share.
+        """
         yield from scopes[:-1]
         if not scopes or not scopes[-1].kind.startswith(_SIMPLE):
             yield from scopes[-1:]
@@ -502,28 +550,6 @@ class _Repeats:
             self._calls += 1
         self._last = now
         yield replace(scopes[-1], call=str(self._calls))
-
-
-def _list_bare_nodes(
-    graph: Any, dequantized: Mapping[str, str], found: Mapping[str, Mapping[str, int]]
-) -> Iterator[GraphNode]:
-    weights = {each.name for each in graph.initializer}
-    alive = {each.name for each in graph.input} - weights
-    names: set[str] = set()
-    for node in graph.node:
-        named = [each for each in node.output if each]
-        if not named:
-            continue
-        if node.op_type in _QUANTIZING or not alive.intersection(node.input):
-            alive.update(node.output if node.op_type in _QUANTIZING else ())
-            continue
-        alive.update(node.output)
-        name = node.name or named[0]
-        if name in names:
-            name = next(each for n in itertools.count(1) if (each := f"{name}_{n}") not in names)
-        names.add(name)
-        outputs = tuple(dequantized.get(each, each) for each in named)
-        yield GraphNode((), node.op_type, name, outputs, list_weights(node, found))
 
 
 def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:

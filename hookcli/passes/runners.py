@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.models.graph_file import describe_graph
+from hookcli.models.modules import find_aliases
 from hookcli.models.onnx_weights import hash_graph
 from hookcli.models.tasks import CLASSIFICATION
 from hookcli.outside.files import cannot_write, temporary_folder
@@ -48,7 +49,8 @@ def make_runner(
 
         arguments_of = runner.inputs.arguments_of
         if export.file is not None:
-            return OnnxRunner.of(export.file, arguments_of, provider)
+            aliases = find_aliases(runner.module)
+            return OnnxRunner.of(export.file, arguments_of, provider, aliases=aliases)
         if export.keep is not None:
             with _kept(export.keep) as file:
                 export_onnx(runner, pixels, file)
@@ -64,10 +66,12 @@ def make_runner(
             load_program,
             save_program,
         )
+        from hookcli.passes.fx_graph import name_calls
 
         program = (
             export_program(runner, pixels) if export.file is None else load_program(export.file)
         )
+        name_calls(program.graph, find_aliases(runner.module))
         if export.keep is not None:
             with _kept(export.keep) as file:
                 save_program(program, file)
