@@ -5,6 +5,13 @@ comparison without ``--blame`` names. Healthy pairs must have no culprit.
 
     python tools/blame.py faults [--ways eager,onnx] [--models resnet18] [--each 3]
     python tools/blame.py healthy [--ways bfloat16,float16] [--models resnet18]
+
+The ways also include the kinds of ONNX files of ``tools/foreign_files.py``, which hookcli did not
+write. A quantized file differs from its model in every layer, by the noise of quantizing. A culprit
+there is a layer that differs by much more than layers of its type. A fault below the noise has no
+culprit, so each row has both: the own error of the planted layers in float32 (``fault``), and in
+the quantized file of the healthy model (``noise``). With the way ``new-static-pair``, the model is
+the quantized file of the healthy model, and the noise is the same on both sides.
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ import argparse
 import json
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
@@ -20,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hookcli.compare.live import compare_sides
+from hookcli.compare.side import pixels_of
 from hookcli.config import (
     CompareConfig,
     ExportRequest,
@@ -31,13 +40,17 @@ from hookcli.config import (
 from hookcli.distance.tolerance import Tolerance
 from hookcli.distance.verdict import blame_text
 from hookcli.errors import HookcliError
+from hookcli.images.prepare import prepare_like
 from hookcli.plan.prepare import prepare_comparison
 
 sys.path.insert(0, str(Path(__file__).parent))
 import faulty_models
+import foreign_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch import Tensor
 
     from hookcli.config import Dtype
     from hookcli.distance.blame import Blame
@@ -49,6 +62,8 @@ SIDES = {"vit_b_16": None}  # the others take pictures of 128 pixels
 WAYS = ("eager", "torch-export", "onnx", "compile")
 HEALTHY = ("threads", "channels-last", "torch-export", "onnx")
 DTYPES = ("bfloat16", "float16")
+PAIR = "-pair"  # the end of the name of a way that compares two files
+QUIET = 10  # a fault stands out if it is as many times larger than the noise of quantizing
 EACH = 12  # faults in each model
 
 
@@ -57,18 +72,10 @@ def compare_with(name: str, way: str, **fault: str) -> Comparison:
 
     With a ``fault``, the other model has it.
     """
-
-    def request(function: str, **arguments: str) -> RunRequest:
-        model = ModelRequest(
-            f"{FILE}:{function}",
-            device="cpu",
-            size=SIDES.get(name, 128),
-            arguments=tuple(arguments.items()),
-        )
-        return RunRequest(model, ImageRequest((str(PHOTO),)), layers=("leaf", "op:*"))
-
-    one = request("healthy", name=name)
-    two = request("faulty", name=name, **fault) if fault else one
+    one = _request(name, "healthy", name=name)
+    two = _request(name, "faulty", name=name, **fault) if fault else one
+    if way.partition("-")[0] in foreign_files.EXPORTERS:
+        return _compare_file(name, way, one, fault)
     if way in DTYPES:
         two = replace(two, model=replace(two.model, dtype=cast("Dtype", way)))
     other = VariantRequest(way, two)
@@ -78,8 +85,42 @@ def compare_with(name: str, way: str, **fault: str) -> Comparison:
         other = replace(other, threads=1)
     elif way == "channels-last":
         other = replace(other, channels_last=True)
+    return _compare(one, other)
+
+
+def _request(name: str, function: str, **arguments: str) -> RunRequest:
+    model = ModelRequest(
+        f"{FILE}:{function}",
+        device="cpu",
+        size=SIDES.get(name, 128),
+        arguments=tuple(arguments.items()),
+    )
+    return RunRequest(model, ImageRequest((str(PHOTO),)), layers=("leaf", "op:*"))
+
+
+def _compare(one: RunRequest, other: VariantRequest) -> Comparison:
     a, b = prepare_comparison(CompareConfig(one, other, blame=True))
     return compare_sides(a, b, Tolerance(), lambda *_: None, blames=True)
+
+
+def _compare_file(name: str, way: str, one: RunRequest, fault: dict[str, str]) -> Comparison:
+    """Compare the healthy model with a file of the other one."""
+    kind, healthy = way.removesuffix(PAIR), faulty_models.healthy(name)
+    model = faulty_models.faulty(name, **fault) if fault else healthy
+    pixels = _read_pixels(one)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+        file = foreign_files.write_file(kind, model, pixels, Path(folder))
+        if way.endswith(PAIR):
+            whole = foreign_files.write_file(kind, healthy, pixels, Path(other))
+            one = replace(one, model=ModelRequest(str(whole), like="resnet18"))
+        return _compare(one, VariantRequest(way, one, export=ExportRequest("onnx", file)))
+
+
+def _read_pixels(request: RunRequest) -> Tensor:
+    """Return the pixels (1, 3, H, W) that a model gets."""
+    config = CompareConfig(request, VariantRequest("threads", request, threads=1))
+    side, _ = prepare_comparison(config)
+    return pixels_of(prepare_like(side.fitter, side.sources[0], None))
 
 
 def blame_of(comparison: Comparison) -> Blame:

@@ -178,8 +178,8 @@ class _Measured:
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Measure the output of a call; None is the distance of a call that A lacks."""
         array = to_array(tensor)
-        partner = self.partners.get(call.id, "") or self._find_replaced(array) or call.id
-        values = self.values.get(partner)
+        known = self.partners.get(call.id) or self._find_replaced(array)
+        partner, values = known or call.id, self.values.get(known)
         self.types[partner] = call.layer.module_type
         own = None if values is None else _error(values, array, reshapes=self.reshapes)
         self.errors[partner] = own

@@ -25,6 +25,7 @@ from hookcli.images.prepare import prepare_like
 from hookcli.records.calls import OPERATION
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import ImageResult, SkippedImage, describe_intensities
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -108,6 +109,12 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
     return [(source, others[source.key]) for source in a.sources if source.key in others]
 
 
+_UNTOLD = (
+    "the names in the file do not tell which calls of the model are those of {}, so they are not "
+    "compared: `match='order'` pairs calls by their types and shapes"
+)
+
+
 @dataclass(slots=True)
 class _RunEffects:
     """The layers that ran on the images so far, and the effects of the edits on each side."""
@@ -116,6 +123,7 @@ class _RunEffects:
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
     left_out: dict[str, LeftOut] = field(default_factory=dict)  # by call id
+    untold: dict[str, None] = field(default_factory=dict)  # layers whose calls B does not tell
 
     def leave_out(
         self, calls: Mapping[str, SeenCall], common: Collection[str], listed: _Listed
@@ -131,6 +139,7 @@ class _RunEffects:
         self.effects_a.merge(later.effects_a)
         self.effects_b.merge(later.effects_b)
         self.left_out |= later.left_out
+        self.untold |= later.untold
 
 
 @dataclass(slots=True)
@@ -175,6 +184,8 @@ class _Sides:
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
         notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
+        if untold := [*self.effects.untold]:
+            notes.append(_UNTOLD.format(untold[0] + and_more(len(untold) - 1)))
         notes += [text for text, _ in describe_intensities([*self.images.values()])]
         own = {} if self.blamer is None else self.blamer.own
         return Comparison(
@@ -208,7 +219,11 @@ class _Sides:
         """Yield the listed pairs in A's order; add the effects of this image to ``effects``."""
         a, b = self.a, self.b
         listed = _Listed(a.layers), _Listed(b.layers)
-        seen = SeenCalls(keeps_values=self.blamer is not None, merges_calls=b.runner.merges_calls)
+        seen = SeenCalls(
+            keeps_values=self.blamer is not None,
+            merges_calls=b.runner.merges_calls,
+            inferred=b.runner.inferred_calls,
+        )
         if self.worst is not None:
             self.worst.start()
             size = a.runner.size_of(pixels_of(image_a))
@@ -220,6 +235,7 @@ class _Sides:
             others = SeenCalls()
             run_side(b, image_b, others.keep, called=effects.called, effects=effects.effects_b)
             seen.measure_by_order(others)
+        effects.untold |= dict.fromkeys(seen.untold)
         if self.blamer is not None:
             self.blamer.add(
                 image_a.key,

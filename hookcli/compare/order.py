@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hookcli.distance.judge import CallTensor
 
@@ -27,6 +28,7 @@ _KINDS = {
     "multiheadattention": "attention",
 }
 _CONVOLUTIONS, _NORM = ("conv", "convtranspose"), "batchnormalization"
+NORM = "BatchNorm"  # the start of the names of its classes
 
 
 def pair_by_order(a: Mapping[str, CallTensor], b: Mapping[str, CallTensor]) -> dict[str, str]:
@@ -61,7 +63,13 @@ def pair_by_order(a: Mapping[str, CallTensor], b: Mapping[str, CallTensor]) -> d
     }
 
 
+def find_norm(calls: Sequence[CallTensor], conv: str) -> str | None:
+    """Return the id of the BatchNorm directly after a convolution; None if there is none."""
+    norms = (two for one, two in pairwise(calls) if one.call_id == conv)
+    return next((each.call_id for each in norms if each.module_type.startswith(NORM)), None)
+
+
 def _kind(module_type: str) -> str:
     """Return the name that modules of torch and operators of ONNX of one kind have in common."""
-    name = re.sub(r"\dd$", "", module_type).lower()
+    name = re.sub(r"\dd$", "", module_type.removesuffix(f"+{NORM}")).lower()
     return _KINDS.get(name, name)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.compare.arrays import to_array
-from hookcli.compare.order import pair_by_order
+from hookcli.compare.order import NORM, find_norm, pair_by_order
 from hookcli.distance.axes import find_axes, is_same
 from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import measure_arrays
+from hookcli.records.calls import FOLDED, OPERATION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -67,6 +68,9 @@ class SeenCalls:
         axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
             only of transposed tensors.
         partners: the id of the counterpart in A, by the id of the call of B.
+        inferred: the number of calls of each layer of B, by path, if hookcli inferred them from the
+            names of nodes; otherwise empty.
+        untold: the paths of B's layers whose calls such names do not tell.
         show: called with every pair of calls, right after its distance was measured, and with the
             tensors of A and of B; None if nobody wants to see them.
     """
@@ -79,6 +83,8 @@ class SeenCalls:
     distances: dict[str, Distance] = field(default_factory=dict)
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
+    inferred: Mapping[str, int] = field(default_factory=dict)
+    untold: list[str] = field(default_factory=list)
     show: Callable[[SeenPair, Values, Values], None] | None = None
     _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
 
@@ -94,9 +100,15 @@ class SeenCalls:
 
         Unless ``keeps_values``, this deletes the copy of the counterpart.
         """
+        before = next(reversed(self.b), "")
         self.b[call.id] = _describe(call, tensor, len(self.b))
-        partner = self._find_partner(call)
-        if partner is not None and self.merges_calls:
+        partner = self._find_partner(call, before)
+        if self.inferred and not self._is_told(call, partner):
+            partner = self._find_equal(call, to_array(tensor))
+            if partner is None and not call.layer.is_operation:
+                del self.b[call.id]
+                self.untold += [path] if self._count(path := call.layer.module_path) else []
+        elif partner is not None and self.merges_calls:
             partner = self._find_in_export(call, partner, tensor)
         if partner is None:
             return
@@ -129,6 +141,26 @@ class SeenCalls:
             self.distances[partner] = distance
             if self.show is not None:
                 self.show(SeenPair(self.a[partner], self.b[call_id], distance), a, b)
+
+    def _is_told(self, call: Call, partner: str | None) -> bool:
+        """Return whether the names of B's nodes tell which call of A this is."""
+        path = call.layer.module_path
+        return partner is not None and self._count(path) == self.inferred[path]
+
+    def _count(self, path: str) -> int:
+        """Return the number of calls of a layer of A."""
+        return len({index for other, index, _ in self._outputs if other == path})
+
+    def _find_equal(self, call: Call, values: Values) -> str | None:
+        """Return the call of A in the same module that has the same values and no counterpart."""
+        place = call.layer.module_path.rpartition(OPERATION)[0] or call.layer.module_path
+        taken = self.partners.values()
+        for call_id, each in self.a.items():
+            path = each.call.layer.module_path
+            is_near = (path.rpartition(OPERATION)[0] or path) == place
+            if is_near and call_id not in taken and is_same(self.values[call_id], values):
+                return call_id
+        return None
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
         """Return A's call that an export computes, if any; ``partner`` has its path and index."""
@@ -168,7 +200,22 @@ class SeenCalls:
             return follower
         return partner
 
-    def _find_partner(self, call: Call) -> str | None:
+    def _find_partner(self, call: Call, before: str) -> str | None:
+        """Return A's call with the same id; a convolution may have lost the name of its BatchNorm.
+
+        ``before`` is the call of B before this one.
+        """
+        partner = self._find_alike(call)
+        known = self.a.get(partner or before)
+        is_folded = call.layer.module_type == FOLDED
+        if is_folded == (known is not None and known.tensor.module_type == FOLDED):
+            return partner
+        if is_folded:
+            return find_norm([each.tensor for each in self.a.values()], call.id)
+        is_norm = partner is None and call.layer.module_type.startswith(NORM)
+        return before if is_norm and before not in self.partners.values() else None
+
+    def _find_alike(self, call: Call) -> str | None:
         """If the output keys differ, as between a dictionary and a graph, match by order."""
         if call.id in self.a:
             return call.id

@@ -20,7 +20,8 @@ from hookcli.records.layouts import Channels
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_TORCH = "torch.nn."  # the modules of torch, whose operations are part of them
+ONNX = "onnx."  # before the operators of a module whose class is not known
+_WHOLE = ("torch.nn.", ONNX)  # modules whose operations are part of them
 # Operations that return views or copies: a model with other ones may compute the same.
 _VIEWS = frozenset(
     {"alias", "as_strided", "clone", "contiguous", "detach", "expand", "expand_as", "flatten"}
@@ -173,7 +174,7 @@ def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCa
     for place, node in enumerate(nodes):
         inside = node.scopes[-1] if node.scopes else Scope("", kind)
         is_last = place + 1 == len(nodes) or nodes[place + 1].step != node.step
-        is_part = inside.path in leaves and inside.kind.startswith(_TORCH)
+        is_part = inside.path in leaves and inside.kind.startswith(_WHOLE)
         if is_last and not is_part and node.operation not in _VIEWS:
             layer = _operation_layer(inside.path, node.operation)
             if node.call_index is not None:
@@ -183,7 +184,9 @@ def find_calls(nodes: Sequence[GraphNode], kind: str = "Model") -> tuple[GraphCa
             python_module, _, name = scope.kind.rpartition(".")
             depth, is_leaf = scope.path.count(".") + 1, scope.path in leaves
             layer = LayerInfo(scope.path, name, depth, is_leaf)
-            families = {family_of_class(name, python_module): None}
+            operators = map(family_of_operation, name.split("+"))
+            family = family_of_class(name, python_module) or next(filter(None, operators), "")
+            families = {family: None}
             if is_leaf and "norm" in families:
                 families |= {each.family: None for each in nodes[start : place + 1]}
             add(layer, node.outputs, start, *families)

@@ -29,6 +29,7 @@ from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, list_module_calls
 from hookcli.passes.graph import Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
+from hookcli.passes.node_names import NamedValues, read_names
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -147,8 +148,12 @@ class OnnxRunner(GraphRunner):
         arguments_of: Callable[[Tensor], tuple[object, ...]],
         provider: str | None = None,
         folder: TemporaryDirectory[str] | None = None,
+        modules: Mapping[str, str] | None = None,
     ) -> OnnxRunner:
         """Return a runner of a file that observes all calls and the model itself.
+
+        ``modules`` has the full name of the class of each module of the original model, by path, as
+        far as the model is known.
 
         Raises:
             RequestError: a package is missing, or ONNX Runtime has no such provider.
@@ -160,8 +165,11 @@ class OnnxRunner(GraphRunner):
         values = (*model.graph.value_info, *model.graph.output)
         shapes = {each.name: _describe_value(each).shape for each in values}
         known = keep_fixed({name: shape for name, shape in shapes.items() if shape})
-        graph = Graph.of(_list_nodes(model.graph))
-        return cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
+        named = None if _has_scopes(model.graph) else read_names(model.graph, modules or {})
+        graph = Graph.of(_list_nodes(model.graph, named))
+        runner = cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
+        runner.infers_calls = named is not None
+        return runner
 
     @property
     def inputs(self) -> list[GraphInput]:
@@ -401,7 +409,7 @@ def _load(file: Path) -> Any:
     return model
 
 
-def _list_nodes(graph: Any) -> Iterator[GraphNode]:
+def _list_nodes(graph: Any, named: list[list[NamedValues]] | None) -> Iterator[GraphNode]:
     """Yield nodes in running order; without modules, only those that depend on the inputs."""
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
@@ -409,7 +417,14 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
     sizes = {each.name: math.prod(each.dims) for each in graph.initializer if _is_weight(each)}
     repeats = _Repeats()
     known = [{each.key: each.value for each in node.metadata_props} for node in graph.node]
-    if not any(_SCOPES in each for each in known):
+    if named is not None:
+        for node, values in zip(graph.node, named, strict=True):
+            weights, family = _list_weights(node, sizes), family_of_operation(node.op_type)
+            for each in values:
+                outputs = tuple(dequantized.get(name, name) for name in each.outputs)
+                yield GraphNode(each.scopes, each.function, each.step, outputs, weights, family)
+        return
+    if not _has_scopes(graph):
         yield from _list_bare_nodes(graph, dequantized, sizes)
         return
     for number, (node, metadata) in enumerate(zip(graph.node, known, strict=True)):
@@ -430,6 +445,10 @@ def _list_nodes(graph: Any) -> Iterator[GraphNode]:
             continue
         step = paths[-1] or str(number)
         yield GraphNode(scopes, name_aten(kinds[-1]), step, outputs, weights, family)
+
+
+def _has_scopes(graph: Any) -> bool:
+    return any(each.key == _SCOPES for node in graph.node for each in node.metadata_props)
 
 
 def _read_scopes(metadata: Mapping[str, str], repeats: _Repeats) -> tuple[Scope, ...] | None:

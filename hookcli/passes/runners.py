@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.models.graph_file import describe_graph
+from hookcli.models.modules import find_modules
 from hookcli.models.onnx_weights import hash_graph
 from hookcli.models.tasks import CLASSIFICATION
 from hookcli.outside.files import cannot_write
@@ -48,7 +49,11 @@ def make_runner(
 
         arguments_of = runner.inputs.arguments_of
         if export.file is not None:
-            return OnnxRunner.of(export.file, arguments_of, provider)
+            modules = {
+                path: f"{type(module).__module__}.{type(module).__name__}"
+                for path, module in find_modules(runner.module).items()
+            }
+            return OnnxRunner.of(export.file, arguments_of, provider, modules=modules)
         if export.keep is not None:
             with _kept(export.keep) as file:
                 export_onnx(runner, pixels, file)

@@ -1,0 +1,216 @@
+"""Module paths from the names of nodes, as the older ONNX exporter of torch writes them.
+
+``torch.onnx.export(dynamo=False)``, the default before torch 2.9, writes no metadata. It names a
+node after the modules that run and its operator: ``/blocks/blocks.1/up/Resize``. Of a module's
+path, the name has the end, from the last part on that is not a number. A module that is not called,
+such as a ``ModuleDict``, is left out. In the second call of ``up``, the name is ``up_1``. A value
+has the name of its node, and keeps it when another tool changes the node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hookcli.passes.graph import ONNX, Scope
+from hookcli.records.calls import FOLDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    _Names = tuple[str, ...]
+
+_NAME = re.compile(r"((?:/[^/]+)*)/([A-Z][A-Za-z0-9]*?)(_\d+)?((_output_\d|_?quant).*)?")
+_REPEATED = re.compile(r"_\d+$")
+_OF_FOLDED = re.compile(r"onnx::Conv_\d")  # weights that the exporter computed
+_OF_SHAPES = ("Shape", "Size")
+_MOST_OPERATORS = 4
+# The functions of torch that operators with other names compute
+_FUNCTIONS = {
+    "AveragePool": "avg_pool2d",
+    "BatchNormalization": "batch_norm",
+    "Cast": "to",
+    "Clip": "clamp",
+    "Concat": "cat",
+    "Conv": "conv2d",
+    "ConvTranspose": "conv_transpose2d",
+    "Gather": "select",
+    "Gemm": "linear",
+    "GlobalAveragePool": "adaptive_avg_pool2d",
+    "GridSample": "grid_sample",
+    "Identity": "alias",
+    "LayerNormalization": "layer_norm",
+    "LeakyRelu": "leaky_relu",
+    "LogSoftmax": "log_softmax",
+    "MaxPool": "max_pool2d",
+    "ReduceMax": "amax",
+    "ReduceMean": "mean",
+    "ReduceSum": "sum",
+    "Resize": "interpolate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValues:
+    """Values that a node computes for one call.
+
+    Attributes:
+        names: the modules around the node, outermost first, as the file names them.
+        operator: the operator of ONNX that the exporter wrote.
+        step: a text that nodes share if a tool made them from one node.
+        outputs: the names of the values.
+        scopes: the modules around the node, outermost first.
+    """
+
+    names: tuple[str, ...]
+    operator: str
+    step: str
+    outputs: tuple[str, ...]
+    scopes: tuple[Scope, ...] = ()
+
+    @property
+    def function(self) -> str:
+        """The function of torch that the operator computes."""
+        return _FUNCTIONS.get(self.operator, self.operator.lower())
+
+
+def read_names(graph: Any, modules: Mapping[str, str]) -> list[list[NamedValues]] | None:
+    """Return what the names of a graph say about each of its nodes; None if they name no module.
+
+    Nodes without a name of this kind, and nodes that do not depend on the inputs, have no values.
+
+    Args:
+        graph: a graph of ONNX.
+        modules: the full name of the class of each module of the original model, by path; empty if
+            the model is not known.
+    """
+    alive = {each.name for each in graph.input} - {each.name for each in graph.initializer}
+    found: list[list[NamedValues]] = []
+    for node in graph.node:
+        found.append([])
+        if node.op_type not in _OF_SHAPES and not alive.isdisjoint(node.input):
+            alive.update(node.output)
+            found[-1] += () if node.op_type.endswith("QuantizeLinear") else _read_values(node)
+    if not any(each.names for values in found for each in values):
+        return None
+    paths = _Paths(modules)
+    pairs = [
+        (node, each) for node, values in zip(graph.node, found, strict=True) for each in values
+    ]
+    for node, each in pairs:
+        paths.learn(each.names, node.input)
+    for node, each in pairs:
+        paths.add(node, each)
+    return [[replace(each, scopes=paths.find(each.names)) for each in values] for values in found]
+
+
+def _read_values(node: Any) -> Iterator[NamedValues]:
+    """Yield the values of a node, grouped by the modules and the operator in their names."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for name in filter(None, node.output):
+        found = _NAME.fullmatch(name) or _NAME.fullmatch(node.name)
+        if found:
+            groups.setdefault((found[1], found[2], found[3] or ""), []).append(name)
+    for (scope, operator, number), outputs in groups.items():
+        step = f"{scope}/{operator}{number}"
+        yield NamedValues(tuple(scope.split("/")[1:]), operator, step, tuple(outputs))
+
+
+@dataclass(slots=True)
+class _Paths:
+    """The paths and the calls of the modules that a file names."""
+
+    modules: Mapping[str, str]
+    _paths: dict[_Names, str] = field(default_factory=dict)
+    _calls: dict[_Names, int] = field(default_factory=dict)  # of modules that nodes lie directly in
+    _totals: Counter[str] = field(default_factory=Counter)  # the number of these calls, by path
+    _operators: dict[str, dict[str, None]] = field(default_factory=dict)
+    _inner: dict[str, set[str]] = field(default_factory=dict)
+
+    def learn(self, names: _Names, weights: Iterable[str]) -> None:
+        """Learn paths from a node: the name of a weight begins with the path of its module."""
+        if not names:
+            return
+        ends = (names[-1], _REPEATED.sub("", names[-1]))
+        for owner in (name.rpartition(".")[0] for name in weights):
+            if any(f".{owner}".endswith(f".{end}") for end in ends):
+                self._paths[names] = around = owner
+                for count in range(len(names) - 1, 0, -1):
+                    if around := _shorten(around, names[count - 1]):
+                        self._paths.setdefault(names[:count], around)
+
+    def add(self, node: Any, values: NamedValues) -> None:
+        """Note the call, and the operators of its module."""
+        names = values.names
+        if not names:
+            return
+        path = self._find_path(names, last=True)
+        if names not in self._calls:
+            self._calls[names] = self._totals[path]
+            self._totals[path] += 1
+        operators = self._operators.setdefault(path, {})
+        operators.setdefault(values.operator)
+        anonymous = any(map(_OF_FOLDED.match, node.input))
+        if anonymous and values.operator == "Conv" and _has_bias(node):
+            operators[FOLDED] = None
+        for count in range(1, len(names)):
+            inner = path if count + 1 == len(names) else self._find_path(names[: count + 1])
+            self._inner.setdefault(self._find_path(names[:count]), set()).add(inner)
+
+    def find(self, names: _Names) -> tuple[Scope, ...]:
+        """Return the calls of modules around a node, outermost first."""
+        scopes: list[Scope] = []
+        path, call = "", 0
+        for count in range(len(names), 0, -1):
+            outer = self._find_path(names[:count])
+            call = call * self._count(outer) // self._count(path) if path else self._calls[names]
+            path = outer
+            scopes.insert(0, Scope(path, self._find_kind(path), str(call)))
+        return tuple(scopes)
+
+    def _find_path(self, names: _Names, *, last: bool = False) -> str:
+        """Return the path of a module; a node lies directly in the ``last`` one of its modules."""
+        if names not in self._paths:
+            outer = self._find_path(names[:-1]) if names[:-1] else ""
+            path = self._join(outer, names)
+            base = (*names[:-1], _REPEATED.sub("", names[-1]))
+            if last and path not in self.modules and base in self._calls:
+                path = self._paths[base]
+            self._paths[names] = path
+        return self._paths[names]
+
+    def _join(self, outer: str, names: _Names) -> str:
+        name, around = names[-1], names[-2] if len(names) > 1 else ""
+        if around and name.startswith(f"{around}."):
+            return f"{outer}{name[len(around) :]}"
+        path = f"{outer}.{name}" if outer else name
+        start, end = f"{outer}." if outer else "", f".{name}"
+        others = [each for each in self.modules if each.startswith(start) and each.endswith(end)]
+        return others[0] if path not in self.modules and len(others) == 1 else path
+
+    def _count(self, path: str) -> int:
+        """Return the number of calls; each call is taken to call one inner module exactly once."""
+        return self._totals[path] or min(map(self._count, self._inner[path]))
+
+    def _find_kind(self, path: str) -> str:
+        operators = self._operators.get(path, {})
+        if FOLDED in operators:
+            return f"{ONNX}{FOLDED}"
+        joined = "+".join(operators)
+        is_known = path not in self._inner and len(operators) <= _MOST_OPERATORS
+        return self.modules.get(path, f"{ONNX}{joined if is_known else 'Module'}")
+
+
+def _has_bias(node: Any) -> bool:
+    return node.op_type != "Conv" or len(node.input) > 2
+
+
+def _shorten(path: str, end: str) -> str:
+    """Return the longest path of a module around ``path`` that ends with ``end``; or nothing."""
+    while path:
+        path = path.rpartition(".")[0]
+        if f".{path}".endswith(f".{end}"):
+            return path
+    return ""
