@@ -72,8 +72,8 @@ def compare_with(name: str, way: str, **fault: str) -> Comparison:
 
     With a ``fault``, the other model has it.
     """
-    one = _request(name, "healthy", name=name)
-    two = _request(name, "faulty", name=name, **fault) if fault else one
+    one = _request("healthy", {"name": name})
+    two = _request("faulty", {"name": name, **fault}) if fault else one
     if way.partition("-")[0] in foreign_files.EXPORTERS:
         return _compare_file(name, way, one, fault)
     if way in DTYPES:
@@ -88,11 +88,11 @@ def compare_with(name: str, way: str, **fault: str) -> Comparison:
     return _compare(one, other)
 
 
-def _request(name: str, function: str, **arguments: str) -> RunRequest:
+def _request(function: str, arguments: dict[str, str]) -> RunRequest:
     model = ModelRequest(
         f"{FILE}:{function}",
         device="cpu",
-        size=SIDES.get(name, 128),
+        size=SIDES.get(arguments["name"], 128),
         arguments=tuple(arguments.items()),
     )
     return RunRequest(model, ImageRequest((str(PHOTO),)), layers=("leaf", "op:*"))
