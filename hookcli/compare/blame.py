@@ -178,8 +178,11 @@ class _Measured:
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Measure the output of a call; None is the distance of a call that A lacks."""
         array = to_array(tensor)
-        known = self.partners.get(call.id) or self._find_replaced(array)
-        partner, values = known or call.id, self.values.get(known)
+        partner = self.partners.get(call.id, "") or self._find_replaced(array)
+        if not partner and call.id in self.values:
+            return  # the same id in A, but another call
+        partner = partner or call.id
+        values = self.values.get(partner)
         self.types[partner] = call.layer.module_type
         own = None if values is None else _error(values, array, reshapes=self.reshapes)
         self.errors[partner] = own

@@ -269,7 +269,7 @@ def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[Run
         call_id = call.tensor.call_id
         if call.tensor.module_type == FOLDED != known.get(call_id, FOLDED):
             norm = find_norm(tensors, call_id)
-            if norm is None:
+            if not norm:
                 continue
             call = replace(call, tensor=replace(call.tensor, call_id=norm))  # noqa: PLW2901
         named.append(call)

@@ -22,10 +22,9 @@ from hookcli.distance.comparison import Comparison, LeftOut
 from hookcli.distance.judge import CallPair, Judge
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
-from hookcli.records.calls import OPERATION
+from hookcli.passes.graph_runner import GraphRunner
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import ImageResult, SkippedImage, describe_intensities
-from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -109,12 +108,6 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
     return [(source, others[source.key]) for source in a.sources if source.key in others]
 
 
-_UNTOLD = (
-    "the names in the file do not tell which calls of the model are those of {}, so they are not "
-    "compared: `match='order'` pairs calls by their types and shapes"
-)
-
-
 @dataclass(slots=True)
 class _RunEffects:
     """The layers that ran on the images so far, and the effects of the edits on each side."""
@@ -123,14 +116,17 @@ class _RunEffects:
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
     left_out: dict[str, LeftOut] = field(default_factory=dict)  # by call id
-    untold: dict[str, None] = field(default_factory=dict)  # layers whose calls B does not tell
 
     def leave_out(
-        self, calls: Mapping[str, SeenCall], common: Collection[str], listed: _Listed
+        self,
+        calls: Mapping[str, SeenCall],
+        common: Collection[str],
+        listed: _Listed,
+        reasons: Mapping[str, str] | None = None,
     ) -> None:
         """Keep the listed calls that the other side computes as a part of other calls."""
         types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
-        for each in list_left_out(types, common):
+        for each in list_left_out(types, common, reasons):
             if listed.has(calls[each.call_id]):
                 self.left_out[each.call_id] = each
 
@@ -139,7 +135,6 @@ class _RunEffects:
         self.effects_a.merge(later.effects_a)
         self.effects_b.merge(later.effects_b)
         self.left_out |= later.left_out
-        self.untold |= later.untold
 
 
 @dataclass(slots=True)
@@ -184,8 +179,6 @@ class _Sides:
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
         notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
-        if untold := [*self.effects.untold]:
-            notes.append(_UNTOLD.format(untold[0] + and_more(len(untold) - 1)))
         notes += [text for text, _ in describe_intensities([*self.images.values()])]
         own = {} if self.blamer is None else self.blamer.own
         return Comparison(
@@ -219,11 +212,8 @@ class _Sides:
         """Yield the listed pairs in A's order; add the effects of this image to ``effects``."""
         a, b = self.a, self.b
         listed = _Listed(a.layers), _Listed(b.layers)
-        seen = SeenCalls(
-            keeps_values=self.blamer is not None,
-            merges_calls=b.runner.merges_calls,
-            inferred=b.runner.inferred_calls,
-        )
+        graph = b.runner.graph if isinstance(b.runner, GraphRunner) else None
+        seen = SeenCalls(keeps_values=self.blamer is not None, graph=graph)
         if self.worst is not None:
             self.worst.start()
             size = a.runner.size_of(pixels_of(image_a))
@@ -235,7 +225,6 @@ class _Sides:
             others = SeenCalls()
             run_side(b, image_b, others.keep, called=effects.called, effects=effects.effects_b)
             seen.measure_by_order(others)
-        effects.untold |= dict.fromkeys(seen.untold)
         if self.blamer is not None:
             self.blamer.add(
                 image_a.key,
@@ -246,7 +235,8 @@ class _Sides:
                 partners=seen.partners,
             )
         if b.runner.merges_calls:
-            effects.leave_out(seen.a, seen.partners.values(), listed[0])
+            reasons = seen.untold | (graph.reasons if graph is not None else {})
+            effects.leave_out(seen.a, seen.partners.values(), listed[0], reasons)
         elif a.runner.merges_calls:
             effects.leave_out(seen.b, seen.partners, listed[1])
         yield from self._list_pairs(image_a.key, seen, listed)
@@ -254,20 +244,25 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: tuple[_Listed, _Listed]
     ) -> Iterator[CallPair]:
-        of_b = {seen.partners.get(call_id, call_id): call_id for call_id in seen.b}
+        own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
+        of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
             one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
-            if _is_listed(listed, one, two) and not self._leaves_out(call_id, other):
+            if _is_listed(listed, one, two) and not self._leaves_out(call_id, other, two, seen):
                 pair = (one.tensor if one else None, two.tensor if two else None)
                 distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
                 yield CallPair(image, *pair, distance, axes)
 
-    def _leaves_out(self, call_id: str, other: str) -> bool:
+    def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
         """Return whether one side computes a pair's calls in another way; an id may be empty."""
-        of_a, of_b = self.a.runner.merges_calls, self.b.runner.merges_calls
         if not other:
-            return of_b
-        return not call_id and (of_a or (of_b and OPERATION in other) or self.match == "order")
+            return self.b.runner.merges_calls
+        if call_id or self.a.runner.merges_calls or self.match == "order":
+            return not call_id
+        if seen.graph is None or b is None:
+            return False
+        path = b.call.layer.module_path
+        return b.call.layer.is_operation or path in seen.graph.untold or seen.has_layer(path)
 
 
 class _Listed:

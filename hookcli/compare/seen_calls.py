@@ -5,14 +5,16 @@ Calls have the same id, unless an export computes several calls in one or leaves
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hookcli.compare.arrays import to_array
+from hookcli.compare.left_out import is_idle
 from hookcli.compare.order import NORM, find_norm, pair_by_order
-from hookcli.distance.axes import find_axes, is_same
+from hookcli.distance.axes import SAME, find_axes, is_same
 from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import measure_arrays
 from hookcli.records.calls import FOLDED, OPERATION
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.distance.metrics import Distance
+    from hookcli.passes.graph import Graph
     from hookcli.records.calls import Call
 
     Values = NDArray[np.generic]
 
 _RELUS = ("relu", "relu6")
+_UNTOLD = "the names in the file do not tell its calls apart: try `match='order'`"
 _FAR = 0.1  # the relative L2 distance from which on a tensor may have other axes
 
 
@@ -60,7 +64,8 @@ class SeenCalls:
 
     Attributes:
         keeps_values: whether to keep the copies of A's tensors when B has run the same calls.
-        merges_calls: whether B may compute several calls of A in one.
+        graph: what B says about its calls if it is a graph, which may compute several calls of A in
+            one; None if it is not.
         a: A's calls, by call id.
         b: B's calls, by call id.
         values: copies of A's tensors on the host, by call id.
@@ -68,31 +73,31 @@ class SeenCalls:
         axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
             only of transposed tensors.
         partners: the id of the counterpart in A, by the id of the call of B.
-        inferred: the number of calls of each layer of B, by path, if hookcli inferred them from the
-            names of nodes; otherwise empty.
-        untold: the paths of B's layers whose calls such names do not tell.
+        untold: why the names of B's nodes may not tell the counterpart, by the id of the call of A.
         show: called with every pair of calls, right after its distance was measured, and with the
             tensors of A and of B; None if nobody wants to see them.
     """
 
     keeps_values: bool = False
-    merges_calls: bool = False
+    graph: Graph | None = None
     a: dict[str, SeenCall] = field(default_factory=dict)
     b: dict[str, SeenCall] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
-    inferred: Mapping[str, int] = field(default_factory=dict)
-    untold: list[str] = field(default_factory=list)
+    untold: dict[str, str] = field(default_factory=dict)
     show: Callable[[SeenPair, Values, Values], None] | None = None
-    _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
+    # the ids of A's tensors, by path, side and index
+    _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
+    # the index in A of the calls in B whose index is not certain
+    _aligned: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
         self.a[call.id] = _describe(call, tensor, len(self.a))
-        place = (call.layer.module_path, call.call_index, call.side)
-        self._outputs.setdefault(place, []).append(call.id)
+        calls = self._outputs.setdefault((call.layer.module_path, call.side), {})
+        calls.setdefault(call.call_index, []).append(call.id)
         self.values[call.id] = np.array(to_array(tensor))
 
     def measure(self, call: Call, tensor: Tensor) -> None:
@@ -100,21 +105,19 @@ class SeenCalls:
 
         Unless ``keeps_values``, this deletes the copy of the counterpart.
         """
-        before = next(reversed(self.b), "")
         self.b[call.id] = _describe(call, tensor, len(self.b))
-        partner = self._find_partner(call, before)
-        if self.inferred and not self._is_told(call, partner):
-            partner = self._find_equal(call, to_array(tensor))
-            if partner is None and not call.layer.is_operation:
-                del self.b[call.id]
-                self.untold += [path] if self._count(path := call.layer.module_path) else []
-        elif partner is not None and self.merges_calls:
+        partner = self._find_partner(call, to_array(tensor))
+        if partner is not None and self.graph is not None:
             partner = self._find_in_export(call, partner, tensor)
         if partner is None:
             return
         self.partners[call.id] = partner
         plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
         self._measure_pair(partner, call.id, plain, to_array(tensor))
+
+    def has_layer(self, path: str) -> bool:
+        """Return whether A called a layer."""
+        return (path, "output") in self._outputs
 
     def measure_by_order(self, others: SeenCalls) -> None:
         """Measure the distances of all tensors of B, paired by their order and kind.
@@ -126,13 +129,15 @@ class SeenCalls:
         for calls in (self.a, self.b):
             roots.append([key for key, each in calls.items() if not each.call.layer.module_path])
             layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
-        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(*layers)
+        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(
+            *layers, (self.values, others.values)
+        )
         for call_id, partner in self.partners.items():
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
     def _measure_pair(self, partner: str, call_id: str, a: Values, b: Values) -> None:
         """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
-        if self.merges_calls and a.shape != b.shape and is_same(a, b):
+        if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
         distance = measure_arrays(a, b) if a.shape == b.shape else None
         if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
@@ -142,32 +147,26 @@ class SeenCalls:
             if self.show is not None:
                 self.show(SeenPair(self.a[partner], self.b[call_id], distance), a, b)
 
-    def _is_told(self, call: Call, partner: str | None) -> bool:
-        """Return whether the names of B's nodes tell which call of A this is."""
-        path = call.layer.module_path
-        return partner is not None and self._count(path) == self.inferred[path]
-
-    def _count(self, path: str) -> int:
-        """Return the number of calls of a layer of A."""
-        return len({index for other, index, _ in self._outputs if other == path})
-
-    def _find_equal(self, call: Call, values: Values) -> str | None:
-        """Return the call of A in the same module that has the same values and no counterpart."""
-        place = call.layer.module_path.rpartition(OPERATION)[0] or call.layer.module_path
-        taken = self.partners.values()
-        for call_id, each in self.a.items():
-            path = each.call.layer.module_path
-            is_near = (path.rpartition(OPERATION)[0] or path) == place
-            if is_near and call_id not in taken and is_same(self.values[call_id], values):
-                return call_id
-        return None
-
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
         """Return A's call that an export computes, if any; ``partner`` has its path and index."""
         merged = self._find_merged(partner, tensor)
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
-        return merged if merged in self.values else None
+        return merged if merged in self.values and not self._ends_merged(merged) else None
+
+    def _ends_merged(self, partner: str) -> bool:
+        """Return whether the layer whose output a module of A returns has no counterpart in B."""
+        path = f"{self.a[partner].call.layer.module_path}."
+        before = itertools.takewhile(lambda each: each != partner, self.a)
+        for call_id in reversed([*before]):
+            inner = self.a[call_id]
+            if not inner.call.layer.module_path.startswith(path):
+                return False
+            if not is_idle(inner.tensor.module_type):
+                return call_id not in self.partners.values() and np.array_equal(
+                    self.values[call_id], self.values[partner]
+                )
+        return False
 
     def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
         """Compare values: an export may have fewer or more calls, so that indices differ."""
@@ -200,28 +199,93 @@ class SeenCalls:
             return follower
         return partner
 
-    def _find_partner(self, call: Call, before: str) -> str | None:
-        """Return A's call with the same id; a convolution may have lost the name of its BatchNorm.
+    def _find_partner(self, call: Call, values: Values) -> str | None:
+        """Return the id of the call of A with the path and the index of a call of B, if any."""
+        path, index = call.layer.module_path, call.call_index
+        calls = self._outputs.get((path, call.side), {})
+        folded = self._find_folded(call)
+        if folded is not None:
+            return folded or None
+        if self.graph is None:
+            ids = [call.id] if call.id in self.a else calls.get(index, [])
+            return next((each for each in ids if each not in self.partners.values()), None)
+        if path in self.graph.untold:
+            return self._find_untold(self.graph, values)
+        missing = len(calls) - self.graph.counted.get(path, len(calls))
+        if missing and self.graph.is_inferred:
+            self.untold |= dict.fromkeys(itertools.chain(*calls.values()), _UNTOLD)
+            return self._find_equal(path, values)
+        if missing:
+            index = self._align((path, index), calls, missing, values)
+        ids = calls.get(index, [])
+        left = [each for each in ids if each not in self.partners.values()]
+        number = self.graph.count_values(path, call.call_index)
+        if len(ids) == number and (number == 1 or not path):  # a model returns them in this order
+            return left[0] if left else None
+        near = [(self._distance(each, values), each) for each in left]
+        alike = [each for each in left if self.a[each].tensor.shape == values.shape]
+        is_last = len(ids) == 1 and call.output_key == str(number - 1)
+        if near and min(near)[0] < _FAR:
+            return min(near)[1]
+        is_sure = is_last or len(alike) == 1 or len(ids) == number
+        return alike[0] if alike and is_sure else None
 
-        ``before`` is the call of B before this one.
+    def _find_folded(self, call: Call) -> str | None:
+        """Return the call of A with the same BatchNorm, if A or B lost the name of the BatchNorm.
+
+        The text is empty if A has no such call. None: neither lost a name.
         """
-        partner = self._find_alike(call)
-        known = self.a.get(partner or before)
-        is_folded = call.layer.module_type == FOLDED
-        if is_folded == (known is not None and known.tensor.module_type == FOLDED):
-            return partner
-        if is_folded:
-            return find_norm([each.tensor for each in self.a.values()], call.id)
-        is_norm = partner is None and call.layer.module_type.startswith(NORM)
-        return before if is_norm and before not in self.partners.values() else None
+        lost = call.layer.module_type == FOLDED
+        if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
+            return find_norm([each.tensor for each in self.a.values()], call.id) if lost else ""
+        last = next(itertools.islice(reversed(self.b), 1, None), "")
+        is_norm = call.layer.module_type.startswith(NORM) and last in self.a
+        is_after = is_norm and self.a[last].tensor.module_type == FOLDED
+        return last if is_after and last not in self.partners.values() else None
 
-    def _find_alike(self, call: Call) -> str | None:
-        """If the output keys differ, as between a dictionary and a graph, match by order."""
-        if call.id in self.a:
-            return call.id
-        ids = self._outputs.get((call.layer.module_path, call.call_index, call.side), [])
-        left = [call_id for call_id in ids if call_id not in self.partners.values()]
-        return left[0] if left else None
+    def _find_equal(self, path: str, values: Values) -> str | None:
+        """Return a call of A in the same module that has the same values."""
+        place = path.rpartition(OPERATION)[0] or path
+        for call_id, each in self.a.items():
+            other = each.call.layer.module_path
+            is_near = (other.rpartition(OPERATION)[0] or other) == place
+            is_free = call_id not in self.partners.values()
+            if is_near and is_free and self._distance(call_id, values) < SAME:
+                return call_id
+        return None
+
+    def _distance(self, call_id: str, values: Values) -> float:
+        """Return the relative L2 distance from a tensor of A of the same size, or Inf."""
+        known = self.values.get(call_id)
+        if known is None or known.size != values.size:
+            return float("inf")
+        distance = measure_arrays(known.reshape(-1), values.reshape(-1))
+        return float("inf") if distance.misplaced else distance.rel_l2
+
+    def _align(
+        self, place: tuple[str, int], calls: Mapping[int, list[str]], missing: int, values: Values
+    ) -> int:
+        """Return the index in A of a call of B whose index was only counted.
+
+        The values show which calls B lacks. If they do not, B lacks the first ones, as exporters
+        fold calls that do not depend on the input.
+        """
+        path, index = place
+        if place not in self._aligned:
+            later = (each for each in calls if each > self._aligned.get((path, index - 1), -1))
+            same = (
+                n for n in later if any(self._distance(each, values) < SAME for each in calls[n])
+            )
+            self._aligned[place] = next(same, index + missing)
+        return self._aligned[place]
+
+    def _find_untold(self, graph: Graph, values: Values) -> str | None:
+        """Return the next call of A, of a layer that B does not name, with the same values."""
+        taken, named = {*self.partners.values()}, graph.paths
+        ids = [*self.a]
+        start = max((place for place, each in enumerate(ids) if each in taken), default=-1) + 1
+        left = (each for each in ids[start:] if self.a[each].call.layer.module_path not in named)
+        return next((each for each in left if self._distance(each, values) < _FAR), None)
 
 
 def _describe(call: Call, tensor: Tensor, place: int) -> SeenCall:

@@ -18,7 +18,7 @@ from hookcli.hooks.nested import named_tensors
 from hookcli.models.modules import find_modules
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
-from hookcli.passes.fx_graph import expose_values, list_nodes
+from hookcli.passes.fx_graph import expose_values, list_nodes, list_returned
 from hookcli.passes.graph import Graph
 from hookcli.passes.graph_runner import GraphRunner, quiet
 
@@ -58,12 +58,14 @@ class CompiledRunner(GraphRunner):
             ModelError: the model cannot be traced.
         """
         graphs: list[list[GraphNode]] = []
+        returned: list[str] = []
         runs: Counter[int] = Counter()
         paths = _list_paths(runner.module)
 
         def collect(module: fx.GraphModule, _examples: Sequence[Tensor]) -> Callable[..., object]:
             nodes = list_nodes(module, paths)
             number = len(graphs)
+            returned.extend(f"{number}/{name}" for name in list_returned(module.graph))
             graphs.append([each.within(f"{number}/") for each in nodes])
 
             def run(*inputs: Tensor) -> object:
@@ -76,8 +78,11 @@ class CompiledRunner(GraphRunner):
         _run_with(runner.module, arguments_of(runner.place(pixels)), collect)
         # the calls in a graph that runs several times cannot be told apart
         graphs = [nodes if runs[number] == 1 else [] for number, nodes in enumerate(graphs)]
-        nodes = (node for nodes in graphs for node in nodes)
-        return cls(Graph.of(nodes), arguments_of, runner.module, runner.place, graphs)
+        nodes = [node for nodes in graphs for node in nodes]
+        if len(graphs) > 1:  # each graph counts the calls of its modules from 0
+            nodes = [node.without_indices() for node in nodes]
+        graph = Graph.of(nodes, returned)
+        return cls(graph, arguments_of, runner.module, runner.place, graphs)
 
     def place(self, pixels: Tensor) -> Tensor:
         return self.placed(pixels)

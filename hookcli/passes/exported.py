@@ -16,7 +16,7 @@ from hookcli.models.inputs import split_arguments
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.failure import explain_refusal
-from hookcli.passes.fx_graph import list_nodes
+from hookcli.passes.fx_graph import list_nodes, list_returned
 from hookcli.passes.graph import Graph
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.passes.program_archive import check_archive
@@ -108,7 +108,8 @@ class ProgramRunner(GraphRunner):
                 setattr(inner, name, buffer.clone())
         values = ((node.name, node.meta.get("val")) for node in module.graph.nodes)
         shapes = {name: _fixed_shape(each) for name, each in values if isinstance(each, Tensor)}
-        return cls(Graph.of(list_nodes(module)), arguments_of, module, shapes=keep_fixed(shapes))
+        graph = Graph.of(list_nodes(module), list_returned(module.graph))
+        return cls(graph, arguments_of, module, shapes=keep_fixed(shapes))
 
     @property
     def inputs(self) -> list[GraphInput]:

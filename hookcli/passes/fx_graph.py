@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, fx
 
-from hookcli.hooks.operations import name_aten, name_operation, name_spelling
+from hookcli.hooks.operations import name_aten, name_operation, name_spelling, operation_path
 from hookcli.passes.graph import GraphNode, Scope
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _SELF = "L['self']"  # the name of the model in the graphs of torch.compile
 _INDEX = re.compile(r"""(?:\._modules)?\[['"]?(\w+)['"]?\]""")  # a module in a container, there
+_NUMBER = re.compile(r"[@#](\d+)$")  # the end of the key of a second or later call
+_LIKE = re.compile(r"new_.*|.*_like")  # functions that return a constant in the shape of a tensor
 _COMPUTING = ("call_function", "call_method")
 
 
@@ -34,19 +37,37 @@ def list_nodes(
     """
     parameters = dict(module.named_parameters(remove_duplicate=False))
     for node in module.graph.nodes:
-        if node.op not in _COMPUTING or node.target is operator.getitem:
+        if node.op not in _COMPUTING:
             continue
         stack = node.meta.get("nn_module_stack") or {}
         scopes = (
             _read_scope(str(key), path, kind, paths or {}) for key, (path, kind) in stack.items()
         )
-        outputs = _list_outputs(node)
-        if outputs:
-            inside = tuple(scope for scope in scopes if scope.path)
-            used = (str(each.target) for each in node.all_input_nodes if each.op == "get_attr")
-            weights = tuple((name, parameters[name].numel()) for name in used if name in parameters)
-            operation, step = find_function(node) or (_name(node), node.name)
-            yield GraphNode(inside, operation, step, outputs, weights)
+        is_pick = node.target is operator.getitem
+        outputs = () if is_pick else _list_outputs(node)
+        inside = tuple(scope for scope in scopes if scope.path)
+        read = [each for each in node.all_input_nodes if each.op != "get_attr"]
+        used = [str(each.target) for each in node.all_input_nodes if each.op == "get_attr"]
+        weights = tuple((name, parameters[name].numel()) for name in used if name in parameters)
+        operation, step = find_function(node) or (_name(node), node.name)
+        yield GraphNode(
+            inside,
+            operation,
+            step,
+            outputs,
+            weights,
+            inputs=tuple(each.name for each in read),
+            left_out="picks a part of a value"
+            if is_pick
+            else ""
+            if outputs
+            else "returns no tensor",
+        )
+
+
+def list_returned(graph: fx.Graph) -> list[str]:
+    """Return the names of the values that a graph returns."""
+    return [each.name for node in graph.find_nodes(op="output") for each in node.all_input_nodes]
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
@@ -62,13 +83,59 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
     return name_spelling(function.rpartition(".")[2]), step
 
 
-def list_module_calls(node: fx.Node) -> list[str]:
-    """Return a text for each module around a node, which differs between the module's calls.
+def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
+    """Write ``path#index`` into the metadata of each node for the calls of modules around it.
 
-    The outermost module comes first; the model itself is left out.
+    The tracer counts the calls of a module by the name under which the model calls it. ``aliases``
+    has the first path of each module, by all its paths.
     """
-    stack = node.meta.get("nn_module_stack") or {}
-    return [str(key) for key, (path, _) in stack.items() if path]
+    known: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
+    for node in graph.nodes:
+        named = {}
+        for key, (path, kind) in (node.meta.get("nn_module_stack") or {}).items():
+            first = aliases.get(path, path)
+            calls, number = known[first], _read_number(str(key))
+            for each in range(number + 1):  # also calls without nodes
+                calls.setdefault((path, each), len(calls))
+            named[f"{first}#{calls[path, number]}"] = first, kind
+        node.meta["nn_module_stack"] = named
+
+
+def list_module_calls(node: fx.Node) -> list[str]:
+    """Return what ``name_calls`` wrote, the outermost module first, without the model itself."""
+    return [key for key, (path, _) in node.meta["nn_module_stack"].items() if path]
+
+
+def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
+    """Return why exporters leave out calls of modules and functions, by the ids of the calls.
+
+    ``name_calls`` must have named the calls; ``inputs`` has the names of the graph's inputs.
+    """
+    depends = {node for node in graph.nodes if node.name in inputs}
+    used = {node for node in graph.nodes if node.op == "output"}
+    for node in graph.nodes:
+        reads = not depends.isdisjoint(node.all_input_nodes)
+        depends |= {node} if reads and not _LIKE.match(_name(node)) else set()
+    for node in reversed(graph.nodes):
+        used |= set() if used.isdisjoint(node.users) else {node}
+    functions = count_functions(graph)
+    found: dict[str, set[fx.Node]] = {}
+    for node in graph.nodes:
+        calls = list_module_calls(node)
+        if node.name in functions:
+            name, _, index = functions[node.name]
+            path = calls[-1].rpartition("#")[0] if calls else ""
+            calls.append(f"{operation_path(path, name)}#{index}")
+        for call in calls:
+            path, _, index = call.rpartition("#")
+            for each in range(int(index) + 1):  # a call without nodes was removed before
+                found.setdefault(f"{path}#{each}".removesuffix("#0"), set())
+            found[call.removesuffix("#0")].add(node)
+    unused = {call for call, nodes in found.items() if used.isdisjoint(nodes)}
+    constant = {call for call, nodes in found.items() if depends.isdisjoint(nodes)}
+    return dict.fromkeys(constant, "it does not depend on the input") | dict.fromkeys(
+        unused, "the model does not use its result"
+    )
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
@@ -97,7 +164,13 @@ def _read_scope(key: str, path: str, kind: object, paths: Mapping[str, str]) -> 
     path = _INDEX.sub(r".\1", path.removeprefix(_SELF)).removeprefix(".")
     path = path if known is None else known
     name = f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
-    return Scope(path, name, key)
+    return Scope(path, name, index=_read_number(key))
+
+
+def _read_number(key: str) -> int:
+    """Return which call of a module an entry of ``nn_module_stack`` is, counted from 0."""
+    found = _NUMBER.search(key)
+    return int(found[1]) if found else 0
 
 
 def _name(node: fx.Node) -> str:

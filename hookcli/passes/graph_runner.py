@@ -8,7 +8,6 @@ import itertools
 import logging
 import math
 import warnings
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -45,15 +44,12 @@ class GraphRunner(Runner):
         layers: the observed layers; by default, the layers of all calls and the model itself.
         shapes: the shape of each value in the last run, by name; before the first run, the shapes
             that the graph states. Only a tensor of the same shape can replace a value.
-        infers_calls: whether hookcli inferred the calls from the names of the nodes, so that calls
-            of a module or functions may be others than those of the original model.
     """
 
     graph: Graph
     arguments_of: Callable[[Tensor], tuple[object, ...]]
     layers: Sequence[LayerInfo] = field(default=(), kw_only=True)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
-    infers_calls: bool = field(default=False, kw_only=True)
     merges_calls: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -62,11 +58,6 @@ class GraphRunner(Runner):
     @property
     def names_modules(self) -> bool:
         return self.graph.names_modules
-
-    @property
-    def inferred_calls(self) -> Mapping[str, int]:
-        paths = [each.layer.module_path for each in self.graph.calls]
-        return Counter((self.graph.root.module_path, *paths)) if self.infers_calls else {}
 
     @property
     def inputs(self) -> Sequence[GraphInput]:

@@ -18,14 +18,13 @@ from hookcli.passes.graph import ONNX, Scope
 from hookcli.records.calls import FOLDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     _Names = tuple[str, ...]
 
 _NAME = re.compile(r"((?:/[^/]+)*)/([A-Z][A-Za-z0-9]*?)(_\d+)?((_output_\d|_?quant).*)?")
 _REPEATED = re.compile(r"_\d+$")
 _OF_FOLDED = re.compile(r"onnx::Conv_\d")  # weights that the exporter computed
-_OF_SHAPES = ("Shape", "Size")
 _MOST_OPERATORS = 4
 # The functions of torch that operators with other names compute
 _FUNCTIONS = {
@@ -76,29 +75,19 @@ class NamedValues:
         return _FUNCTIONS.get(self.operator, self.operator.lower())
 
 
-def read_names(graph: Any, modules: Mapping[str, str]) -> list[list[NamedValues]] | None:
-    """Return what the names of a graph say about each of its nodes; None if they name no module.
-
-    Nodes without a name of this kind, and nodes that do not depend on the inputs, have no values.
+def read_names(nodes: Sequence[Any], classes: Mapping[str, str]) -> list[list[NamedValues]]:
+    """Return the values of each node by the calls that compute them; empty without module names.
 
     Args:
-        graph: a graph of ONNX.
-        modules: the full name of the class of each module of the original model, by path; empty if
+        nodes: the nodes of a graph of ONNX in running order; None for a node of no module.
+        classes: the full name of the class of each module of the original model, by path; empty if
             the model is not known.
     """
-    alive = {each.name for each in graph.input} - {each.name for each in graph.initializer}
-    found: list[list[NamedValues]] = []
-    for node in graph.node:
-        found.append([])
-        if node.op_type not in _OF_SHAPES and not alive.isdisjoint(node.input):
-            alive.update(node.output)
-            found[-1] += () if node.op_type.endswith("QuantizeLinear") else _read_values(node)
+    found = [[*_read_values(node)] if node is not None else [] for node in nodes]
     if not any(each.names for values in found for each in values):
-        return None
-    paths = _Paths(modules)
-    pairs = [
-        (node, each) for node, values in zip(graph.node, found, strict=True) for each in values
-    ]
+        return []
+    paths = _Paths(classes)
+    pairs = [(node, each) for node, values in zip(nodes, found, strict=True) for each in values]
     for node, each in pairs:
         paths.learn(each.names, node.input)
     for node, each in pairs:
@@ -122,7 +111,7 @@ def _read_values(node: Any) -> Iterator[NamedValues]:
 class _Paths:
     """The paths and the calls of the modules that a file names."""
 
-    modules: Mapping[str, str]
+    classes: Mapping[str, str]
     _paths: dict[_Names, str] = field(default_factory=dict)
     _calls: dict[_Names, int] = field(default_factory=dict)  # of modules that nodes lie directly in
     _totals: Counter[str] = field(default_factory=Counter)  # the number of these calls, by path
@@ -167,7 +156,8 @@ class _Paths:
             outer = self._find_path(names[:count])
             call = call * self._count(outer) // self._count(path) if path else self._calls[names]
             path = outer
-            scopes.insert(0, Scope(path, self._find_kind(path), str(call)))
+            index = call if path in self._inner else None  # the nodes of a layer are in a row
+            scopes.insert(0, Scope(path, self._find_kind(path), str(call), index))
         return tuple(scopes)
 
     def _find_path(self, names: _Names, *, last: bool = False) -> str:
@@ -176,7 +166,7 @@ class _Paths:
             outer = self._find_path(names[:-1]) if names[:-1] else ""
             path = self._join(outer, names)
             base = (*names[:-1], _REPEATED.sub("", names[-1]))
-            if last and path not in self.modules and base in self._calls:
+            if last and path not in self.classes and base in self._calls:
                 path = self._paths[base]
             self._paths[names] = path
         return self._paths[names]
@@ -187,8 +177,8 @@ class _Paths:
             return f"{outer}{name[len(around) :]}"
         path = f"{outer}.{name}" if outer else name
         start, end = f"{outer}." if outer else "", f".{name}"
-        others = [each for each in self.modules if each.startswith(start) and each.endswith(end)]
-        return others[0] if path not in self.modules and len(others) == 1 else path
+        others = [each for each in self.classes if each.startswith(start) and each.endswith(end)]
+        return others[0] if path not in self.classes and len(others) == 1 else path
 
     def _count(self, path: str) -> int:
         """Return the number of calls; each call is taken to call one inner module exactly once."""
@@ -200,7 +190,7 @@ class _Paths:
             return f"{ONNX}{FOLDED}"
         joined = "+".join(operators)
         is_known = path not in self._inner and len(operators) <= _MOST_OPERATORS
-        return self.modules.get(path, f"{ONNX}{joined if is_known else 'Module'}")
+        return self.classes.get(path, f"{ONNX}{joined if is_known else 'Module'}")
 
 
 def _has_bias(node: Any) -> bool:

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,11 +23,12 @@ from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
 from hookcli.models.graph_file import GraphInput
 from hookcli.models.inputs import split_arguments
+from hookcli.models.modules import find_aliases
 from hookcli.models.onnx_weights import read_graph, read_small_weights
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
-from hookcli.passes.fx_graph import count_functions, list_module_calls
+from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
 from hookcli.passes.graph import Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.passes.node_names import NamedValues, read_names
@@ -45,7 +47,8 @@ PACKAGES = ("onnx", "onnxruntime")
 _GIVEN = "//given"  # the end of the name of an input that replaces a value
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _FUNCTION = "hookcli.function"  # hookcli's own: the function, its call, and the call's index
-_CALLS = "hookcli.calls"  # hookcli's own: a text for each module around the node
+_CALLS = "hookcli.calls"  # hookcli's own: path#index of each call of a module around the node
+_REASONS = "hookcli.reasons"  # hookcli's own: ids of calls, and why an exporter leaves them out
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 # The beginnings of the names of layers that compute a single function
 _SIMPLE = (
@@ -53,7 +56,8 @@ _SIMPLE = (
     *("torch.nn.modules.normalization.", "torch.nn.modules.pooling."),
     *("torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.GELU"),
 )
-_QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
+_QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_OF_SHAPES = ("Shape", "Size")
 _WEIGHTS = (1, 2, 3, 10, 11, 16)  # TensorProto's float, uint8, int8, float16, double, bfloat16
 PROVIDER = "CPUExecutionProvider"
 _PROVIDER_END = "executionprovider"
@@ -99,20 +103,23 @@ def export_onnx(
                 "export it yourself, and name the file: onnx=FILE",
             ) from error
     assert program is not None  # noqa: S101  None only with dynamo=False
-    _note_functions(program)
+    _note_functions(program, find_aliases(runner.module))
     try:
         program.save(file, external_data=None if has_weights else True)
     except OSError as error:
         raise cannot_write(file, error) from error
 
 
-def _note_functions(program: Any) -> None:
+def _note_functions(program: Any, aliases: Mapping[str, str]) -> None:
     """Write into the metadata of an ONNX model to which calls each node belongs."""
     # The exporter merges two calls of a module in a row, computes functions such as ``normalize``
     # with several operators, and folds constants.
-    graph = program.exported_program.graph
-    functions = count_functions(graph)
-    modules = {node.name: list_module_calls(node) for node in graph.nodes}
+    exported = program.exported_program
+    name_calls(exported.graph, aliases)
+    functions = count_functions(exported.graph)
+    modules = {node.name: list_module_calls(node) for node in exported.graph.nodes}
+    reasons = explain_missing(exported.graph, exported.graph_signature.user_inputs)
+    program.model.metadata_props[_REASONS] = repr([" ".join(each) for each in reasons.items()])
     for node in program.model.graph:
         names = _read_list(node.metadata_props, _SCOPES)
         if names and names[-1] in functions:
@@ -148,12 +155,13 @@ class OnnxRunner(GraphRunner):
         arguments_of: Callable[[Tensor], tuple[object, ...]],
         provider: str | None = None,
         folder: TemporaryDirectory[str] | None = None,
-        modules: Mapping[str, str] | None = None,
+        aliases: Mapping[str, str] = MappingProxyType({}),
+        classes: Mapping[str, str] = MappingProxyType({}),
     ) -> OnnxRunner:
         """Return a runner of a file that observes all calls and the model itself.
 
-        ``modules`` has the full name of the class of each module of the original model, by path, as
-        far as the model is known.
+        ``aliases`` has the first path of each module of the original model, by all its paths, and
+        ``classes`` the full name of its class, by its first path.
 
         Raises:
             RequestError: a package is missing, or ONNX Runtime has no such provider.
@@ -165,11 +173,21 @@ class OnnxRunner(GraphRunner):
         values = (*model.graph.value_info, *model.graph.output)
         shapes = {each.name: _describe_value(each).shape for each in values}
         known = keep_fixed({name: shape for name, shape in shapes.items() if shape})
-        named = None if _has_scopes(model.graph) else read_names(model.graph, modules or {})
-        graph = Graph.of(_list_nodes(model.graph, named))
-        runner = cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
-        runner.infers_calls = named is not None
-        return runner
+        metadata = {each.key: each.value for each in model.metadata_props}
+        reasons = dict(each.split(" ", 1) for each in _read_list(metadata, _REASONS) if " " in each)
+        returned = [each.name for each in model.graph.output]
+        dependent = _find_dependent(model.graph)
+        has_scopes = any(e.key == _SCOPES for node in model.graph.node for e in node.metadata_props)
+        alive = [
+            node
+            if not dependent.isdisjoint(node.output) and node.op_type not in _QUANTIZING
+            else None
+            for node in model.graph.node
+        ]
+        named = [] if has_scopes else read_names(alive, classes)
+        nodes = _list_nodes(model.graph, aliases, named)
+        graph = Graph.of(nodes, returned, reasons, is_inferred=bool(named))
+        return cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
 
     @property
     def inputs(self) -> list[GraphInput]:
@@ -409,62 +427,100 @@ def _load(file: Path) -> Any:
     return model
 
 
-def _list_nodes(graph: Any, named: list[list[NamedValues]] | None) -> Iterator[GraphNode]:
-    """Yield nodes in running order; without modules, only those that depend on the inputs."""
+def _list_nodes(
+    graph: Any, aliases: Mapping[str, str], named: Sequence[Sequence[NamedValues]]
+) -> Iterator[GraphNode]:
+    """Yield all nodes in running order; ``aliases`` is as in ``OnnxRunner.of``.
+
+    ``named`` has what the names of the nodes say, if these hold module paths.
+    """
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
     sizes = {each.name: math.prod(each.dims) for each in graph.initializer if _is_weight(each)}
+    alive = _find_dependent(graph)
     repeats = _Repeats()
-    known = [{each.key: each.value for each in node.metadata_props} for node in graph.node]
-    if named is not None:
-        for node, values in zip(graph.node, named, strict=True):
-            weights, family = _list_weights(node, sizes), family_of_operation(node.op_type)
-            for each in values:
-                outputs = tuple(dequantized.get(name, name) for name in each.outputs)
-                yield GraphNode(each.scopes, each.function, each.step, outputs, weights, family)
-        return
-    if not _has_scopes(graph):
-        yield from _list_bare_nodes(graph, dequantized, sizes)
-        return
-    for number, (node, metadata) in enumerate(zip(graph.node, known, strict=True)):
-        scopes = _read_scopes(metadata, repeats)
-        if scopes is None:
-            continue
-        paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
-        own = [name for name in node.output if name in used] or [
-            each for each in node.output if each
-        ]
+    names: set[str] = set()
+    for number, node in enumerate(graph.node):
+        metadata = {each.key: each.value for each in node.metadata_props}
+        given = [each for each in node.output if each]
+        own = [name for name in given if name in used] or given
         outputs = tuple(dequantized.get(name, name) for name in own)
-        weights = _list_weights(node, sizes)
-        family = family_of_operation(node.op_type)
+        inputs = tuple(name for name in _list_read(node) if name in alive)
+        weights, family = _list_weights(node, sizes), family_of_operation(node.op_type)
+        scopes = _read_scopes(metadata, repeats, aliases)
+        for each in named[number] if named else ():
+            outputs = tuple(dequantized.get(name, name) for name in each.outputs)
+            found = (each.scopes, each.function, each.step, outputs)
+            yield GraphNode(*found, weights, family, None, inputs)
+        if named and named[number]:
+            continue
+        if scopes is None:
+            name = _find_name(node.name or own[0] if own else node.op_type, names)
+            left_out = "only quantizes" if node.op_type in _QUANTIZING else ""
+            if alive.isdisjoint(node.output):
+                left_out = "does not depend on the input"
+            yield GraphNode(
+                *((), node.op_type, name, outputs, weights, family, None, inputs),
+                is_told=False,
+                left_out=left_out,
+            )
+            continue
         function = _read_list(metadata, _FUNCTION)
         if len(function) == 3 and function[2].isdecimal():
-            name, step, index = function[0], function[1], int(function[2])
-            yield GraphNode(scopes, name, step, outputs, weights, family, index)
+            operation, step, index = function[0], function[1], int(function[2])
+            yield GraphNode(scopes, operation, step, outputs, weights, family, index, inputs)
             continue
-        step = paths[-1] or str(number)
-        yield GraphNode(scopes, name_aten(kinds[-1]), step, outputs, weights, family)
+        operation = name_aten(_read_list(metadata, _CLASSES)[-1])
+        step = _read_list(metadata, _SCOPES)[-1] or str(number)
+        yield GraphNode(scopes, operation, step, outputs, weights, family, None, inputs)
 
 
-def _has_scopes(graph: Any) -> bool:
-    return any(each.key == _SCOPES for node in graph.node for each in node.metadata_props)
+def _find_dependent(graph: Any) -> set[str]:
+    """Return the names of the values that depend on the inputs, and not only on their shapes."""
+    found = {each.name for each in _list_inputs(graph)}
+    for node in graph.node:
+        if node.op_type not in _OF_SHAPES and not found.isdisjoint(_list_read(node)):
+            found.update(filter(None, node.output))
+    return found
 
 
-def _read_scopes(metadata: Mapping[str, str], repeats: _Repeats) -> tuple[Scope, ...] | None:
+def _find_name(name: str, taken: set[str]) -> str:
+    """Return a name that is not taken yet, and take it."""
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    name = next(each for each in itertools.chain([name], numbered) if each not in taken)
+    taken.add(name)
+    return name
+
+
+def _list_read(node: Any) -> Iterator[str]:
+    """Yield the names of the values that a node reads, also inside its branches and loops."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _list_read(inner)
+
+
+def _read_scopes(
+    metadata: Mapping[str, str], repeats: _Repeats, aliases: Mapping[str, str]
+) -> tuple[Scope, ...] | None:
     """Return the modules around a node, outermost first; None if the node does not say them."""
     paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
     if not paths or len(paths) != len(kinds):
         return None
     pairs = zip(paths[:-1], kinds[:-1], strict=True)
-    bare = [Scope(path, kind) for path, kind in pairs if path]
-    return tuple(repeats.mark(bare, _read_list(metadata, _CALLS), kinds[-1], paths[-1]))
+    scopes = [Scope(aliases.get(path, path), kind) for path, kind in pairs if path]
+    calls = [call.rpartition("#") for call in _read_list(metadata, _CALLS)]
+    if len(calls) == len(scopes) and all(number.isdecimal() for *_, number in calls):
+        known = zip(scopes, calls, strict=True)
+        return tuple(Scope(path, each.kind, index=int(n)) for each, (path, _, n) in known)
+    return tuple(repeats.mark(scopes, kinds[-1], paths[-1]))
 
 
 class _Repeats:
-    """Tells two calls of a module in a row apart.
+    """Tells two calls of a module in a row apart where the file does not.
 
-    If the file does not, a layer of torch with a single function starts a new call when the
+    A layer of torch with a single function starts a new call when the
     function appears again.
     """
 
@@ -472,17 +528,11 @@ class _Repeats:
         self._last: tuple[str, str, str] | None = None
         self._calls = 0
 
-    def mark(
-        self, scopes: Sequence[Scope], calls: Sequence[str], operator: str, step: str
-    ) -> Iterator[Scope]:
-        """Yield the scopes of a node with a text that differs between the calls of a module."""
-        # ``calls`` are the texts that hookcli wrote into the file, and ``step`` is a text that the
-        # nodes of one ATen ``operator`` share.
-        if len(calls) == len(scopes):
-            yield from (
-                replace(scope, call=call) for scope, call in zip(scopes, calls, strict=True)
-            )
-            return
+    def mark(self, scopes: Sequence[Scope], operator: str, step: str) -> Iterator[Scope]:
+        """Yield the scopes of a node with a text that differs between the calls of a module.
+
+        ``step`` is a text that the nodes of one ATen ``operator`` share.
+        """
         yield from scopes[:-1]
         if not scopes or not scopes[-1].kind.startswith(_SIMPLE):
             yield from scopes[-1:]
@@ -506,28 +556,6 @@ def _list_weights(node: Any, sizes: Mapping[str, int]) -> tuple[tuple[str, int],
     """Return the weights that a node uses; the statistics of a BatchNorm are none."""
     used = node.input[:3] if node.op_type == "BatchNormalization" else node.input
     return tuple((name, sizes[name]) for name in used if name in sizes)
-
-
-def _list_bare_nodes(
-    graph: Any, dequantized: Mapping[str, str], sizes: Mapping[str, int]
-) -> Iterator[GraphNode]:
-    weights = {each.name for each in graph.initializer}
-    alive = {each.name for each in graph.input} - weights
-    names: set[str] = set()
-    for node in graph.node:
-        named = [each for each in node.output if each]
-        if not named:
-            continue
-        if node.op_type in _QUANTIZING or not alive.intersection(node.input):
-            alive.update(node.output if node.op_type in _QUANTIZING else ())
-            continue
-        alive.update(node.output)
-        name = node.name or named[0]
-        if name in names:
-            name = next(each for n in itertools.count(1) if (each := f"{name}_{n}") not in names)
-        names.add(name)
-        outputs = tuple(dequantized.get(each, each) for each in named)
-        yield GraphNode((), node.op_type, name, outputs, _list_weights(node, sizes))
 
 
 def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:

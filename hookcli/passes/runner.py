@@ -101,11 +101,6 @@ class Runner:
         """Whether the layers have the module paths of the original model."""
         return True
 
-    @property
-    def inferred_calls(self) -> Mapping[str, int]:
-        """The number of calls of each layer by path, if hookcli only inferred them from names."""
-        return {}
-
     # Running a batch
 
     @property

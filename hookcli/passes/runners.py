@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.models.graph_file import describe_graph
-from hookcli.models.modules import find_modules
+from hookcli.models.modules import find_aliases, find_modules
 from hookcli.models.onnx_weights import hash_graph
 from hookcli.models.tasks import CLASSIFICATION
 from hookcli.outside.files import cannot_write
@@ -49,11 +49,10 @@ def make_runner(
 
         arguments_of = runner.inputs.arguments_of
         if export.file is not None:
-            modules = {
-                path: f"{type(module).__module__}.{type(module).__name__}"
-                for path, module in find_modules(runner.module).items()
-            }
-            return OnnxRunner.of(export.file, arguments_of, provider, modules=modules)
+            aliases = find_aliases(runner.module)
+            modules = find_modules(runner.module).items()
+            classes = {path: f"{type(m).__module__}.{type(m).__name__}" for path, m in modules}
+            return OnnxRunner.of(export.file, arguments_of, provider, None, aliases, classes)
         if export.keep is not None:
             with _kept(export.keep) as file:
                 export_onnx(runner, pixels, file)
@@ -69,10 +68,12 @@ def make_runner(
             load_program,
             save_program,
         )
+        from hookcli.passes.fx_graph import name_calls
 
         program = (
             export_program(runner, pixels) if export.file is None else load_program(export.file)
         )
+        name_calls(program.graph, find_aliases(runner.module))
         if export.keep is not None:
             with _kept(export.keep) as file:
                 save_program(program, file)

@@ -3,21 +3,15 @@ from types import SimpleNamespace
 from hookcli.passes.node_names import read_names
 
 
-def graph(*nodes, weights=()):
-    """Return a graph with the input ``x``; a node is its operator, name, inputs and outputs."""
-    made = []
-    for operator, name, inputs, *outputs in nodes:
-        outputs = outputs or [f"{name}_output_0"]
-        made.append(
-            SimpleNamespace(op_type=operator, name=name, input=inputs.split(), output=outputs)
-        )
-    names = [SimpleNamespace(name=each) for each in weights]
-    return SimpleNamespace(input=[SimpleNamespace(name="x")], initializer=names, node=made)
+def node(operator, name, inputs, *outputs):
+    """Return a node as onnx describes it; ``inputs`` are names between spaces."""
+    outputs = outputs or [f"{name}_output_0"]
+    return SimpleNamespace(op_type=operator, name=name, input=inputs.split(), output=outputs)
 
 
 def read(*nodes, modules=None):
     """Return the calls of modules around each node, as texts."""
-    found = read_names(graph(*nodes), modules or {})
+    found = read_names([node(*each) for each in nodes], modules or {})
     return [
         [f"{scope.path}#{scope.call}" for scope in each.scopes]
         for values in found
@@ -26,7 +20,7 @@ def read(*nodes, modules=None):
 
 
 def kinds(*nodes, modules=None):
-    found = read_names(graph(*nodes), modules or {})
+    found = read_names([node(*each) for each in nodes], modules or {})
     scopes = [scope for values in found for each in values for scope in each.scopes]
     return {scope.path: scope.kind for scope in scopes}
 
@@ -47,7 +41,7 @@ def test_a_module_may_have_the_name_of_a_class():
 
 
 def test_names_without_modules_say_nothing():
-    assert read_names(graph(("Conv", "Conv_0", "x", "12"), ("Relu", "/Relu", "12")), {}) is None
+    assert read(("Conv", "Conv_0", "x", "12"), ("Relu", "/Relu", "12")) == []
 
 
 def test_a_number_at_the_end_counts_the_calls():
@@ -99,9 +93,9 @@ def test_weights_tell_the_path_of_a_module_in_one_that_is_not_called():
 
 def test_the_model_tells_the_path_of_a_module_in_a_dictionary():
     modules = {"acts.first": "torch.nn.modules.activation.ReLU", "acts": "", "conv": ""}
-    node = ("Relu", "/first/Relu", "x")
-    assert read(node, modules=modules) == [["acts.first#0"]]
-    assert kinds(node, modules=modules) == {"acts.first": "torch.nn.modules.activation.ReLU"}
+    first = ("Relu", "/first/Relu", "x")
+    assert read(first, modules=modules) == [["acts.first#0"]]
+    assert kinds(first, modules=modules) == {"acts.first": "torch.nn.modules.activation.ReLU"}
 
 
 def test_a_convolution_with_computed_weights_has_its_norm_merged():
@@ -126,24 +120,10 @@ def test_a_layer_has_the_operators_inside_it_as_its_type():
     assert kinds(*nodes) == found
 
 
-def test_shapes_constants_and_quantizers_belong_to_no_module():
-    found = read_names(
-        graph(
-            ("Constant", "/a/Constant", ""),
-            ("Shape", "/a/Shape", "x"),
-            ("Gather", "/a/Gather", "/a/Shape_output_0 /a/Constant_output_0"),
-            ("QuantizeLinear", "q", "x", "/a/Relu_output_0_quantized"),
-            ("Relu", "/a/Relu", "/a/Relu_output_0_quantized"),
-        ),
-        {},
-    )
-    assert [len(values) for values in found] == [0, 0, 0, 0, 1]
-
-
 def test_a_fused_node_computes_the_values_of_two_modules():
     fused = ("SkipLayerNormalization", "SkipLayerNorm", "x")
     outputs = "/block/norm/LayerNormalization_output_0", "/block/Add_3_output_0"
-    ((norm, add),) = read_names(graph((*fused, *outputs)), {})
+    ((norm, add),) = read_names([node(*fused, *outputs)], {})
     assert (norm.scopes[-1].path, norm.function, norm.outputs) == (
         "block.norm",
         "layer_norm",
