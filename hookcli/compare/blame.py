@@ -20,6 +20,7 @@ from hookcli.compare.side import naming
 from hookcli.distance.axes import SAME, is_same
 from hookcli.distance.blame import EPSILON, OwnError, coarser, find_culprits
 from hookcli.distance.metrics import measure_arrays
+from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import OPERATION
 
@@ -83,7 +84,9 @@ class Blamer:
             partners: the id of the call of A, by the id of the call of B.
         """
         self._dtypes.update(dtypes)
-        own = _Measured(values, partners, self.b.runner.merges_calls)
+        runner = self.b.runner
+        untold = runner.graph.untold if isinstance(runner, GraphRunner) else frozenset()
+        own = _Measured(values, partners, runner.merges_calls, untold)
         with naming(self.b):
             _run(self.b.runner, image, pixels[1], own.feed, own)
         moved = _Measured(values, {call_id: call_id for call_id in values})
@@ -132,8 +135,10 @@ class Blamer:
         for call_id, error in own.errors.items():
             if error is None:
                 of_b.append(call_id)
-            else:
-                found[call_id] = ([], of_b)
+            else:  # nodes of a tool are parts of the layer that the last of them completes
+                lone = [each for each in of_b if each not in own.untold]
+                tools = [] if call_id in own.untold else [each for each in of_b if each not in lone]
+                found[call_id] = ([], lone + tools[-1:])
                 of_b = []
         of_a: list[str] = []
         for call_id in values:
@@ -166,9 +171,11 @@ class _Measured:
     values: Mapping[str, Values]  # the outputs of A's calls, by call id
     partners: Mapping[str, str]  # the id in A, by the id in the fed run
     reshapes: bool = False  # a call may have another shape than in A, as exports merge reshapes
+    tools: frozenset[str] = frozenset()  # the paths of layers that are nodes that a tool added
     # by the id in A, or by the own id if A has no such call
     errors: dict[str, float | None] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
+    untold: set[str] = field(default_factory=set)  # the same ids of nodes that a tool added
     _last: str = ""
 
     def feed(self, call_id: str) -> Values | None:
@@ -184,6 +191,7 @@ class _Measured:
         partner = partner or call.id
         values = self.values.get(partner)
         self.types[partner] = call.layer.module_type
+        self.untold |= {partner} if call.layer.module_path in self.tools else set()
         own = None if values is None else _error(values, array, reshapes=self.reshapes)
         self.errors[partner] = own
         if values is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.distance.comparison import LeftOut
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
     from hookcli.distance.comparison import LeftOutKind
 
-_IDLE = (
+IDLE = (
     "Dropout",
     "Identity",
     "QuantStub",
@@ -23,13 +25,10 @@ _IDLE = (
 _MERGED, _INTO = ("Conv", "Linear", "BatchNorm"), ("BatchNorm", "ReLU", "relu")
 
 
-def is_idle(module_type: str) -> bool:
-    """Return whether a module of a type changes nothing in evaluation mode."""
-    return module_type.startswith(_IDLE)
-
-
 def list_left_out(
-    types: Mapping[str, str], common: Collection[str], reasons: Mapping[str, str] | None = None
+    types: Mapping[str, str],
+    common: Collection[str],
+    reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[LeftOut]:
     """Yield the calls of A that have no counterpart in B, with the reasons.
 
@@ -41,31 +40,26 @@ def list_left_out(
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []
-    ids = [*types]
-    for place, call_id in reversed([*enumerate(ids)]):
+    several = {call_id.partition("[")[0] for call_id in common if "[" in call_id}
+    ids = ["", *types]
+    for before, call_id in reversed([*itertools.pairwise(ids)]):
         if call_id in common:
             after = call_id
             continue
         bare = call_id.partition("[")[0]
-        if bare in (reasons or {}):
-            found.append(LeftOut(call_id, "part", f"left out, since {(reasons or {})[bare]}"))
-            continue
-        if bare != call_id and any(each.startswith(f"{bare}[") for each in common):
+        if bare in reasons:
+            found.append(LeftOut(call_id, "part", f"left out, since {reasons[bare]}"))
+        elif bare in several:
             found.append(LeftOut(call_id, "part", "not among the tensors that B shows"))
-            continue
-        last = call_id  # a module is where its last layer is
-        for before in reversed(ids[:place]):
-            if not before.startswith(f"{bare.partition('#')[0]}."):
-                break
-            if not is_idle(types[before]):
-                last = last if before in common else before
-                break
-        found.append(LeftOut(call_id, *_explain(types[last], after, types.get(after, ""))))
+        else:
+            is_end = before.startswith(f"{bare.partition('#')[0]}.") and before not in common
+            kind = types[before if is_end else call_id]  # a module is where its last layer is
+            found.append(LeftOut(call_id, *_explain(kind, after, types.get(after, ""))))
     yield from reversed(found)
 
 
 def _explain(module_type: str, after: str, type_after: str) -> tuple[LeftOutKind, str]:
-    if is_idle(module_type):
+    if module_type.startswith(IDLE):
         return "idle", "left out, since it changes nothing"
     if not after:
         return "part", "computed as a part of the model's output"

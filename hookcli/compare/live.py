@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.compare.blame import Blamer
@@ -36,10 +37,15 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
+    from hookcli.passes.graph import Graph
     from hookcli.passes.runner import Side
     from hookcli.records.calls import LayerInfo
 
 
+_UNTOLD = (
+    "some nodes of the file do not say which module they come from, and are compared only if their "
+    "values show it: `match='order'` pairs them with layers"
+)
 _ONLY_OUTPUTS = (
     "the file does not say which module each node comes from, so only the model's output is "
     "compared: `match='order'` pairs the nodes with layers"
@@ -122,13 +128,19 @@ class _RunEffects:
         calls: Mapping[str, SeenCall],
         common: Collection[str],
         listed: _Listed,
-        reasons: Mapping[str, str] | None = None,
+        graph: Graph | None = None,
+        untold: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Keep the listed calls that the other side computes as a part of other calls."""
         types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
+        named = graph.paths if graph is not None and graph.untold else None
+        reasons = {**untold, **({} if graph is None else graph.reasons)}
         for each in list_left_out(types, common, reasons):
-            if listed.has(calls[each.call_id]):
-                self.left_out[each.call_id] = each
+            seen, left_out = calls[each.call_id], each
+            if named and each.kind == "part" and seen.call.layer.module_path not in named:
+                left_out = replace(each, reason="computed by nodes that do not say their module")
+            if listed.has(seen):
+                self.left_out[each.call_id] = left_out
 
     def merge(self, later: _RunEffects) -> None:
         self.called |= later.called
@@ -178,6 +190,8 @@ class _Sides:
         a, b, tolerance = self.a, self.b, self.judge.tolerance
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
         notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
+        untold = isinstance(b.runner, GraphRunner) and b.runner.graph.untold
+        notes += [_UNTOLD] if untold and self.match == "id" else []
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
         notes += [text for text, _ in describe_intensities([*self.images.values()])]
         own = {} if self.blamer is None else self.blamer.own
@@ -235,8 +249,7 @@ class _Sides:
                 partners=seen.partners,
             )
         if b.runner.merges_calls:
-            reasons = seen.untold | (graph.reasons if graph is not None else {})
-            effects.leave_out(seen.a, seen.partners.values(), listed[0], reasons)
+            effects.leave_out(seen.a, seen.partners.values(), listed[0], graph, seen.untold)
         elif a.runner.merges_calls:
             effects.leave_out(seen.b, seen.partners, listed[1])
         yield from self._list_pairs(image_a.key, seen, listed)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.distance.axes import SAME, is_same
+from hookcli.compare.left_out import IDLE
+from hookcli.distance.axes import FAR, measure_flat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from difflib import Match
 
     from numpy.typing import NDArray
 
@@ -48,55 +48,14 @@ def pair_by_order(
 ) -> dict[str, str]:
     """Return the id of the call of A for each call id of B that has a counterpart.
 
-    The longest stretches of calls with equal values are paired, and between them the longest
-    stretches of calls with equal types and shapes.
+    The longest stretches of calls with equal values, or with equal types and shapes, are paired. If
+    only A has BatchNorms, B's convolutions are taken for merged ones, and paired with A's
+    BatchNorms. Between two stretches, the last calls are paired if their shapes are equal.
 
     Args:
         a: the outputs of A's calls by id, in the order in which the calls complete.
         b: the same of B.
         values: the tensors of A and of B by id, as far as they are known.
-    """
-    ids_a, ids_b = [*a], [*b]
-    pairs: dict[str, str] = {}
-    start_a = start_b = 0
-    for block in _match(*_label(ids_a, ids_b, values)):  # the last one is empty, at both ends
-        of_a, of_b = ids_a[start_a : block.a], ids_b[start_b : block.b]
-        pairs |= _pair_kinds({each: a[each] for each in of_a}, {each: b[each] for each in of_b})
-        start_a, start_b = block.a + block.size, block.b + block.size
-        pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
-    return pairs
-
-
-def _match(one: Sequence[object], two: Sequence[object]) -> list[Match]:
-    return SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks()
-
-
-def _label(
-    a: Sequence[str], b: Sequence[str], values: tuple[Mapping[str, Values], Mapping[str, Values]]
-) -> tuple[list[str], list[str]]:
-    """Return for each call the first call of A with the same values, or its own id and side."""
-    norms: dict[str, float] = {}
-
-    def find(key: str, tensor: Values | None, side: str) -> str:
-        if tensor is None or tensor.dtype.kind != "f":
-            return f"{key} in {side}"
-        norm = float(np.linalg.norm(tensor.ravel()))
-        near = (each for each, other in norms.items() if abs(other - norm) <= SAME * other)
-        same = (each for each in near if norm and is_same(values[0][each], tensor))
-        found = next(same, key if side == "A" else f"{key} in B")
-        if side == "A":
-            norms.setdefault(found, norm)
-        return found
-
-    of_a = [find(key, values[0].get(key), "A") for key in a]
-    return of_a, [find(key, values[1].get(key), "B") for key in b]
-
-
-def _pair_kinds(a: Mapping[str, CallTensor], b: Mapping[str, CallTensor]) -> dict[str, str]:
-    """Pair calls with equal types and shapes.
-
-    If only A has BatchNorms, B's convolutions are taken for merged ones, and paired with A's
-    BatchNorms.
     """
     ids_a, ids_b = [*a], [*b]
     kinds_a, kinds_b = (
@@ -110,14 +69,41 @@ def _pair_kinds(a: Mapping[str, CallTensor], b: Mapping[str, CallTensor]) -> dic
         ]
         for place in merged:
             kinds_a[place], kinds_a[place + 1] = "merged", kinds_a[place]
-    one = [(kind, a[each].shape) for kind, each in zip(kinds_a, ids_a, strict=True)]
-    two = [(kind, b[each].shape) for kind, each in zip(kinds_b, ids_b, strict=True)]
-    blocks = _match(one, two)
-    return {
-        ids_b[block.b + place]: ids_a[block.a + place]
-        for block in blocks
-        for place in range(block.size)
-    }
+    silent = {each for each in ids_a if a[each].module_type.startswith(IDLE)}
+    silent |= {each for each, kind in zip(ids_a, kinds_a, strict=True) if kind == "merged"}
+    same = _find_same(*values)
+    known = {*same.values()}
+    one: list[object] = [(kind, a[each].shape) for kind, each in zip(kinds_a, ids_a, strict=True)]
+    two: list[object] = [(kind, b[each].shape) for kind, each in zip(kinds_b, ids_b, strict=True)]
+    one = [each if each in known else key for each, key in zip(ids_a, one, strict=True)]
+    two = [same.get(each, key) for each, key in zip(ids_b, two, strict=True)]
+    blocks = SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks()
+    pairs: dict[str, str] = {}
+    start_a = start_b = 0
+    for block in blocks:  # the last one is empty, at both ends
+        left_a, left_b = ids_a[start_a : block.a], ids_b[start_b : block.b]
+        left_a = [each for each in left_a if each not in silent]
+        if left_a and left_b:  # nodes that replace a layer
+            last_a, last_b = a[left_a[-1]], b[left_b[-1]]
+            if last_a.shape == last_b.shape and "float" in last_b.dtype:
+                pairs[last_b.call_id] = last_a.call_id
+        start_a, start_b = block.a + block.size, block.b + block.size
+        pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
+    return pairs
+
+
+def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, str]:
+    """Return the call of A with the closest values, for each call of B that has a similar one."""
+    norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
+    found: dict[str, str] = {}
+    for call_id, tensor in b.items():
+        norm, taken = float(np.linalg.norm(tensor.ravel())), {*found.values()}
+        near = [each for each, other in norms.items() if norm and abs(other - norm) <= FAR * norm]
+        known = [(measure_flat(a[key], tensor), key in taken, n) for n, key in enumerate(near)]
+        distance, _, place = min(known, default=(FAR, False, 0))
+        if distance < FAR:
+            found[call_id] = near[place]
+    return found
 
 
 def find_norm(calls: Sequence[CallTensor], conv: str) -> str:

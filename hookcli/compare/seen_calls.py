@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.compare.arrays import to_array
-from hookcli.compare.left_out import is_idle
+from hookcli.compare.left_out import IDLE
 from hookcli.compare.order import NORM, find_norm, pair_by_order
-from hookcli.distance.axes import SAME, find_axes, is_same
+from hookcli.distance.axes import FAR, SAME, find_axes, is_same, measure_flat
 from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import measure_arrays
 from hookcli.records.calls import FOLDED, OPERATION
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _RELUS = ("relu", "relu6")
 _UNTOLD = "the names in the file do not tell its calls apart: try `match='order'`"
-_FAR = 0.1  # the relative L2 distance from which on a tensor may have other axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +91,8 @@ class SeenCalls:
     _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
     # the index in A of the calls in B whose index is not certain
     _aligned: dict[tuple[str, int], int] = field(default_factory=dict)
+    # the last call of B that is a node of a tool and has no counterpart yet
+    _waiting: tuple[str, Values] | None = None
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
@@ -107,8 +108,13 @@ class SeenCalls:
         """
         self.b[call.id] = _describe(call, tensor, len(self.b))
         partner = self._find_partner(call, to_array(tensor))
-        if partner is not None and self.graph is not None:
+        if self.graph is not None and partner is not None:
             partner = self._find_in_export(call, partner, tensor)
+        if self.graph is not None and call.layer.module_path in self.graph.untold:
+            is_free = partner is None and tensor.is_floating_point()
+            self._waiting = (call.id, np.array(to_array(tensor))) if is_free else None
+        elif self.graph is not None and partner is not None:
+            self._pair_waiting(self.graph, partner)
         if partner is None:
             return
         self.partners[call.id] = partner
@@ -129,9 +135,8 @@ class SeenCalls:
         for calls in (self.a, self.b):
             roots.append([key for key, each in calls.items() if not each.call.layer.module_path])
             layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
-        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pair_by_order(
-            *layers, (self.values, others.values)
-        )
+        pairs = pair_by_order(layers[0], layers[1], (self.values, others.values))
+        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pairs
         for call_id, partner in self.partners.items():
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
@@ -140,7 +145,7 @@ class SeenCalls:
         if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
         distance = measure_arrays(a, b) if a.shape == b.shape else None
-        if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
+        if (distance is None or distance.rel_l2 > FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes
         if distance is not None:
             self.distances[partner] = distance
@@ -152,26 +157,12 @@ class SeenCalls:
         merged = self._find_merged(partner, tensor)
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
-        return merged if merged in self.values and not self._ends_merged(merged) else None
-
-    def _ends_merged(self, partner: str) -> bool:
-        """Return whether the layer whose output a module of A returns has no counterpart in B."""
-        path = f"{self.a[partner].call.layer.module_path}."
-        before = itertools.takewhile(lambda each: each != partner, self.a)
-        for call_id in reversed([*before]):
-            inner = self.a[call_id]
-            if not inner.call.layer.module_path.startswith(path):
-                return False
-            if not is_idle(inner.tensor.module_type):
-                return call_id not in self.partners.values() and np.array_equal(
-                    self.values[call_id], self.values[partner]
-                )
-        return False
+        return merged if merged in self.values else None
 
     def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
         """Compare values: an export may have fewer or more calls, so that indices differ."""
         is_free = partner not in self.partners.values()
-        if is_free and is_same(self.values[partner], values, _FAR):
+        if is_free and is_same(self.values[partner], values, FAR):
             return partner
         path = call.layer.module_path
         for call_id, each in self.a.items():
@@ -210,25 +201,27 @@ class SeenCalls:
             ids = [call.id] if call.id in self.a else calls.get(index, [])
             return next((each for each in ids if each not in self.partners.values()), None)
         if path in self.graph.untold:
-            return self._find_untold(self.graph, values)
-        missing = len(calls) - self.graph.counted.get(path, len(calls))
-        if missing and self.graph.is_inferred:
+            left = self._list_unnamed(self.graph)
+            return next((each for each in left if self._distance(each, values) < FAR), None)
+        others = self.graph.list_calls(path)
+        if self.graph.is_inferred and path and len(calls) != len(others):
             self.untold |= dict.fromkeys(itertools.chain(*calls.values()), _UNTOLD)
             return self._find_equal(path, values)
-        if missing:
-            index = self._align((path, index), calls, missing, values)
+        if len(calls) != len(others) and any(each.is_counted for each in others):
+            index = self._align((path, index), calls, len(calls) - len(others), values)
         ids = calls.get(index, [])
         left = [each for each in ids if each not in self.partners.values()]
-        number = self.graph.count_values(path, call.call_index)
+        values_of = {each.call_index: each.values for each in others}
+        number = len(values_of.get(call.call_index, ()) if path else self.graph.returned)
         if len(ids) == number and (number == 1 or not path):  # a model returns them in this order
             return left[0] if left else None
         near = [(self._distance(each, values), each) for each in left]
-        alike = [each for each in left if self.a[each].tensor.shape == values.shape]
-        is_last = len(ids) == 1 and call.output_key == str(number - 1)
-        if near and min(near)[0] < _FAR:
+        if near and min(near)[0] < FAR:
             return min(near)[1]
-        is_sure = is_last or len(alike) == 1 or len(ids) == number
-        return alike[0] if alike and is_sure else None
+        alike = [each for each in left if self.a[each].tensor.shape == values.shape]
+        if len(ids) == 1:  # the last value of a graph is the output
+            alike = alike if call.output_key == str(number - 1) else []
+        return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
 
     def _find_folded(self, call: Call) -> str | None:
         """Return the call of A with the same BatchNorm, if A or B lost the name of the BatchNorm.
@@ -255,12 +248,9 @@ class SeenCalls:
         return None
 
     def _distance(self, call_id: str, values: Values) -> float:
-        """Return the relative L2 distance from a tensor of A of the same size, or Inf."""
+        """Return the distance from a tensor of A; Inf if it is not known."""
         known = self.values.get(call_id)
-        if known is None or known.size != values.size:
-            return float("inf")
-        distance = measure_arrays(known.reshape(-1), values.reshape(-1))
-        return float("inf") if distance.misplaced else distance.rel_l2
+        return float("inf") if known is None else measure_flat(known, values)
 
     def _align(
         self, place: tuple[str, int], calls: Mapping[int, list[str]], missing: int, values: Values
@@ -279,13 +269,27 @@ class SeenCalls:
             self._aligned[place] = next(same, index + missing)
         return self._aligned[place]
 
-    def _find_untold(self, graph: Graph, values: Values) -> str | None:
-        """Return the next call of A, of a layer that B does not name, with the same values."""
-        taken, named = {*self.partners.values()}, graph.paths
-        ids = [*self.a]
+    def _list_unnamed(self, graph: Graph) -> list[str]:
+        """Return the calls of A after the last pair, of layers that B does not name."""
+        ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((place for place, each in enumerate(ids) if each in taken), default=-1) + 1
-        left = (each for each in ids[start:] if self.a[each].call.layer.module_path not in named)
-        return next((each for each in left if self._distance(each, values) < _FAR), None)
+        calls = (self.a[each] for each in ids[start:])
+        return [
+            each.call.id
+            for each in calls
+            if each.call.layer.module_path not in named
+            and not each.tensor.module_type.startswith(IDLE)
+        ]
+
+    def _pair_waiting(self, graph: Graph, partner: str) -> None:
+        """Pair the last node of a tool before a pair with the last layer of A before it."""
+        if self._waiting is not None:
+            (call_id, values), self._waiting = self._waiting, None
+            left = [*itertools.takewhile(lambda each: each != partner, self.a)]
+            left = [each for each in self._list_unnamed(graph) if each in left]
+            if left and self.a[left[-1]].tensor.shape == values.shape:
+                self.partners[call_id] = left[-1]
+                self._measure_pair(left[-1], call_id, self.values[left[-1]], values)
 
 
 def _describe(call: Call, tensor: Tensor, place: int) -> SeenCall:

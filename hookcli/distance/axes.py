@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SAME = 0.01  # the largest relative L2 distance of tensors that are taken for the same
+FAR = 0.1  # the largest of tensors that are similar
 _MOST_AXES = 5
 
 
@@ -21,10 +22,15 @@ def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = SAME) 
 
     ``most`` is the largest relative L2 distance of tensors that are taken for the same.
     """
+    return measure_flat(a, b) < most
+
+
+def measure_flat(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
+    """Return the relative L2 distance of two tensors in any shape; Inf if it is not known."""
     if a.size != b.size:
-        return False
+        return float("inf")
     distance = measure_arrays(a.reshape(-1), b.reshape(-1))
-    return not distance.misplaced and distance.rel_l2 < most
+    return float("inf") if distance.misplaced else distance.rel_l2
 
 
 def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]:

@@ -38,6 +38,7 @@ In bfloat16, the largest own error of a type of layer was at most 3 times the me
 """
 
 _FEW = 3  # with fewer like calls, a call is compared with all other calls
+_WEIGHTED = ("BatchNorm", "Conv", "Linear")  # or with these, which a quantizer changes alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,13 @@ def _list_usual(errors: Sequence[OwnError]) -> list[float]:
     for each in errors:
         alike[each.module_type].append(each.own)
     everything = [each.own for each in errors]
+    weighted = [each.own for each in errors if each.module_type.startswith(_WEIGHTED)]
     usual = []
     for each in errors:
         others = alike[each.module_type]
-        others = others if len(others) > _FEW else everything
+        if len(others) <= _FEW:
+            is_alike = each.module_type.startswith(_WEIGHTED) and len(weighted) > _FEW
+            others = weighted if is_alike else everything
         usual.append(_median_without(each.own, others))
     return usual
 

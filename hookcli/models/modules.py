@@ -37,16 +37,9 @@ def find_modules(model: nn.Module) -> dict[str, nn.Module]:
 def find_aliases(model: nn.Module) -> dict[str, str]:
     """Return the path of each module in ``find_modules``, by all its paths."""
     first: dict[int, str] = {}
-    found: dict[str, str] = {}
-    waiting: list[tuple[str, nn.Module, tuple[nn.Module, ...]]] = [("", model, ())]
-    while waiting:
-        path, module, outer = waiting.pop()
-        found[path] = first.setdefault(id(module), path)
-        inner = [(name, each) for name, each in module._modules.items() if each is not None]
-        for name, each in reversed(inner):
-            if each not in outer:
-                waiting.append((f"{path}.{name}".lstrip("."), each, (*outer, module)))
-    return {strip_wrapped(path): strip_wrapped(each) for path, each in found.items()}
+    pairs = model.named_modules(remove_duplicate=False)
+    found = {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
+    return {path: first.setdefault(id(each), path) for path, each in found.items()}
 
 
 def strip_wrapped(path: str) -> str:

@@ -78,10 +78,7 @@ class CompiledRunner(GraphRunner):
         _run_with(runner.module, arguments_of(runner.place(pixels)), collect)
         # the calls in a graph that runs several times cannot be told apart
         graphs = [nodes if runs[number] == 1 else [] for number, nodes in enumerate(graphs)]
-        nodes = [node for nodes in graphs for node in nodes]
-        if len(graphs) > 1:  # each graph counts the calls of its modules from 0
-            nodes = [node.without_indices() for node in nodes]
-        graph = Graph.of(nodes, returned)
+        graph = Graph.of((node for nodes in graphs for node in nodes), returned)
         return cls(graph, arguments_of, runner.module, runner.place, graphs)
 
     def place(self, pixels: Tensor) -> Tensor:

@@ -45,24 +45,14 @@ def list_nodes(
         )
         is_pick = node.target is operator.getitem
         outputs = () if is_pick else _list_outputs(node)
+        reason = "picks a part of a value" if is_pick else "returns no tensor"
         inside = tuple(scope for scope in scopes if scope.path)
         read = [each for each in node.all_input_nodes if each.op != "get_attr"]
         used = [str(each.target) for each in node.all_input_nodes if each.op == "get_attr"]
         weights = tuple((name, parameters[name].numel()) for name in used if name in parameters)
         operation, step = find_function(node) or (_name(node), node.name)
-        yield GraphNode(
-            inside,
-            operation,
-            step,
-            outputs,
-            weights,
-            inputs=tuple(each.name for each in read),
-            left_out="picks a part of a value"
-            if is_pick
-            else ""
-            if outputs
-            else "returns no tensor",
-        )
+        inputs, left_out = tuple(each.name for each in read), "" if outputs else reason
+        yield GraphNode(inside, operation, step, outputs, weights, inputs=inputs, left_out=left_out)
 
 
 def list_returned(graph: fx.Graph) -> list[str]:
@@ -112,30 +102,26 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
     ``name_calls`` must have named the calls; ``inputs`` has the names of the graph's inputs.
     """
     depends = {node for node in graph.nodes if node.name in inputs}
-    used = {node for node in graph.nodes if node.op == "output"}
-    for node in graph.nodes:
-        reads = not depends.isdisjoint(node.all_input_nodes)
-        depends |= {node} if reads and not _LIKE.match(_name(node)) else set()
-    for node in reversed(graph.nodes):
-        used |= set() if used.isdisjoint(node.users) else {node}
     functions = count_functions(graph)
-    found: dict[str, set[fx.Node]] = {}
+    found: dict[str, bool] = {}  # whether any node of the call depends on the inputs
     for node in graph.nodes:
+        if not (depends.isdisjoint(node.all_input_nodes) or _LIKE.match(_name(node))):
+            depends.add(node)
         calls = list_module_calls(node)
         if node.name in functions:
             name, _, index = functions[node.name]
             path = calls[-1].rpartition("#")[0] if calls else ""
             calls.append(f"{operation_path(path, name)}#{index}")
         for call in calls:
-            path, _, index = call.rpartition("#")
-            for each in range(int(index) + 1):  # a call without nodes was removed before
-                found.setdefault(f"{path}#{each}".removesuffix("#0"), set())
-            found[call.removesuffix("#0")].add(node)
-    unused = {call for call, nodes in found.items() if used.isdisjoint(nodes)}
-    constant = {call for call, nodes in found.items() if depends.isdisjoint(nodes)}
-    return dict.fromkeys(constant, "it does not depend on the input") | dict.fromkeys(
-        unused, "the model does not use its result"
-    )
+            found[call] = found.get(call, False) or node in depends
+    reasons = {
+        call: "it does not depend on the input" for call, depends in found.items() if not depends
+    }
+    for path, _, index in (call.rpartition("#") for call in found):
+        for earlier in (f"{path}#{each}" for each in range(int(index))):
+            if earlier not in found:
+                reasons[earlier] = "the model does not use its result"
+    return {call.removesuffix("#0"): reason for call, reason in reasons.items()}
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
@@ -164,7 +150,7 @@ def _read_scope(key: str, path: str, kind: object, paths: Mapping[str, str]) -> 
     path = _INDEX.sub(r".\1", path.removeprefix(_SELF)).removeprefix(".")
     path = path if known is None else known
     name = f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
-    return Scope(path, name, index=_read_number(key))
+    return Scope(path, name, key, _read_number(key))
 
 
 def _read_number(key: str) -> int:

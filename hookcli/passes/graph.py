@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,10 @@ from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layouts import Channels
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _TORCH = "torch.nn."  # the modules of torch, whose operations are part of them
-ONNX = "onnx."  # before the operators of a module whose class is not known
+ONNX = "onnx."  # before the operators inside a layer, if its class is not known
 # Operations that return views or copies: a model with other ones may compute the same.
 _VIEWS = frozenset(
     {"alias", "as_strided", "clone", "contiguous", "detach", "expand", "expand_as", "flatten"}
@@ -81,15 +82,14 @@ class GraphNode:
     left_out: str = ""
 
     def within(self, prefix: str) -> GraphNode:
-        """Return the node with ``prefix`` before its step and the names of its values."""
-        outputs, inputs = (
-            tuple(f"{prefix}{name}" for name in names) for names in (self.outputs, self.inputs)
+        """Return the node as one of several graphs, each of which counts the calls of modules."""
+        return replace(
+            self,
+            scopes=tuple(replace(scope, index=None) for scope in self.scopes),
+            step=f"{prefix}{self.step}",
+            outputs=tuple(f"{prefix}{name}" for name in self.outputs),
+            inputs=tuple(f"{prefix}{name}" for name in self.inputs),
         )
-        return replace(self, step=f"{prefix}{self.step}", outputs=outputs, inputs=inputs)
-
-    def without_indices(self) -> GraphNode:
-        """Return the node without the indices of the calls of its modules."""
-        return replace(self, scopes=tuple(replace(each, index=None) for each in self.scopes))
 
     def without_wrappers(self) -> GraphNode:
         """Return the node without the modules of torch.compile around its own modules."""
@@ -110,6 +110,8 @@ class GraphCall:
         families: the families of the module's class or of the operation. A BatchNorm is a
             convolution, too, if a convolution was merged into it.
         nodes: how many nodes belong to this call, and to no call inside it.
+        is_told: whether the graph names the layer; it does not name what a tool added.
+        is_counted: whether ``call_index`` was only counted, so that earlier calls may be missing.
     """
 
     layer: LayerInfo
@@ -118,6 +120,8 @@ class GraphCall:
     start: int
     families: tuple[str, ...] = ()
     nodes: int = 1
+    is_told: bool = True
+    is_counted: bool = False
 
     def outputs(self, order: int) -> Iterator[tuple[Call, str]]:
         """Yield each output as a ``Call`` of position ``order``, with the name of its value."""
@@ -137,22 +141,17 @@ class Graph:
         root: the model itself, as a layer.
         names_modules: whether the nodes say which modules of the original model they come from.
         left_out: the operation of each node that belongs to no call, and the reason.
-        untold: the paths of the layers that are nodes of a tool in a graph that names modules.
-        counted: how many calls a module has, by path, if their indices were only counted: the
-            graph may lack earlier calls.
-        reasons: why an exporter may have left out a call, by the id of the call.
         returned: the names of the values that the graph returns.
-        is_inferred: whether hookcli inferred the calls from names, so that there may be others.
+        reasons: why an exporter may have left out a call, by the id of the call.
+        is_inferred: whether hookcli inferred the calls from the names of the nodes.
     """
 
     calls: Sequence[GraphCall]
     root: LayerInfo
     names_modules: bool
     left_out: Sequence[tuple[str, str]] = ()
-    untold: frozenset[str] = frozenset()
-    counted: Mapping[str, int] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
     returned: frozenset[str] = frozenset()
+    reasons: Mapping[str, str] = field(default_factory=dict)
     is_inferred: bool = False
 
     @classmethod
@@ -161,48 +160,33 @@ class Graph:
         nodes: Iterable[GraphNode],
         returned: Iterable[str] = (),
         reasons: Mapping[str, str] = MappingProxyType({}),
-        *,
-        is_inferred: bool = False,
     ) -> Graph:
         """Return what the nodes of a graph, in running order, say about its calls.
 
-        ``returned``, ``reasons`` and ``is_inferred`` are as the attributes.
+        ``returned`` and ``reasons`` are as the attributes.
         """
         listed = [node.without_wrappers() for node in nodes]
-        shown = [node for node in listed if not node.left_out]
         weights = dict(weight for node in listed for weight in node.weights)
         root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
-        returned = frozenset(returned)
+        shown = [node for node in listed if not node.left_out]
         left_out = [(node.operation, node.left_out) for node in listed if node.left_out]
-        names_modules = any(node.scopes for node in shown)
-        if not names_modules:
-            calls = tuple(_find_bare(shown))
-            return cls(calls, root, names_modules, left_out, returned=returned)
-        finder = _Finder(_place_untold(shown, returned), returned)
-        found = tuple(finder.find())
-        own = Counter(call.layer.module_path for call in found)
-        return cls(
-            found,
-            root,
-            names_modules,
-            [*left_out, *finder.left_out],
-            frozenset(finder.untold),
-            {path: own[path] for path in (own if is_inferred else finder.counted)},
-            reasons,
-            returned,
-            is_inferred,
-        )
+        returned, names_modules = frozenset(returned), any(node.scopes for node in shown)
+        find = partial(_find_named, returned, left_out) if names_modules else _find_bare
+        return cls(tuple(find(shown)), root, names_modules, left_out, returned, reasons)
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """The paths of the layers that are nodes that a tool added."""
+        return frozenset(call.layer.module_path for call in self.calls if not call.is_told)
 
     @property
     def paths(self) -> frozenset[str]:
         """The paths of the model itself and of the modules and operations that the graph names."""
         return frozenset(layer.module_path for layer in self.layers) - self.untold
 
-    def count_values(self, path: str, index: int) -> int:
-        """Return the number of values that a call returns."""
-        calls = (call for call in self.calls if call.layer.module_path == path)
-        found = (len(call.values) for call in calls if call.call_index == index)
-        return next(found, 0) if path else len(self.returned)
+    def list_calls(self, path: str) -> list[GraphCall]:
+        """Return the calls of a layer."""
+        return [call for call in self.calls if call.layer.module_path == path]
 
     @property
     def layers(self) -> tuple[LayerInfo, ...]:
@@ -225,7 +209,7 @@ def find_calls(nodes: Sequence[GraphNode]) -> Sequence[GraphCall]:
 
 @dataclass(slots=True)
 class _Group:
-    """The nodes of one call of a module."""
+    """The places of the nodes of one call of a module."""
 
     scope: Scope
     depth: int
@@ -233,160 +217,128 @@ class _Group:
     own: list[int] = field(default_factory=list)  # those that are in no call inside this one
 
 
-class _Finder:
-    """Finds the calls in a graph that names modules."""
+def _find_named(
+    returned: frozenset[str], left_out: list[tuple[str, str]], nodes: Sequence[GraphNode]
+) -> Iterator[GraphCall]:
+    """Yield the calls of a graph that names modules, and add other nodes to ``left_out``."""
+    nodes = _place_untold(nodes, returned)
+    users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
+    for place, node in enumerate(nodes):
+        for name in node.inputs:
+            users[name].add(place)
+    paths = {scope.path for node in nodes for scope in node.scopes}
+    leaves = paths - {path.rpartition(".")[0] for path in paths}
+    groups = _list_groups(nodes)
+    innermost = {place: group for group in groups for place in group.places}
+    ended: dict[int, list[_Group]] = {group.places[-1]: [] for group in groups}
+    for group in reversed(groups):
+        ended[group.places[-1]].append(group)
+    counts: Counter[str] = Counter()
+    axes, params = _Axes(), _count_weights(nodes)
+    layers: dict[str, LayerInfo] = {}
+    parts = 0  # the earlier nodes of the function that a node computes
 
-    def __init__(self, nodes: Sequence[GraphNode], returned: Collection[str]) -> None:
-        self._nodes, self._returned = nodes, returned
-        self.left_out: list[tuple[str, str]] = []
-        self.untold: dict[str, None] = {}
-        self.counted: set[str] = set()
-        self._users: dict[str, set[int]] = defaultdict(set)
-        self._made: dict[str, int] = {}
-        for place, node in enumerate(nodes):
-            self._made |= dict.fromkeys(node.outputs, place)
-            for name in node.inputs:
-                self._users[name].add(place)
+    def make(
+        layer: LayerInfo, values: tuple[str, ...], families: Iterable[str], index: int | None
+    ) -> GraphCall:
+        path, families = layer.module_path, tuple(families)
+        counts[path] = (counts[path] if index is None else index) + 1
+        channels = axes.find(layer, values[-1:], families)
+        layer = replace(layer, params=params.get(path, layer.params), channels=channels)
+        layer = layers.setdefault(path, layer)
+        return GraphCall(layer, counts[path] - 1, values, place, families)
 
-    def find(self) -> Iterator[GraphCall]:
-        nodes = self._nodes
-        paths = {scope.path for node in nodes for scope in node.scopes}
-        leaves = paths - {path.rpartition(".")[0] for path in paths}
-        groups = _list_groups(nodes)
-        innermost = {place: group for group in groups for place in group.places}  # inner ones last
-        ended: dict[int, list[_Group]] = defaultdict(list)
-        for group in reversed(groups):
-            ended[group.places[-1]].append(group)
-        counts: Counter[str] = Counter()
-        axes = _Axes()
-        params = _count_weights(nodes)
-        layers: dict[str, LayerInfo] = {}
-        parts = 0  # earlier nodes of the function that a node computes
-
-        def make(
-            layer: LayerInfo, values: tuple[str, ...], start: int, families: Iterable[str], own: int
-        ) -> GraphCall:
-            path, families = layer.module_path, tuple(families)
-            channels = axes.find(layer, values[-1:], families)
-            layer = replace(layer, params=params.get(path, layer.params), channels=channels)
-            layer = layers.setdefault(path, layer)
-            counts[path] += 1
-            return GraphCall(layer, counts[path] - 1, values, start, families, own)
-
-        for place, node in enumerate(nodes):
-            inside = node.scopes[-1] if node.scopes else Scope("", "")
-            is_last = place + 1 == len(nodes) or nodes[place + 1].step != node.step
-            is_part = inside.path in leaves and inside.kind.startswith((_TORCH, ONNX))
-            if is_part or (node.is_told and node.operation in _VIEWS):
-                if node.scopes:
-                    innermost[place].own.append(place)
-                else:
-                    self.left_out.append((node.operation, "only moves values"))
-            elif not is_last:
-                parts += 1
+    for place, node in enumerate(nodes):
+        inside = node.scopes[-1] if node.scopes else Scope("", "")
+        is_last = place + 1 == len(nodes) or nodes[place + 1].step != node.step
+        is_part = inside.path in leaves and inside.kind.startswith((_TORCH, ONNX))
+        if is_part or (node.is_told and node.operation in _VIEWS):
+            if node.scopes:
+                innermost[place].own.append(place)
             else:
-                layer = _operation_layer(inside.path, node.operation)
-                if not node.is_told:
-                    path = "/".join(filter(None, (inside.path, node.step)))
-                    size = sum(dict(node.weights).values())
-                    layer = LayerInfo(path, node.operation, depth_of(inside.path), params=size)
-                    self.untold[path] = None
-                if node.call_index is not None:
-                    counts[layer.module_path] = node.call_index
-                families = (family_of_operation(node.operation),)
-                yield make(layer, node.outputs, place, families, parts + 1)
-                parts = 0
-            for group in ended[place]:
-                scope, start = group.scope, group.places[0]
-                python_module, _, name = scope.kind.rpartition(".")
-                is_leaf = scope.path in leaves
-                layer = LayerInfo(scope.path, name, scope.path.count(".") + 1, is_leaf)
-                families = [family_of_class(name, python_module)]
-                families += map(family_of_operation, name.split("+"))
-                found = {next(filter(None, families), ""): None}
-                if is_leaf and "norm" in found:
-                    found |= {nodes[each].family: None for each in group.places}
-                if self._ends_elsewhere(group):
-                    why = "the end of its module was merged into another module"
-                    self.left_out += [(nodes[each].operation, why) for each in group.own]
-                    continue
-                if scope.index is None:
-                    self.counted.add(scope.path)
-                else:
-                    counts[scope.path] = scope.index
-                values = self._list_values(group, is_single=is_leaf and _is_single(scope))
-                yield make(layer, values, start, found, len(group.own))
-
-    def _list_values(self, group: _Group, *, is_single: bool) -> tuple[str, ...]:
-        """Return the values of a call that others use, in running order."""
-        last = self._nodes[group.places[-1]].outputs
-        if is_single or not any(self._is_used(name) for name in last):  # written in place
-            return last
-        inside = set(group.places)
-        found = (name for place in group.places for name in self._nodes[place].outputs)
-        escaping = (name for name in found if name in self._returned or self._users[name] - inside)
-        return tuple(escaping) or last
-
-    def _is_used(self, name: str) -> bool:
-        return name in self._returned or bool(self._users[name])
-
-    def _ends_elsewhere(self, group: _Group) -> bool:
-        """Return whether the last layer of a module was merged into a norm outside the module."""
-        last = group.places[-1]
-        users = {place for name in self._nodes[last].outputs for place in self._users[name]}
-        path = f"{group.scope.path}."
-        return any(
-            name.startswith(path)
-            for place in users.difference(group.places)
-            if self._nodes[place].family in ("conv", "linear")
-            for name, _ in self._nodes[place].weights
-        )
+                left_out.append((node.operation, "only moves values"))
+        elif not is_last:
+            parts += 1
+        else:
+            layer = _operation_layer(inside.path, node.operation)
+            if not node.is_told:
+                layer = _untold_layer(inside.path, node)
+            family = family_of_operation(node.operation)
+            call = make(layer, node.outputs, (family,), node.call_index)
+            yield replace(call, nodes=parts + 1, is_told=node.is_told)
+            parts = 0
+        for group in ended.get(place, ()):
+            python_module, _, name = group.scope.kind.rpartition(".")
+            path, is_leaf = group.scope.path, group.scope.path in leaves
+            of_operators = map(family_of_operation, name.split("+"))
+            family = family_of_class(name, python_module) or next(filter(None, of_operators), "")
+            families = {family: None}
+            if is_leaf and "norm" in families:
+                families |= {nodes[each].family: None for each in group.places}
+            after = {user for value in node.outputs for user in users[value] if user >= 0}
+            if any(_has_merged(nodes[user], path) for user in after):
+                reason = "the last layer of its module was merged into another module"
+                left_out += [(nodes[each].operation, reason) for each in group.own]
+                continue
+            is_single = is_leaf and inside.kind.startswith(_TORCH) and "Attention" not in name
+            values = () if is_single else tuple(_list_escaping(nodes, group.places, users))
+            layer = LayerInfo(path, name, path.count(".") + 1, is_leaf)
+            call = make(layer, values or node.outputs, families, group.scope.index)
+            counted = group.scope.index is None
+            start, own = group.places[0], len(group.own)
+            yield replace(call, start=start, nodes=own, is_counted=counted)
 
 
-def _is_single(scope: Scope) -> bool:
-    """Return whether a module of torch returns one tensor."""
-    return scope.kind.startswith(_TORCH) and not scope.kind.endswith("Attention")
+def _has_merged(node: GraphNode, path: str) -> bool:
+    """Return whether a layer inside a module was merged into a node outside the module."""
+    own = {scope.path for scope in node.scopes}
+    homes = {name.rpartition(".")[0] for name, _ in node.weights}
+    is_merged = node.family in ("conv", "linear") and path not in own
+    return is_merged and any(home.startswith(f"{path}.") for home in homes - own)
+
+
+def _list_escaping(
+    nodes: Sequence[GraphNode], places: Sequence[int], users: Mapping[str, set[int]]
+) -> Iterator[str]:
+    """Yield the values of a call that others use; none if the last one was written in place."""
+    inside = {*places}
+    if any(users[name] for name in nodes[places[-1]].outputs):
+        for place in places:
+            yield from (name for name in nodes[place].outputs if users[name] - inside)
 
 
 def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
-    """Return the calls of modules as they start; if the graph has no indices, a call has no gap."""
+    """Return the calls of modules, outer ones first; calls without an index have no gaps."""
     found: dict[object, _Group] = {}
-    running: list[tuple[Scope, object]] = []
+    running: list[tuple[Scope, int]] = []
     for place, node in enumerate(nodes):
-        kept = 0
-        for (one, _), two in zip(running, node.scopes, strict=False):
-            if one != two:
-                break
-            kept += 1
-        running = running[:kept]
-        for depth, scope in enumerate(node.scopes):
-            if depth >= kept:
-                key = place if scope.index is None else scope.index
-                running.append((scope, (scope.path, scope.index is None, key)))
-            found.setdefault(running[depth][1], _Group(scope, depth)).places.append(place)
+        pairs = zip(running, node.scopes, strict=False)
+        kept = len([*itertools.takewhile(lambda pair: pair[0][0] == pair[1], pairs)])
+        running = [*running[:kept], *((scope, place) for scope in node.scopes[kept:])]
+        for depth, (scope, start) in enumerate(running):
+            key = (scope.path, start, None) if scope.index is None else (scope.path, scope.index)
+            found.setdefault(key, _Group(scope, depth)).places.append(place)
     return sorted(found.values(), key=lambda group: group.depth)
 
 
-def _place_untold(nodes: Sequence[GraphNode], returned: Collection[str]) -> list[GraphNode]:
+def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
     """Return the nodes, those of tools in the module in which all lies that they read and feed."""
     made = {name: place for place, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
     for place, node in enumerate(nodes):
-        others = {made.get(name, -1) for name in node.inputs}
-        for other in others | ({-1} if not returned.isdisjoint(node.outputs) else set()):
+        outside = set() if returned.isdisjoint(node.outputs) else {-1}
+        for other in outside.union(made.get(name, -1) for name in node.inputs):
             links[place].add(other)
             links[other].add(place)
     placed = [*nodes]
     waiting = {place for place, node in enumerate(nodes) if not node.is_told}
     while waiting:
         together = [waiting.pop()]
-        rim: set[int] = set()
-        for place in together:  # grows in the loop
-            added = links[place] & waiting
-            waiting -= added
-            together += added
-            rim |= links[place]
-        around = [nodes[place].scopes if place >= 0 else () for place in rim.difference(together)]
+        for place in together:  # the list grows in the loop
+            together += links[place] & waiting
+            waiting -= links[place]
+        rim = set().union(*(links[place] for place in together)).difference(together)
+        around = [nodes[place].scopes if place >= 0 else () for place in rim]
         levels = itertools.takewhile(lambda level: len({*level}) == 1, zip(*around, strict=False))
         scopes = tuple(level[0] for level in levels)
         for place in together:
@@ -394,12 +346,18 @@ def _place_untold(nodes: Sequence[GraphNode], returned: Collection[str]) -> list
     return placed
 
 
+def _untold_layer(module_path: str, node: GraphNode) -> LayerInfo:
+    path = "/".join(filter(None, (module_path, node.step)))
+    params = sum(dict(node.weights).values())
+    return LayerInfo(path, node.operation, depth_of(module_path), params=params)
+
+
 def _find_bare(nodes: Sequence[GraphNode]) -> Iterator[GraphCall]:
     """Yield each node as the only call of a layer with the name and the type of the node."""
     axes = _Axes()
     for place, node in enumerate(nodes):
         family = family_of_operation(node.operation)
-        layer = LayerInfo(node.step, node.operation, params=sum(dict(node.weights).values()))
+        layer = _untold_layer("", node)
         layer = replace(layer, channels=axes.find(layer, node.outputs, (family,)))
         yield GraphCall(layer, 0, node.outputs, place, (family,))
 

@@ -61,7 +61,15 @@ def survey_graph(
     runner.run(Batch([""], runner.place(torch.zeros(shape))), measure)
     leaves = [each for each in seen if each.call.layer.is_leaf]
     megabytes = sum(each.megabytes for each in leaves if not each.call.layer.is_operation)
-    total = ModelTotal(runner.graph.root.params, None, megabytes)
+    graph = runner.graph
+    left_out = Counter(graph.left_out).most_common()
+    total = ModelTotal(
+        graph.root.params,
+        flops=None,
+        output_mb=megabytes,
+        nodes=len(graph.left_out) + sum(call.nodes for call in graph.calls),
+        left_out=tuple(f"{count} {name} ({why})" for (name, why), count in left_out),
+    )
     return tuple(_list_rows(seen, wanted, shape)), total, shape
 
 

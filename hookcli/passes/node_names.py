@@ -19,6 +19,7 @@ from hookcli.records.calls import FOLDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     _Names = tuple[str, ...]
 
@@ -75,15 +76,21 @@ class NamedValues:
         return _FUNCTIONS.get(self.operator, self.operator.lower())
 
 
-def read_names(nodes: Sequence[Any], classes: Mapping[str, str]) -> list[list[NamedValues]]:
+def read_names(
+    nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
+) -> list[list[NamedValues]]:
     """Return the values of each node by the calls that compute them; empty without module names.
 
     Args:
-        nodes: the nodes of a graph of ONNX in running order; None for a node of no module.
+        nodes: the nodes of a graph of ONNX in running order.
+        dependent: the names of the values that depend on the inputs.
         classes: the full name of the class of each module of the original model, by path; empty if
             the model is not known.
     """
-    found = [[*_read_values(node)] if node is not None else [] for node in nodes]
+    found = [
+        [each for each in _read_values(node) if not dependent.isdisjoint(each.outputs)]
+        for node in nodes
+    ]
     if not any(each.names for values in found for each in values):
         return []
     paths = _Paths(classes)
@@ -98,7 +105,7 @@ def read_names(nodes: Sequence[Any], classes: Mapping[str, str]) -> list[list[Na
 def _read_values(node: Any) -> Iterator[NamedValues]:
     """Yield the values of a node, grouped by the modules and the operator in their names."""
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for name in filter(None, node.output):
+    for name in filter(None, () if node.op_type.endswith("QuantizeLinear") else node.output):
         found = _NAME.fullmatch(name) or _NAME.fullmatch(node.name)
         if found:
             groups.setdefault((found[1], found[2], found[3] or ""), []).append(name)

@@ -176,17 +176,11 @@ class OnnxRunner(GraphRunner):
         metadata = {each.key: each.value for each in model.metadata_props}
         reasons = dict(each.split(" ", 1) for each in _read_list(metadata, _REASONS) if " " in each)
         returned = [each.name for each in model.graph.output]
-        dependent = _find_dependent(model.graph)
         has_scopes = any(e.key == _SCOPES for node in model.graph.node for e in node.metadata_props)
-        alive = [
-            node
-            if not dependent.isdisjoint(node.output) and node.op_type not in _QUANTIZING
-            else None
-            for node in model.graph.node
-        ]
-        named = [] if has_scopes else read_names(alive, classes)
+        dependent = _find_dependent(model.graph)
+        named = [] if has_scopes else read_names(model.graph.node, dependent, classes)
         nodes = _list_nodes(model.graph, aliases, named)
-        graph = Graph.of(nodes, returned, reasons, is_inferred=bool(named))
+        graph = replace(Graph.of(nodes, returned, reasons), is_inferred=bool(named))
         return cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
 
     @property

@@ -192,6 +192,9 @@ class ModelTotal:
             ``library::operator in module``.
         stored_params: the number of values in the model's ``parameters()``, where a weight may be
             several tensors; null for a file with a graph.
+        nodes: the number of nodes of a file with a graph; null for a model.
+        left_out: the nodes that belong to no layer or operation: their number, their operation, and
+            the reason.
     """
 
     params: Whole
@@ -200,6 +203,8 @@ class ModelTotal:
     counted_flops: Whole | None = None
     uncounted: tuple[str, ...] = ()
     stored_params: Whole | None = None
+    nodes: Whole | None = None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

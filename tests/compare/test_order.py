@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hookcli.compare.order import pair_by_order
 from hookcli.distance.judge import CallTensor
 
@@ -41,3 +43,33 @@ def test_calls_between_matching_stretches_are_left_out():
     a = tensors(("c", "Conv2d", SMALL), ("d", "Dropout", SMALL), ("r", "ReLU", SMALL))
     b = tensors(("n0", "Conv", SMALL), ("n1", "Reshape", (32,)), ("n2", "Relu", SMALL))
     assert pair_by_order(a, b) == {"n0": "c", "n2": "r"}
+
+
+def arrays(**values):
+    return {name: np.full(SMALL, value, "f4") for name, value in values.items()}
+
+
+def test_equal_values_are_paired_whatever_computes_them():
+    """B computes ``c1`` and ``r`` in one node; by the types, its ``n1`` would be ``c1``."""
+    a = tensors(("c1", "Conv2d", SMALL), ("r", "ReLU", SMALL), ("c2", "Conv2d", SMALL))
+    b = tensors(("n0", "FusedConv", SMALL), ("n1", "Conv", SMALL))
+    values = arrays(c1=-1, r=2, c2=5), arrays(n0=2, n1=5.001)
+    assert pair_by_order(a, b, values) == {"n0": "r", "n1": "c2"}
+
+
+def test_a_node_takes_the_closest_values():
+    a = tensors(("one", "Own", SMALL), ("two", "Own", SMALL))
+    b = tensors(("n0", "Mul", SMALL))
+    assert pair_by_order(a, b, (arrays(one=1, two=1.04), arrays(n0=1.05))) == {"n0": "two"}
+
+
+def test_the_last_node_before_a_pair_replaces_the_last_layer_before_it():
+    """A tool computes ``c`` with three nodes, and wrongly."""
+    a = tensors(("c", "Conv2d", SMALL), ("d", "Dropout", SMALL), ("r", "ReLU", SMALL))
+    b = tensors(
+        ("n0", "ConvInteger", SMALL),
+        ("n1", "Cast", SMALL),
+        ("n2", "Mul", SMALL),
+        ("n3", "Relu", SMALL),
+    )
+    assert pair_by_order(a, b) == {"n2": "c", "n3": "r"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hookcli.passes.graph import GraphNode, Scope, find_calls
+from dataclasses import replace
+
+from hookcli.passes.graph import Graph, GraphNode, Scope, find_calls
 from hookcli.records.layouts import Channels
 
 BLOCK = Scope("block", "own.Block")
@@ -13,6 +15,11 @@ NORM = Scope("norm", "own.LayerNorm2d")
 
 def node(name, *scopes, operation="add", step=None):
     return GraphNode(scopes, operation, step or name, (name,))
+
+
+def reading(name, inputs, *scopes, **facts):
+    """A node that says what it reads."""
+    return replace(node(name, *scopes), inputs=tuple(inputs.split()), **facts)
 
 
 def calls(*nodes):
@@ -134,3 +141,118 @@ def test_the_operators_of_a_file_without_modules_have_families():
     found = find_calls([node(name, operation=name) for name in names])
     families = [call.families for call in found]
     assert families == [("conv",), ("act",), ("pool",), ("linear",), ("norm",), ("",)]
+
+
+def test_a_call_has_the_number_that_the_graph_says():
+    """An exporter folded the first call."""
+    second, third = (replace(CONV, index=index) for index in (1, 2))
+    found = calls(node("one", BLOCK, second), node("two", BLOCK, third))
+    assert found[:2] == [("block.conv", 1, "one"), ("block.conv", 2, "two")]
+
+
+def test_the_nodes_of_a_numbered_call_may_be_apart():
+    first, second = (replace(CONV, index=index) for index in (0, 1))
+    found = calls(node("one", first), node("two", second), node("three", first))
+    assert found == [("block.conv", 1, "two"), ("block.conv", 0, "three")]
+
+
+def test_a_module_returns_every_value_that_others_use():
+    nodes = [
+        reading("one", "x", BLOCK, CONV),
+        reading("two", "one", BLOCK, RELU),
+        reading("three", "two", BLOCK, CONV),
+        reading("sum", "one three"),
+    ]
+    values = {call.layer.module_path: call.values for call in find_calls(nodes)}
+    assert values["block"] == ("one", "three")
+
+
+def test_a_module_returns_what_the_model_returns():
+    nodes = [reading("one", "x", BLOCK, CONV), reading("two", "one", BLOCK, RELU)]
+    graph = Graph.of(nodes, returned=["one", "two"])
+    assert graph.list_calls("block")[0].values == ("one", "two")
+
+
+def test_a_value_that_was_written_in_place_at_the_end_is_the_output():
+    nodes = [
+        reading("one", "x", BLOCK, CONV),
+        reading("overwritten", "one", BLOCK),
+        reading("sum", "one"),
+    ]
+    values = {call.layer.module_path: call.values for call in find_calls(nodes)}
+    assert values["block"] == ("overwritten",)
+
+
+def test_a_module_whose_last_layer_was_merged_into_a_norm_outside_has_no_value():
+    norm = Scope("norm", "torch.nn.modules.batchnorm.BatchNorm2d")
+    merged = reading("two", "one", norm, family="conv", weights=(("block.conv.weight", 9),))
+    found = find_calls([reading("one", "x", BLOCK, RELU), merged])
+    assert [call.layer.module_path for call in found] == ["block.relu", "norm"]
+
+
+def test_a_module_that_is_called_again_keeps_its_value():
+    """The second call reads the output of the first, with weights of the same module."""
+    weights = (("block.conv.weight", 9),)
+    nodes = [
+        reading(name, inputs, replace(BLOCK, index=n), replace(CONV, index=n), weights=weights)
+        for n, (name, inputs) in enumerate([("one", "x"), ("two", "one")])
+    ]
+    nodes = [replace(each, family="conv") for each in nodes]
+    assert [call.layer.module_path for call in find_calls(nodes)].count("block") == 2
+
+
+def untold(name, inputs, operation):
+    return reading(name, inputs, operation=operation, is_told=False)
+
+
+def test_a_node_of_a_tool_stands_under_its_own_name_in_the_module_around_it():
+    nodes = [
+        reading("one", "x", BLOCK, CONV),
+        untold("inner", "one", "ConvInteger"),
+        untold("scaled", "inner", "Mul"),
+        reading("two", "scaled", BLOCK, RELU),
+        untold("outer", "two", "Conv"),
+        reading("sum", "outer"),
+    ]
+    found = find_calls(nodes)
+    assert [each.layer.module_path for each in found if not each.is_told] == [
+        "block/inner",
+        "block/scaled",
+        "outer",
+    ]
+    assert next(each for each in found if each.layer.label == "outer").families == ("conv",)
+
+
+def test_a_node_of_a_tool_between_the_nodes_of_a_layer_is_a_part_of_it():
+    nodes = [
+        reading("one", "x", BLOCK, CONV),
+        untold("cast", "one", "Cast"),
+        reading("two", "cast", BLOCK, CONV),
+    ]
+    assert [(each.layer.module_path, each.nodes) for each in find_calls(nodes)] == [
+        ("block.conv", 3),
+        ("block", 0),
+    ]
+
+
+def test_every_node_is_in_one_call_or_left_out_with_a_reason():
+    nodes = [
+        reading("one", "x", BLOCK, CONV),
+        reading("turned", "one", BLOCK, operation="permute"),
+        reading("sum", "turned"),
+        reading("flat", "sum", operation="flatten"),
+        untold("shape", "", "Constant"),
+        reading("two", "flat", RELU),
+    ]
+    nodes[4] = replace(nodes[4], left_out="does not depend on the input")
+    graph = Graph.of(nodes)
+    assert {call.layer.label: call.nodes for call in graph.calls} == {
+        "block.conv": 1,
+        "block": 1,
+        "op:add": 1,
+        "block.relu": 1,
+    }
+    assert graph.left_out == [
+        ("Constant", "does not depend on the input"),
+        ("flatten", "only moves values"),
+    ]

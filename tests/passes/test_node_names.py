@@ -9,9 +9,15 @@ def node(operator, name, inputs, *outputs):
     return SimpleNamespace(op_type=operator, name=name, input=inputs.split(), output=outputs)
 
 
+def read_values(*nodes, modules=None):
+    made = [node(*each) for each in nodes]
+    names = {name for each in made for name in each.output}
+    return read_names(made, names, modules or {})
+
+
 def read(*nodes, modules=None):
     """Return the calls of modules around each node, as texts."""
-    found = read_names([node(*each) for each in nodes], modules or {})
+    found = read_values(*nodes, modules=modules)
     return [
         [f"{scope.path}#{scope.call}" for scope in each.scopes]
         for values in found
@@ -20,7 +26,7 @@ def read(*nodes, modules=None):
 
 
 def kinds(*nodes, modules=None):
-    found = read_names([node(*each) for each in nodes], modules or {})
+    found = read_values(*nodes, modules=modules)
     scopes = [scope for values in found for each in values for scope in each.scopes]
     return {scope.path: scope.kind for scope in scopes}
 
@@ -123,10 +129,20 @@ def test_a_layer_has_the_operators_inside_it_as_its_type():
 def test_a_fused_node_computes_the_values_of_two_modules():
     fused = ("SkipLayerNormalization", "SkipLayerNorm", "x")
     outputs = "/block/norm/LayerNormalization_output_0", "/block/Add_3_output_0"
-    ((norm, add),) = read_names([node(*fused, *outputs)], {})
+    ((norm, add),) = read_values((*fused, *outputs))
     assert (norm.scopes[-1].path, norm.function, norm.outputs) == (
         "block.norm",
         "layer_norm",
         outputs[:1],
     )
     assert (add.scopes[-1].path, add.function, add.step) == ("block", "add", "/block/Add_3")
+
+
+def test_constants_shapes_and_quantizers_belong_to_no_module():
+    nodes = [
+        node("Constant", "/a/Constant", ""),
+        node("QuantizeLinear", "q", "x", "/a/Relu_output_0_quantized"),
+        node("Relu", "/a/Relu", "/a/Relu_output_0_quantized"),
+    ]
+    dependent = {"/a/Relu_output_0_quantized", "/a/Relu_output_0"}
+    assert [len(values) for values in read_names(nodes, dependent, {})] == [0, 0, 1]

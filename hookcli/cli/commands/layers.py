@@ -181,6 +181,8 @@ def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]
         f"total: {total.params:,} parameters{parts}{flops} and "
         f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
     )
+    if total.left_out:
+        whole += f"; in no row: {', '.join(total.left_out)}, of {total.nodes} nodes"
     if total.flops is None and sort not in ("params", "memory"):
         return (whole,)
     return whole, f"share: of all {what}; a block's share includes its parts"
