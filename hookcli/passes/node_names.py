@@ -93,6 +93,7 @@ def read_names(
     ]
     if not any(each.names for values in found for each in values):
         return []
+    _join_linear(nodes, found, dependent)
     paths = _Paths(classes)
     pairs = [(node, each) for node, values in zip(nodes, found, strict=True) for each in values]
     for node, each in pairs:
@@ -112,6 +113,22 @@ def _read_values(node: Any) -> Iterator[NamedValues]:
     for (scope, operator, number), outputs in groups.items():
         step = f"{scope}/{operator}{number}"
         yield NamedValues(tuple(scope.split("/")[1:]), operator, step, tuple(outputs))
+
+
+def _join_linear(
+    nodes: Sequence[Any], found: list[list[NamedValues]], dependent: AbstractSet[str]
+) -> None:
+    """Make one function of each product whose result only gets a bias: ``linear``."""
+    products: dict[str, int] = {}
+    for place, node in enumerate(nodes):
+        if [each.operator for each in found[place]] == ["MatMul"]:
+            products |= dict.fromkeys(node.output, place)
+        before = next((products[name] for name in node.input if name in products), None)
+        is_bias = len(dependent.intersection(node.input)) == 1
+        if before is not None and is_bias and [each.operator for each in found[place]] == ["Add"]:
+            step = found[before][0].step
+            for other in (before, place):
+                found[other] = [replace(found[other][0], operator="Gemm", step=step)]
 
 
 @dataclass(slots=True)
