@@ -66,6 +66,7 @@ class GraphNode:
         call_index: which call of the function in its module the node belongs to, counted from 0;
             None if the graph does not say it, and all calls are in the graph.
         inputs: the names of the values that the node reads.
+        owner: the layer whose weights a node of a tool uses; None if its weights do not say it.
         is_told: whether the node says where it was made. Nodes that a tool added do not.
         left_out: why hookcli shows no value of the node; empty if it shows one.
     """
@@ -78,6 +79,7 @@ class GraphNode:
     family: str = ""
     call_index: int | None = None
     inputs: tuple[str, ...] = ()
+    owner: Scope | None = None
     is_told: bool = True
     left_out: str = ""
 
@@ -330,7 +332,7 @@ def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[
         for other in outside.union(made.get(name, -1) for name in node.inputs):
             links[place].add(other)
             links[other].add(place)
-    placed = [*nodes]
+    placed, known = [*nodes], {scope.path: scope for node in nodes for scope in node.scopes}
     waiting = {place for place, node in enumerate(nodes) if not node.is_told}
     while waiting:
         together = [waiting.pop()]
@@ -341,8 +343,13 @@ def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[
         around = [nodes[place].scopes if place >= 0 else () for place in rim]
         levels = itertools.takewhile(lambda level: len({*level}) == 1, zip(*around, strict=False))
         scopes = tuple(level[0] for level in levels)
+        owners = [owner for place in together if (owner := nodes[place].owner) is not None]
+        if len(owners) == 1:
+            parts = owners[0].path.split(".")
+            around = [".".join(parts[:count]) for count in range(1, len(parts))]
+            scopes = (*(known.get(path, Scope(path, "")) for path in around), owners[0])
         for place in together:
-            placed[place] = replace(nodes[place], scopes=scopes)
+            placed[place] = replace(nodes[place], scopes=scopes, is_told=len(owners) == 1)
     return placed
 
 

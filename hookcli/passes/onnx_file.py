@@ -11,7 +11,7 @@ import ast
 import importlib
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -29,9 +29,10 @@ from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
-from hookcli.passes.graph import Graph, GraphNode, Scope
+from hookcli.passes.graph import ONNX, Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.passes.node_names import NamedValues, read_names
+from hookcli.records.calls import FOLDED
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -435,6 +436,7 @@ def _list_nodes(
     alive = _find_dependent(graph)
     repeats = _Repeats()
     names: set[str] = set()
+    owned: Counter[str] = Counter()
     for number, node in enumerate(graph.node):
         metadata = {each.key: each.value for each in node.metadata_props}
         given = [each for each in node.output if each]
@@ -456,6 +458,7 @@ def _list_nodes(
                 left_out = "does not depend on the input"
             yield GraphNode(
                 *((), node.op_type, name, outputs, weights, family, None, inputs),
+                _find_owner(node, sizes, owned),
                 is_told=False,
                 left_out=left_out,
             )
@@ -468,6 +471,20 @@ def _list_nodes(
         operation = name_aten(_read_list(metadata, _CLASSES)[-1])
         step = _read_list(metadata, _SCOPES)[-1] or str(number)
         yield GraphNode(scopes, operation, step, outputs, weights, family, None, inputs)
+
+
+def _find_owner(node: Any, sizes: Mapping[str, int], owned: Counter[str]) -> Scope | None:
+    """Return the layer whose quantized weights a node uses; None if their names do not say it.
+
+    ``owned`` counts the calls by path.
+    """
+    if node.op_type not in ("ConvInteger", "MatMulInteger"):
+        return None
+    weight = node.input[1].removesuffix("_quantized")
+    path = weight.rpartition(".")[0]
+    kind = FOLDED if f"{weight}_bias" in sizes else node.op_type  # the exporter merged a BatchNorm
+    owned[path] += 1
+    return Scope(path, f"{ONNX}{kind}", index=owned[path] - 1) if path else None
 
 
 def _find_dependent(graph: Any) -> set[str]:
