@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from hookcli.compare.seen_calls import SeenCall, SeenPair, Values
     from hookcli.compare.worst_calls import WorstCalls
     from hookcli.config import Match
+    from hookcli.distance.blame import OwnError
     from hookcli.distance.comparison import DiffRow
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
-    from hookcli.passes.runner import Side
+    from hookcli.passes.runner import Origin, Side
     from hookcli.records.calls import LayerInfo
 
 
@@ -77,7 +78,8 @@ def compare_sides(
         NoImageError: no image could be used.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
-    sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst)
+    origins = a.runner.list_origins(), b.runner.list_origins()
+    sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst, origins)
     before = list_skipped(a, b)
     with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
         for sources in pair_sources(a, b):
@@ -143,6 +145,7 @@ class _Sides:
     match: Match
     blamer: Blamer | None  # None if nobody asked for own errors
     worst: WorstCalls | None  # the tensors to draw; None without pictures
+    origins: tuple[Mapping[str, Origin], Mapping[str, Origin]]  # of the tensors of both sides
     keys: list[str] = field(default_factory=list)  # of the images that were compared
     images: dict[str, ImageResult] = field(default_factory=dict)  # of both sides, by file
     skipped: list[SkippedImage] = field(default_factory=list)
@@ -208,26 +211,28 @@ class _Sides:
         """Yield the listed pairs in A's order; add the effects of this image to ``effects``."""
         a, b = self.a, self.b
         listed = _Listed(a.layers), _Listed(b.layers)
-        seen = SeenCalls(keeps_values=self.blamer is not None, merges_calls=b.runner.merges_calls)
+        size = a.runner.size_of(pixels_of(image_a))
+        seen = SeenCalls(
+            keeps_values=self.blamer is not None,
+            merges_calls=b.runner.merges_calls,
+            size=size,
+            origins=self.origins,
+        )
         if self.worst is not None:
             self.worst.start()
-            size = a.runner.size_of(pixels_of(image_a))
             seen.show = partial(_offer, self.worst, self.judge, listed, size)
         run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
         if self.match == "id":
             run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
         else:
-            others = SeenCalls()
+            others = SeenCalls(origins=self.origins[::-1])
             run_side(b, image_b, others.keep, called=effects.called, effects=effects.effects_b)
             seen.measure_by_order(others)
         if self.blamer is not None:
             self.blamer.add(
                 image_a.key,
                 (pixels_of(image_a), pixels_of(image_b)),
-                seen.values,
-                types={call_id: each.tensor.module_type for call_id, each in seen.a.items()},
-                dtypes={each.tensor.dtype for each in seen.b.values()},
-                partners=seen.partners,
+                seen,
             )
         if b.runner.merges_calls:
             effects.leave_out(seen.a, seen.partners.values(), listed[0])
@@ -290,7 +295,15 @@ def _offer(
     worst.offer(judged, pair.a.place, layout, a, b)
 
 
-def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], float]) -> Iterator[DiffRow]:
+def _add_own(
+    rows: Iterable[DiffRow], own: Mapping[tuple[str, str], OwnError]
+) -> Iterator[DiffRow]:
     """Yield rows with their own errors; ``own`` has them by the keys of images and call ids."""
     for row in rows:
-        yield replace(row, own_rel_l2=own.get((row.image, row.call_id))) if own else row
+        found = own.get((row.image, row.call_id))
+        if found is None:
+            yield row
+            continue
+        median, worst = found.channels or (None, None)
+        names = {"own_channel_median": median, "own_channel_worst": worst}
+        yield replace(row, own_rel_l2=found.own, **names)

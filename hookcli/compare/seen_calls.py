@@ -5,7 +5,7 @@ Calls have the same id, unless an export computes several calls in one or leaves
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +13,13 @@ import numpy as np
 from hookcli.compare.arrays import to_array
 from hookcli.compare.order import pair_by_order
 from hookcli.distance.axes import find_axes, is_same
-from hookcli.distance.judge import CallTensor
+from hookcli.distance.judge import CallTensor, find_floor
 from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.tolerance import coarser
+from hookcli.passes.runner import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -67,6 +69,8 @@ class SeenCalls:
         axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
             only of transposed tensors.
         partners: the id of the counterpart in A, by the id of the call of B.
+        size: the height and width of the layers' input in A; None if unknown.
+        origins: what the runners of A and of B know of how the tensors of calls are computed.
         show: called with every pair of calls, right after its distance was measured, and with the
             tensors of A and of B; None if nobody wants to see them.
     """
@@ -79,22 +83,29 @@ class SeenCalls:
     distances: dict[str, Distance] = field(default_factory=dict)
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
+    origins: tuple[Mapping[str, Origin], Mapping[str, Origin]] = ({}, {})
     show: Callable[[SeenPair, Values, Values], None] | None = None
     _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
-        self.a[call.id] = _describe(call, tensor, len(self.a))
         place = (call.layer.module_path, call.call_index, call.side)
         self._outputs.setdefault(place, []).append(call.id)
-        self.values[call.id] = np.array(to_array(tensor))
+        array = np.array(to_array(tensor))
+        last = next(reversed(self.a.values()), None)
+        seen = _describe(call, tensor, self.a, self.origins[0])
+        if last is not None and np.array_equal(self.values[last.call.id].ravel(), array.ravel()):
+            operator = last.tensor.operator or last.tensor.module_type  # a block passes it on
+            seen = replace(seen, tensor=replace(seen.tensor, operator=operator))
+        self.a[call.id], self.values[call.id] = seen, array
 
     def measure(self, call: Call, tensor: Tensor) -> None:
         """Measure the distance of a tensor of B from its counterpart in A.
 
         Unless ``keeps_values``, this deletes the copy of the counterpart.
         """
-        self.b[call.id] = _describe(call, tensor, len(self.b))
+        self.b[call.id] = _describe(call, tensor, self.b, self.origins[1])
         partner = self._find_partner(call)
         if partner is not None and self.merges_calls:
             partner = self._find_in_export(call, partner, tensor)
@@ -122,13 +133,21 @@ class SeenCalls:
         """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
         if self.merges_calls and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
-        distance = measure_arrays(a, b) if a.shape == b.shape else None
+        axis, floor = self.axis_of(partner), find_floor(
+            (self.a[partner].tensor, self.b[call_id].tensor)
+        )
+        distance = measure_arrays(a, b, axis, floor) if a.shape == b.shape else None
         if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes
         if distance is not None:
             self.distances[partner] = distance
             if self.show is not None:
                 self.show(SeenPair(self.a[partner], self.b[call_id], distance), a, b)
+
+    def axis_of(self, call_id: str) -> int | None:
+        """Return the axis of the channels in a tensor of A; None if it is unknown."""
+        seen = self.a[call_id]
+        return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
         """Return A's call that an export computes, if any; ``partner`` has its path and index."""
@@ -177,7 +196,14 @@ class SeenCalls:
         return left[0] if left else None
 
 
-def _describe(call: Call, tensor: Tensor, place: int) -> SeenCall:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    shape = tuple(tensor.shape)
-    return SeenCall(call, CallTensor(call.id, call.layer.module_type, shape, dtype), place)
+def _describe(
+    call: Call, tensor: Tensor, before: Mapping[str, SeenCall], origins: Mapping[str, Origin]
+) -> SeenCall:
+    """Describe a call after the calls ``before``, which may be on the way to it."""
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    last = next((each.tensor.coarsest for each in reversed(before.values())), "")
+    origin = origins.get(call.id, Origin(last))
+    coarsest = coarser(dtype, origin.dtype)
+    kind = call.layer.module_type
+    described = CallTensor(call.id, kind, shape, dtype, "", coarsest, origin.operator)
+    return SeenCall(call, described, len(before))

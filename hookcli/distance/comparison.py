@@ -56,6 +56,12 @@ class DiffRow:
         own_rel_l2: the own error of the call, as ``rel_l2``: the distance when B computes the call
             from A's inputs; null unless the comparison looked for culprits, and for calls that only
             one side has.
+        channel_median: the median of the channels' own relative L2 distances; a channel below a
+            tenth of the usual norm counts as that tenth. Null if the channel axis or the tensors
+            are unknown.
+        channel_worst: the largest of the distances of ``channel_median``.
+        own_channel_median: as ``channel_median``, for the distance of ``own_rel_l2``.
+        own_channel_worst: as ``channel_worst``, for the distance of ``own_rel_l2``.
         shape: the shape of one image's tensor in run A, with the leading axis 1; empty if A does
             not have the call.
         other_shape: the shape of one image's tensor in run B, with the leading axis 1; empty if B
@@ -83,6 +89,10 @@ class DiffRow:
     mean_abs: Distance | None
     cosine: Cosine | None
     own_rel_l2: Distance | None = field(default=None, kw_only=True)
+    channel_median: Distance | None = field(default=None, kw_only=True)
+    channel_worst: Distance | None = field(default=None, kw_only=True)
+    own_channel_median: Distance | None = field(default=None, kw_only=True)
+    own_channel_worst: Distance | None = field(default=None, kw_only=True)
     shape: Axes
     other_shape: Axes
     dtype: str

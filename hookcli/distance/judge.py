@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from hookcli.distance.axes import axes_text
 from hookcli.distance.comparison import DiffRow
-from hookcli.distance.tolerance import RTOL
+from hookcli.distance.tolerance import RTOL, coarser, floor_of
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Metric, Tolerance
@@ -32,6 +32,9 @@ class CallTensor:
         shape: the shape of one image's tensor, with the leading axis 1.
         dtype: torch's name of the dtype.
         reason: why the gradient was not computed; empty if the call has a tensor.
+        coarsest: the coarsest dtype of the tensors from which this tensor was computed; empty if
+            unknown.
+        operator: the operator that computed the values, if the type of the module does not say it.
     """
 
     call_id: str
@@ -39,6 +42,8 @@ class CallTensor:
     shape: tuple[int, ...]
     dtype: str
     reason: str = ""
+    coarsest: str = ""
+    operator: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,17 @@ class CallPair:
     def present(self) -> tuple[CallTensor, ...]:
         """The calls of the pair that exist: the call in A, then the call in B."""
         return tuple(each for each in (self.a, self.b) if each is not None)
+
+
+def find_floor(calls: Iterable[CallTensor], dtypes: Iterable[str] = ()) -> float:
+    """Return the error that says nothing about counterparts, by their operators and dtypes.
+
+    ``dtypes`` are further dtypes, such as those of the models.
+    """
+    known = tuple(calls)
+    operators = [name for each in known for name in (each.module_type, each.operator)]
+    found = (name for each in known for name in (each.dtype, each.coarsest))
+    return floor_of(operators, coarser(*found, *dtypes))
 
 
 @dataclass(slots=True)
@@ -136,6 +152,9 @@ class Judge:
         if distance is not None:
             metric, atol = self.tolerance.metric, self.tolerance.atol
             rtol = self._rtol_of(pair, distance)
+            if metric != "cosine" and self.tolerance.chosen_for(pair.present[0].call_id) is None:
+                size = distance.a.figure(metric) or 0.0
+                atol = max(atol, find_floor(pair.present, self.dtypes) - rtol * size)
             excess = distance.excess(metric, rtol, atol)
             limit = distance.limit(metric, rtol, atol)
         is_unknown = distance is not None and excess is None and not reason
@@ -193,7 +212,7 @@ class Judge:
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
         """Return the tolerance; the default for integers is 0, whatever the model's dtype is."""
-        dtypes = tuple(each.dtype for each in pair.present)
+        dtypes = tuple(name for each in pair.present for name in (each.dtype, each.coarsest))
         if any(dtype in RTOL for dtype in dtypes):
             dtypes += self.dtypes
         sketched = distance.source == "sketches"
@@ -257,6 +276,8 @@ def _row(
         max_abs=distance.difference.largest if distance else None,
         mean_abs=distance.difference.mean if distance else None,
         cosine=distance.cosine if distance else None,
+        channel_median=distance.channels[0] if distance and distance.channels else None,
+        channel_worst=distance.channels[1] if distance and distance.channels else None,
         shape=a.shape if a else (),
         other_shape=b.shape if b else (),
         dtype=a.dtype if a else "",

@@ -20,6 +20,7 @@ _METRICS = {
     "mean-abs": "mean difference",
     "cosine": "1 - cosine",
 }
+_MANY_TIMES = 3  # a channel is told about from this multiple of the error of the whole
 _NAMED = 4  # at most this many culprits are named in one line
 _CHANGED = 60  # at most this many characters of a changed value are shown
 
@@ -76,7 +77,11 @@ def _culprit_text(culprit: OwnError) -> str:
     if not math.isfinite(culprit.own):
         return f"{name}, which differs in shape, or in NaN and Inf, given the same inputs"
     usual = figure_text(culprit.rounding)
-    return f"{name}, own error {figure_text(culprit.own)}, of which rounding explains {usual}"
+    text = f"{name}, own error {figure_text(culprit.own)}, of which rounding explains {usual}"
+    if not culprit.channels or culprit.channels[1] < _MANY_TIMES * culprit.own:
+        return text
+    median, worst = map(figure_text, culprit.channels)
+    return f"{text}; of its channels {median} in the median, {worst} at worst"
 
 
 def _verb(verb: str, number: int) -> str:

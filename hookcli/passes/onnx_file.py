@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hookcli.distance.tolerance import coarser
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
@@ -28,7 +29,9 @@ from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, list_module_calls
 from hookcli.passes.graph import Graph, GraphNode, Scope
-from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
+from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, name_outputs, quiet
+from hookcli.passes.runner import Origin
+from hookcli.records.calls import Call
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -53,6 +56,10 @@ _SIMPLE = (
     *("torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.GELU"),
 )
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
+_PASSING = (  # operators that change no value, apart from rounding
+    *("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
+    *_QUANTIZING,
+)
 _WEIGHTS = (1, 2, 3, 10, 11, 16)  # TensorProto's float, uint8, int8, float16, double, bfloat16
 PROVIDER = "CPUExecutionProvider"
 _PROVIDER_END = "executionprovider"
@@ -189,6 +196,12 @@ class OnnxRunner(GraphRunner):
                 self._types[name] = str(results[name].numpy().dtype)
                 receive(name, results.pop(name) if name not in outputs else results[name].clone())
         return [fed.get(name, outputs[name]) for name in self._outputs if name in outputs]
+
+    def list_origins(self) -> Mapping[str, Origin]:
+        origins = _find_origins(self._model.graph)
+        root = [Call(self.graph.root, output_key=key) for key in name_outputs(self._outputs)]
+        values = [*self._list_outputs(), *zip(root, self._outputs, strict=True)]
+        return {call.id: origins[name] for call, name in values if name in origins}
 
     @property
     def _outputs(self) -> list[str]:
@@ -349,17 +362,19 @@ def _list_inputs(graph: Any) -> list[Any]:
 
 
 def _describe_value(value: Any) -> GraphInput:
-    import onnx
-
     kind = value.type.tensor_type
     lengths = (each.dim_value if each.dim_value > 0 else None for each in kind.shape.dim)
-    name = ""
-    if kind.elem_type:
-        try:
-            name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
-        except KeyError:  # a type that this version of onnx does not know
-            name = "an unknown type"
-    return GraphInput(tuple(lengths), name, value.name)
+    return GraphInput(tuple(lengths), _name_dtype(kind.elem_type), value.name)
+
+
+def _name_dtype(number: int) -> str:
+    """Return the name of a data type of ONNX; empty for 0, which is no type."""
+    import onnx
+
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(number).name) if number else ""
+    except KeyError:
+        return "an unknown type"  # of which this version of onnx does not know
 
 
 _DTYPES = {
@@ -468,6 +483,20 @@ class _Repeats:
             self._calls += 1
         self._last = now
         yield replace(scopes[-1], call=str(self._calls))
+
+
+def _find_origins(graph: Any) -> dict[str, Origin]:
+    """Return how each value of a graph is computed, by the name of the value."""
+    found = {each.name: Origin(_describe_value(each).dtype) for each in graph.input}
+    found |= {each.name: Origin(_name_dtype(each.data_type)) for each in graph.initializer}
+    for node in graph.node:
+        before = [found[name] for name in node.input if name in found]
+        made = [_name_dtype(each.i) for each in node.attribute if each.name == "to"]
+        made += [_name_dtype(each.t.data_type) for each in node.attribute if each.name == "value"]
+        dtype = coarser(*made, *(each.dtype for each in before))
+        operator = before[0].operator if before and node.op_type in _PASSING else node.op_type
+        found |= dict.fromkeys(node.output, Origin(dtype, operator))
+    return found
 
 
 def _is_weight(tensor: Any) -> bool:

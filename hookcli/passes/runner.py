@@ -74,6 +74,20 @@ class ForwardOutcome:
     attention: ImageAttention | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How a tensor is computed.
+
+    Attributes:
+        dtype: the coarsest dtype of the tensors on the way to it; empty if unknown.
+        operator: the operator that computed its values, leaving out views and casts; empty if
+            unknown.
+    """
+
+    dtype: str = ""
+    operator: str = ""
+
+
 class Runner:
     """Runs a model in one particular way; a subclass for each way overrides some methods.
 
@@ -112,6 +126,10 @@ class Runner:
     def plain(self) -> Runner | None:
         """A runner of the same model without edits and pruning; None if this runner has neither."""
         return None
+
+    def list_origins(self) -> Mapping[str, Origin]:
+        """Return how the tensors of calls are computed, by call id, as far as it is known."""
+        return {}
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
         """Return the height and width of the layers' input for ``pixels`` (N, …)."""
