@@ -20,7 +20,7 @@ from hookcli.compare.arrays import to_array
 from hookcli.compare.left_out import may_be_idle
 from hookcli.compare.side import naming
 from hookcli.distance.axes import is_same
-from hookcli.distance.blame import ROUNDING, OwnError, find_culprits
+from hookcli.distance.blame import OwnError, find_culprits
 from hookcli.distance.judge import find_floor
 from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.tolerance import EPSILON, coarser
@@ -28,7 +28,7 @@ from hookcli.passes.runner import Batch
 from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -177,7 +177,7 @@ class _Measured:
     partners: Mapping[str, str]  # the id in A, by the id in the fed run
     reshapes: bool = False  # a call may have another shape than in A, as exports merge reshapes
     # by the id in A, or by the own id if A has no such call
-    errors: dict[str, _Error | None] = field(default_factory=dict)
+    errors: dict[str, OwnError | None] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
     _last: str = ""
 
@@ -195,11 +195,23 @@ class _Measured:
             if not self.is_idle(partner, array):
                 self.errors[partner] = None
             return
-        pair = (self.seen.a[partner], self.seen.b.get(call.id))
-        floor = find_floor(each.tensor for each in pair if each is not None)
-        axis = self.seen.axis_of(partner)
-        self.errors[partner] = _measure(values, array, axis, floor, reshapes=self.reshapes)
+        self.errors[partner] = self._measure(partner, call, values, array)
         self._last = partner
+
+    def _measure(self, partner: str, call: Call, a: Values, b: Values) -> OwnError:
+        """Return Inf if A and B cannot be compared, and 0 if the operator explains the error."""
+        one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
+        found = OwnError(partner, one.module_type, math.inf, 0.0)
+        if a.shape != b.shape:
+            if not (self.reshapes and is_same(a, b)):
+                return found
+            b = b.reshape(a.shape)
+        floor = find_floor((one, two.tensor) if two else (one,))
+        distance = measure_arrays(a, b, self.seen.axis_of(partner), floor)
+        if distance.misplaced:
+            return found
+        own = distance.rel_l2 if distance.difference.rms > floor else 0.0
+        return replace(found, own=own, channels=distance.channels or ())
 
     def _find_replaced(self, array: Values) -> str:
         """Find the call of A, after the last common one, that a call of B replaces."""
@@ -220,7 +232,7 @@ class _Measured:
         return may_be_idle(kind) and any(self._is_same(each, array) for each in others)
 
     def list_errors(
-        self, moved: Mapping[str, _Error | None], dtypes: Mapping[str, str], dtype: str
+        self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
         """Yield the errors in B's order, with those that rounding explains.
 
@@ -230,23 +242,13 @@ class _Measured:
             dtype: the coarsest dtype of the models.
         """
         for call_id, error in self.errors.items():
-            if error is None:
-                continue
-            epsilon = EPSILON[dtypes.get(call_id) or dtype]
-            near = moved.get(call_id) or _Error(0.0)
-            rounded = [
-                max(each * epsilon / EPSILON[dtype], epsilon / 2)
-                for each in (near.whole, *(near.channels or (0.0, 0.0)))
-            ]
-            rounded[0] = max(rounded[0], error.floor / ROUNDING)
-            yield OwnError(
-                call_id,
-                self.types[call_id],
-                error.whole,
-                rounded[0],
-                channels=error.channels,
-                channel_rounding=tuple(rounded[1:]) if error.channels else (),
-            )
+            if error is not None:
+                epsilon = EPSILON[dtypes.get(call_id) or dtype]
+                near = moved.get(call_id) or error
+                rounded = [0.0] * 3 if near is error else [near.own, *near.channels, 0.0, 0.0]
+                scaled = (max(each * epsilon / EPSILON[dtype], epsilon / 2) for each in rounded)
+                whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
+                yield replace(error, rounding=whole, channel_rounding=tuple(channels))
 
 
 class _Mover:
@@ -263,6 +265,7 @@ class _Mover:
         _, exponents = np.frexp(values)
         steps = np.ldexp(values.dtype.type(self._epsilon), exponents - 1)
         up = self._random.random(values.shape, dtype=np.float32) < 0.5
+        steps[values == 0] = 0  # the neighbours of zero are next to nothing
         moved: Values = values + np.where(up, steps, -steps)
         return moved
 
@@ -270,27 +273,3 @@ class _Mover:
 def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
     values = own.feed(call_id)
     return None if values is None else move(values)
-
-
-@dataclass(frozen=True, slots=True)
-class _Error:
-    """The distance of a tensor, and of its channels, and the distance that says nothing."""
-
-    whole: float
-    channels: tuple[float, ...] = ()
-    floor: float = 0.0
-
-
-def _measure(
-    a: Values, b: Values, axis: int | None, floor: float, *, reshapes: bool = False
-) -> _Error:
-    """Return Inf if A and B cannot be compared; with ``reshapes``, shapes may differ."""
-    if a.shape != b.shape:
-        if not (reshapes and is_same(a, b)):
-            return _Error(math.inf)
-        b = b.reshape(a.shape)
-    distance = measure_arrays(a, b, axis, floor)
-    if distance.misplaced:
-        return _Error(math.inf)
-    least = floor / distance.a.rms if distance.a.rms else math.inf if floor else 0.0
-    return _Error(distance.rel_l2, distance.channels or (), least)

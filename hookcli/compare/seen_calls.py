@@ -16,7 +16,6 @@ from hookcli.distance.axes import find_axes, is_same
 from hookcli.distance.judge import CallTensor, find_floor
 from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.tolerance import coarser
-from hookcli.passes.runner import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,7 +83,7 @@ class SeenCalls:
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
     size: tuple[int, int] | None = None
-    origins: tuple[Mapping[str, Origin], Mapping[str, Origin]] = ({}, {})
+    origins: tuple[Mapping[str, tuple[str, str]], ...] = ({}, {})
     show: Callable[[SeenPair, Values, Values], None] | None = None
     _outputs: dict[tuple[str, int, str], list[str]] = field(default_factory=dict)
 
@@ -133,9 +132,8 @@ class SeenCalls:
         """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
         if self.merges_calls and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
-        axis, floor = self.axis_of(partner), find_floor(
-            (self.a[partner].tensor, self.b[call_id].tensor)
-        )
+        axis = self.axis_of(partner)
+        floor = find_floor((self.a[partner].tensor, self.b[call_id].tensor))
         distance = measure_arrays(a, b, axis, floor) if a.shape == b.shape else None
         if (distance is None or distance.rel_l2 > _FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes
@@ -197,13 +195,15 @@ class SeenCalls:
 
 
 def _describe(
-    call: Call, tensor: Tensor, before: Mapping[str, SeenCall], origins: Mapping[str, Origin]
+    call: Call,
+    tensor: Tensor,
+    before: dict[str, SeenCall],
+    origins: Mapping[str, tuple[str, str]],
 ) -> SeenCall:
     """Describe a call after the calls ``before``, which may be on the way to it."""
     dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
     last = next((each.tensor.coarsest for each in reversed(before.values())), "")
-    origin = origins.get(call.id, Origin(last))
-    coarsest = coarser(dtype, origin.dtype)
-    kind = call.layer.module_type
-    described = CallTensor(call.id, kind, shape, dtype, "", coarsest, origin.operator)
+    coarsest, operator = origins.get(call.id, (last, ""))
+    described = CallTensor(call.id, call.layer.module_type, shape, dtype)
+    described = replace(described, coarsest=coarser(dtype, coarsest), operator=operator)
     return SeenCall(call, described, len(before))

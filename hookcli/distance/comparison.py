@@ -11,6 +11,7 @@ from hookcli.outside.documents import AtLeastOne, Axes, Distance, Whole, keyword
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hookcli.distance.answer import Answer
     from hookcli.distance.blame import Blame
     from hookcli.distance.tolerance import Tolerance
     from hookcli.records.calls import Uncalled
@@ -169,6 +170,9 @@ class Comparison:
         image_rows: one row per call and image: the calls in the order of ``rows``, and the rows of
             a call in the order of the images; empty unless these rows were requested.
         blame: which calls are to blame; None unless the comparison looked for culprits.
+        answer: how far the answers of A and B agree; None if they are unknown.
+        keep: the names of the nodes of B that compute the culprits; None if nodes have no names, or
+            if the comparison did not look for culprits.
     """
 
     a: str
@@ -185,6 +189,8 @@ class Comparison:
     notes: tuple[str, ...] = ()
     image_rows: tuple[DiffRow, ...] = ()
     blame: Blame | None = None
+    answer: Answer | None = None
+    keep: tuple[str, ...] | None = None
 
     @property
     def first(self) -> DiffRow | None:

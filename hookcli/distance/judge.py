@@ -15,7 +15,7 @@ from hookcli.distance.tolerance import RTOL, coarser, floor_of
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Metric, Tolerance
@@ -122,16 +122,23 @@ class Judge:
     _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)
     _order: list[tuple[str, str]] = field(default_factory=list)
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
+    _hidden: set[tuple[str, str]] = field(default_factory=set)
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
     _seen: dict[CallTensor, CallTensor] = field(default_factory=dict)
 
-    def add(self, pair: CallPair) -> None:
-        """Judge whether two tensors of a call differ too much, and update the call's row."""
+    def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
+        """Judge whether two tensors of a call differ too much, and update the call's row.
+
+        The row of a hidden pair appears only after ``show``.
+        """
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         if self.keeps_images:
             pair = self._share(pair)
         judged = self.judge(pair)
-        self._count(pair, judged)
+        if is_hidden:
+            self._hidden.add(key)
+        else:
+            self._count(pair, judged)
         if self.keeps_images:
             self._of_images.setdefault(key, []).append(judged.row)
         known = self._judged.get(key)
@@ -144,6 +151,10 @@ class Judge:
             judged = JudgedRow(row, worst.excess)
         self._judged[key] = judged
         self._before = (pair.image, key)
+
+    def show(self, call_ids: Collection[str]) -> None:
+        """Show the rows of hidden calls, given by their ids in A, or in B if A lacks them."""
+        self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:
         """Return the row of a pair for its image alone; ``add`` also updates the call's row."""
@@ -187,7 +198,8 @@ class Judge:
 
     def _rank(self) -> Iterator[tuple[DiffRow, tuple[str, str]]]:
         """Yield the row of each call and the call's ids in A and B; the worst call first."""
-        placed = [(order, key, self._judged[key]) for order, key in enumerate(self._order, 1)]
+        shown = (key for key in self._order if key not in self._hidden)
+        placed = [(order, key, self._judged[key]) for order, key in enumerate(shown, 1)]
         placed.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
         for rank, (order, key, judged) in enumerate(placed, 1):
             yield replace(judged.row, rank=rank, order=order), key

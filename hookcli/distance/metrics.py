@@ -124,8 +124,8 @@ def measure_arrays(
 ) -> Distance:
     """Return the exact distance of ``b`` from ``a``, which must have the same shape.
 
-    ``axis`` is the axis of the channels; None if it is unknown. ``floor`` is that of
-    ``measure_channels``. The sizes of complex arrays are statistics of the magnitudes of A, of B and of B - A.
+    The sizes of complex arrays are statistics of the magnitudes of A, of B and of B - A. ``axis``
+    and ``floor`` are those of ``measure_channels``; ``axis`` is None if it is unknown.
     """
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact even above 2**53.
@@ -165,17 +165,15 @@ def measure_channels(
         axis: the axis of the channels.
         floor: a channel whose difference has at most this root mean square counts as equal.
     """
-    one, two = (
-        _widen(np.moveaxis(each, axis, 0)).reshape(each.shape[axis], -1) for each in (a, b)
-    )
-    with np.errstate(invalid="ignore", over="ignore"):
+    one, two = (_widen(np.moveaxis(each, axis, 0)).reshape(each.shape[axis], -1) for each in (a, b))
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         norms, errors = np.linalg.norm(one, axis=1), np.linalg.norm(two - one, axis=1)
-    if not norms.size or not np.isfinite(norms + errors).all():
-        return None
-    usual = float(np.median(norms[norms > 0])) if norms.any() else 0.0
-    errors[errors <= floor * math.sqrt(one.shape[1])] = 0
-    sizes = np.maximum(norms, _WEAK * usual)
-    relative = np.divide(errors, sizes, out=np.zeros_like(errors), where=errors > 0)
+        if not norms.size or not np.isfinite(norms + errors).all():
+            return None
+        usual = float(np.median(norms[norms > 0])) if norms.any() else 0.0
+        errors[errors <= floor * math.sqrt(one.shape[1])] = 0
+        sizes = np.maximum(norms, _WEAK * usual)
+        relative = np.divide(errors, sizes, out=np.zeros_like(errors), where=errors > 0)
     return float(np.median(relative)), float(relative.max())
 
 

@@ -30,12 +30,11 @@ from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, list_module_calls
 from hookcli.passes.graph import Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, name_outputs, quiet
-from hookcli.passes.runner import Origin
 from hookcli.records.calls import Call
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -56,9 +55,10 @@ _SIMPLE = (
     *("torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.GELU"),
 )
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
+_CONVERTING = ("Cast", "DynamicQuantizeLinear", *_QUANTIZING)
 _PASSING = (  # operators that change no value, apart from rounding
-    *("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
-    *_QUANTIZING,
+    *("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
+    *_CONVERTING,
 )
 _WEIGHTS = (1, 2, 3, 10, 11, 16)  # TensorProto's float, uint8, int8, float16, double, bfloat16
 PROVIDER = "CPUExecutionProvider"
@@ -197,11 +197,32 @@ class OnnxRunner(GraphRunner):
                 receive(name, results.pop(name) if name not in outputs else results[name].clone())
         return [fed.get(name, outputs[name]) for name in self._outputs if name in outputs]
 
-    def list_origins(self) -> Mapping[str, Origin]:
+    def list_origins(self) -> Mapping[str, tuple[str, str]]:
         origins = _find_origins(self._model.graph)
+        return {key: origins[name] for key, name in self._values.items() if name in origins}
+
+    def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
+        """Return the names in running order, without nodes that only convert values."""
+        made = {name: node for node in self._model.graph.node for name in node.output}
+        ends = {value for call in self.graph.calls for value in call.values}
+        waiting = [self._values[call_id] for call_id in call_ids if call_id in self._values]
+        known: set[str] = set()
+        while waiting:
+            node = made.get(waiting.pop())
+            if node is not None and node.output[0] not in known:
+                known.add(node.output[0])
+                waiting += [name for name in node.input if name not in ends]
+        nodes = (each for each in self._model.graph.node if each.output[0] in known)
+        names = (each.name for each in nodes if each.op_type not in _CONVERTING)
+        # onnxruntime's quantizer appends this to the names of the nodes that it replaces
+        return tuple(dict.fromkeys(name.removesuffix("_quant") for name in names if name))
+
+    @property
+    def _values(self) -> dict[str, str]:
+        """The name of the value that each call returns, by the id of the call."""
         root = [Call(self.graph.root, output_key=key) for key in name_outputs(self._outputs)]
-        values = [*self._list_outputs(), *zip(root, self._outputs, strict=True)]
-        return {call.id: origins[name] for call, name in values if name in origins}
+        values = (*self._list_outputs(), *zip(root, self._outputs, strict=True))
+        return {call.id: name for call, name in values}
 
     @property
     def _outputs(self) -> list[str]:
@@ -485,17 +506,16 @@ class _Repeats:
         yield replace(scopes[-1], call=str(self._calls))
 
 
-def _find_origins(graph: Any) -> dict[str, Origin]:
-    """Return how each value of a graph is computed, by the name of the value."""
-    found = {each.name: Origin(_describe_value(each).dtype) for each in graph.input}
-    found |= {each.name: Origin(_name_dtype(each.data_type)) for each in graph.initializer}
+def _find_origins(graph: Any) -> dict[str, tuple[str, str]]:
+    """Return the coarsest dtype on the way to each value, and its operator, by its name."""
+    found = {each.name: (_describe_value(each).dtype, "") for each in graph.input}
+    found |= {each.name: (_name_dtype(each.data_type), "") for each in graph.initializer}
     for node in graph.node:
         before = [found[name] for name in node.input if name in found]
-        made = [_name_dtype(each.i) for each in node.attribute if each.name == "to"]
-        made += [_name_dtype(each.t.data_type) for each in node.attribute if each.name == "value"]
-        dtype = coarser(*made, *(each.dtype for each in before))
-        operator = before[0].operator if before and node.op_type in _PASSING else node.op_type
-        found |= dict.fromkeys(node.output, Origin(dtype, operator))
+        made = [_name_dtype(each.i or each.t.data_type) for each in node.attribute]
+        known = (*(made if node.op_type in ("Cast", "Constant") else ()), *(e[0] for e in before))
+        operator = before[0][1] if before and node.op_type in _PASSING else node.op_type
+        found |= dict.fromkeys(node.output, (coarser(*known), operator))
     return found
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hookcli.hooks.observe import Observer
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
+    from hookcli.models.description import ModelDescription
     from hookcli.models.scores import ScoreTensor
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
@@ -74,20 +75,6 @@ class ForwardOutcome:
     attention: ImageAttention | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """How a tensor is computed.
-
-    Attributes:
-        dtype: the coarsest dtype of the tensors on the way to it; empty if unknown.
-        operator: the operator that computed its values, leaving out views and casts; empty if
-            unknown.
-    """
-
-    dtype: str = ""
-    operator: str = ""
-
-
 class Runner:
     """Runs a model in one particular way; a subclass for each way overrides some methods.
 
@@ -127,9 +114,16 @@ class Runner:
         """A runner of the same model without edits and pruning; None if this runner has neither."""
         return None
 
-    def list_origins(self) -> Mapping[str, Origin]:
-        """Return how the tensors of calls are computed, by call id, as far as it is known."""
+    def list_origins(self) -> Mapping[str, tuple[str, str]]:
+        """Return two texts for each call id, as far as they are known.
+
+        They are the coarsest dtype on the way to the tensor, and the operator that computed it.
+        """
         return {}
+
+    def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
+        """Return the names of the nodes that compute calls; None if nodes have no names."""
+        return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
         """Return the height and width of the layers' input for ``pixels`` (N, …)."""
@@ -275,7 +269,7 @@ class Side:
 
     Attributes:
         request: the request for this side.
-        info: the facts about the model.
+        model: reads the model's output.
         runner: runs the model.
         layers: the layers that the comparison lists; the runner may observe further layers, to
             judge them.
@@ -285,9 +279,14 @@ class Side:
     """
 
     request: VariantRequest
-    info: ModelInfo
+    model: ModelDescription
     runner: Runner
     layers: Sequence[LayerInfo]
     sources: list[ImageSource]
     skipped: list[SkippedImage]
     fitter: Fitter
+
+    @property
+    def info(self) -> ModelInfo:
+        """The facts about the model."""
+        return self.model.info
