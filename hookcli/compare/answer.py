@@ -65,7 +65,7 @@ def _compare_classes(task: Any, a: Tensor, b: Tensor) -> Answer:
     divergence = float((one * (logs[0] - logs[1])).sum())
     if not math.isfinite(divergence):
         return Answer("top class", 0.0)
-    return Answer("top class", float(one.argmax() == two.argmax()), max(0.0, divergence))
+    return Answer("top class", float(one.argmax() == two.argmax()), max(0.0, round(divergence, 12)))
 
 
 def _compare_masks(task: Any, a: Tensor, b: Tensor) -> Answer:

@@ -165,10 +165,12 @@ def measure_channels(
         axis: the axis of the channels.
         floor: a channel whose difference has at most this root mean square counts as equal.
     """
+    if not a.size:
+        return None
     one, two = (_widen(np.moveaxis(each, axis, 0)).reshape(each.shape[axis], -1) for each in (a, b))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         norms, errors = np.linalg.norm(one, axis=1), np.linalg.norm(two - one, axis=1)
-        if not norms.size or not np.isfinite(norms + errors).all():
+        if not np.isfinite(norms + errors).all():
             return None
         usual = float(np.median(norms[norms > 0])) if norms.any() else 0.0
         errors[errors <= floor * math.sqrt(one.shape[1])] = 0

@@ -114,8 +114,8 @@ def _culprit_text(culprit: OwnError) -> str:
     text = f"{name}, own error {figure_text(culprit.own)}, of which rounding explains {usual}"
     if not culprit.channels or culprit.channels[1] < _MANY_TIMES * culprit.own:
         return text
-    median, worst = map(figure_text, culprit.channels)
-    return f"{text}; of its channels {median} in the median, {worst} at worst"
+    median, worst = map(share_text, culprit.channels)
+    return f"{text}; its median channel is {median} off, and its worst {worst}"
 
 
 def _verb(verb: str, number: int) -> str:

@@ -202,11 +202,16 @@ class OnnxRunner(GraphRunner):
         return {key: origins[name] for key, name in self._values.items() if name in origins}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
-        """Return the names in running order, without nodes that only convert values."""
+        """Return the names in running order, without nodes that only convert values.
+
+        If a value is quantized, the nodes that take the value are among them.
+        """
         made = {name: node for node in self._model.graph.node for name in node.output}
         ends = {value for call in self.graph.calls for value in call.values}
         waiting = [self._values[call_id] for call_id in call_ids if call_id in self._values]
-        known: set[str] = set()
+        quantized = {name for name in waiting if name in made and made[name].op_type in _QUANTIZING}
+        takers = (n for n in self._model.graph.node if quantized.intersection(n.input))
+        known = {node.output[0] for node in takers}
         while waiting:
             node = made.get(waiting.pop())
             if node is not None and node.output[0] not in known:

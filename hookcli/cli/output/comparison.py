@@ -112,8 +112,10 @@ def _mark(comparison: Comparison, row: DiffRow) -> str:
 
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
     calls = len(comparison.rows)
-    also = ", and the culprits," if comparison.blame and comparison.blame.culprits else ""
-    shown_calls = [f"the worst {shown}{also} of {calls} calls"] if shown < calls else []
+    some = f"the worst {shown} of {calls} calls"
+    if comparison.blame and comparison.blame.culprits:
+        some = f"{shown} of {calls} calls: the worst, and the culprits"
+    shown_calls = [some] if shown < calls else []
     if len(comparison.images) > 1:
         shown_calls.append("the figures are from each call's worst image")
     if shown_calls:
