@@ -19,6 +19,7 @@ from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.records.calls import FOLDED
 from hookcli.records.command import list_value_options
 from hookcli.records.images import match_images
+from hookcli.records.layouts import recall_layout
 from hookcli.records.report import DEFINED_VERSIONS
 from hookcli.records.runs import ModelInfo
 from hookcli.records.text import and_more, shape_text
@@ -345,7 +346,9 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
             "run both again, with the same options of `tensors.save`",
         )
     source = " ".join(["tensors", *dict.fromkeys((*run_a.saved, *run_b.saved))])
-    return replace(measure_arrays(one, two), source=source)
+    is_whole = one.shape == a.tensor.shape
+    axis = recall_layout(a.layout, a.tensor.shape).channel_axis if is_whole else None
+    return replace(measure_arrays(one, two, axis), source=source)
 
 
 def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:

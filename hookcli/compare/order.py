@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.compare.left_out import IDLE
+from hookcli.compare.left_out import may_be_idle
 from hookcli.distance.axes import FAR, measure_flat
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def pair_by_order(
         ]
         for place in merged:
             kinds_a[place], kinds_a[place + 1] = "merged", kinds_a[place]
-    silent = {each for each in ids_a if a[each].module_type.startswith(IDLE)}
+    silent = {each for each in ids_a if may_be_idle(a[each].module_type)}
     silent |= {each for each, kind in zip(ids_a, kinds_a, strict=True) if kind == "merged"}
     same = _find_same(*values)
     known = {*same.values()}

@@ -6,17 +6,18 @@ Calls have the same id, unless an export computes several calls in one or leaves
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hookcli.compare.arrays import to_array
-from hookcli.compare.left_out import IDLE
+from hookcli.compare.left_out import may_be_idle
 from hookcli.compare.order import NORM, find_norm, pair_by_order
 from hookcli.distance.axes import FAR, SAME, find_axes, is_same, measure_flat
-from hookcli.distance.judge import CallTensor
+from hookcli.distance.judge import CallTensor, find_floor
 from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.tolerance import coarser
 from hookcli.records.calls import FOLDED, OPERATION
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class SeenCalls:
             only of transposed tensors.
         partners: the id of the counterpart in A, by the id of the call of B.
         untold: why the names of B's nodes may not tell the counterpart, by the id of the call of A.
+        size: the height and width of the layers' input in A; None if unknown.
+        origins: what the runners of A and of B know of how the tensors of calls are computed.
         show: called with every pair of calls, right after its distance was measured, and with the
             tensors of A and of B; None if nobody wants to see them.
     """
@@ -86,6 +89,8 @@ class SeenCalls:
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
     untold: dict[str, str] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
+    origins: tuple[Mapping[str, tuple[str, str]], ...] = ({}, {})
     show: Callable[[SeenPair, Values, Values], None] | None = None
     # the ids of A's tensors, by path, side and index
     _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
@@ -96,17 +101,22 @@ class SeenCalls:
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
-        self.a[call.id] = _describe(call, tensor, len(self.a))
         calls = self._outputs.setdefault((call.layer.module_path, call.side), {})
         calls.setdefault(call.call_index, []).append(call.id)
-        self.values[call.id] = np.array(to_array(tensor))
+        array = np.array(to_array(tensor))
+        last = next(reversed(self.a.values()), None)
+        seen = _describe(call, tensor, self.a, self.origins[0])
+        if last is not None and np.array_equal(self.values[last.call.id].ravel(), array.ravel()):
+            operator = last.tensor.operator or last.tensor.module_type  # a block passes it on
+            seen = replace(seen, tensor=replace(seen.tensor, operator=operator))
+        self.a[call.id], self.values[call.id] = seen, array
 
     def measure(self, call: Call, tensor: Tensor) -> None:
         """Measure the distance of a tensor of B from its counterpart in A.
 
         Unless ``keeps_values``, this deletes the copy of the counterpart.
         """
-        self.b[call.id] = _describe(call, tensor, len(self.b))
+        self.b[call.id] = _describe(call, tensor, self.b, self.origins[1])
         partner = self._find_partner(call, to_array(tensor))
         if self.graph is not None and partner is not None:
             partner = self._find_in_export(call, partner, tensor)
@@ -144,13 +154,20 @@ class SeenCalls:
         """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
         if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
-        distance = measure_arrays(a, b) if a.shape == b.shape else None
+        axis = self.axis_of(partner)
+        floor = find_floor((self.a[partner].tensor, self.b[call_id].tensor))
+        distance = measure_arrays(a, b, axis, floor) if a.shape == b.shape else None
         if (distance is None or distance.rel_l2 > FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes
         if distance is not None:
             self.distances[partner] = distance
             if self.show is not None:
                 self.show(SeenPair(self.a[partner], self.b[call_id], distance), a, b)
+
+    def axis_of(self, call_id: str) -> int | None:
+        """Return the axis of the channels in a tensor of A; None if it is unknown."""
+        seen = self.a[call_id]
+        return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
         """Return A's call that an export computes, if any; ``partner`` has its path and index."""
@@ -277,8 +294,7 @@ class SeenCalls:
         return [
             each.call.id
             for each in calls
-            if each.call.layer.module_path not in named
-            and not each.tensor.module_type.startswith(IDLE)
+            if each.call.layer.module_path not in named and not may_be_idle(each.tensor.module_type)
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
@@ -292,7 +308,16 @@ class SeenCalls:
                 self._measure_pair(left[-1], call_id, self.values[left[-1]], values)
 
 
-def _describe(call: Call, tensor: Tensor, place: int) -> SeenCall:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    shape = tuple(tensor.shape)
-    return SeenCall(call, CallTensor(call.id, call.layer.module_type, shape, dtype), place)
+def _describe(
+    call: Call,
+    tensor: Tensor,
+    before: dict[str, SeenCall],
+    origins: Mapping[str, tuple[str, str]],
+) -> SeenCall:
+    """Describe a call after the calls ``before``, which may be on the way to it."""
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    last = next((each.tensor.coarsest for each in reversed(before.values())), "")
+    coarsest, operator = origins.get(call.id, (last, ""))
+    described = CallTensor(call.id, call.layer.module_type, shape, dtype)
+    described = replace(described, coarsest=coarser(dtype, coarsest), operator=operator)
+    return SeenCall(call, described, len(before))

@@ -346,8 +346,8 @@ def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[
         owners = [owner for place in together if (owner := nodes[place].owner) is not None]
         if len(owners) == 1:
             parts = owners[0].path.split(".")
-            around = [".".join(parts[:count]) for count in range(1, len(parts))]
-            scopes = (*(known.get(path, Scope(path, "")) for path in around), owners[0])
+            outer = [".".join(parts[:count]) for count in range(1, len(parts))]
+            scopes = (*(known.get(path, Scope(path, "")) for path in outer), owners[0])
         for place in together:
             placed[place] = replace(nodes[place], scopes=scopes, is_told=len(owners) == 1)
     return placed

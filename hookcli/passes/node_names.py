@@ -124,7 +124,7 @@ def _join_linear(
         if [each.operator for each in found[place]] == ["MatMul"]:
             products |= dict.fromkeys(node.output, place)
         before = next((products[name] for name in node.input if name in products), None)
-        is_bias = len(dependent.intersection(node.input)) == 1
+        is_bias = sum(name in dependent for name in node.input) == 1
         if before is not None and is_bias and [each.operator for each in found[place]] == ["Add"]:
             step = found[before][0].step
             for other in (before, place):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hookcli.distance.tolerance import coarser
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
@@ -30,13 +31,13 @@ from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
 from hookcli.passes.graph import ONNX, Graph, GraphNode, Scope
-from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
+from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, name_outputs, quiet
 from hookcli.passes.node_names import NamedValues, read_names
-from hookcli.records.calls import FOLDED
+from hookcli.records.calls import FOLDED, Call
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -59,6 +60,11 @@ _SIMPLE = (
 )
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _OF_SHAPES = ("Shape", "Size")
+_CONVERTING = ("Cast", *_QUANTIZING)
+_PASSING = (  # operators that change no value, apart from rounding
+    *("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
+    *_CONVERTING,
+)
 _WEIGHTS = (1, 2, 3, 10, 11, 16)  # TensorProto's float, uint8, int8, float16, double, bfloat16
 PROVIDER = "CPUExecutionProvider"
 _PROVIDER_END = "executionprovider"
@@ -210,6 +216,38 @@ class OnnxRunner(GraphRunner):
                 self._types[name] = str(results[name].numpy().dtype)
                 receive(name, results.pop(name) if name not in outputs else results[name].clone())
         return [fed.get(name, outputs[name]) for name in self._outputs if name in outputs]
+
+    def list_origins(self) -> Mapping[str, tuple[str, str]]:
+        origins = _find_origins(self._model.graph)
+        return {key: origins[name] for key, name in self._values.items() if name in origins}
+
+    def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
+        """Return the names in running order, without nodes that only convert values.
+
+        If a value is quantized, the nodes that take the value are among them.
+        """
+        made = {name: node for node in self._model.graph.node for name in node.output}
+        ends = {value for call in self.graph.calls for value in call.values}
+        waiting = [self._values[call_id] for call_id in call_ids if call_id in self._values]
+        quantized = {name for name in waiting if name in made and made[name].op_type in _QUANTIZING}
+        takers = (n for n in self._model.graph.node if quantized.intersection(n.input))
+        known = {node.output[0] for node in takers}
+        while waiting:
+            node = made.get(waiting.pop())
+            if node is not None and node.output[0] not in known:
+                known.add(node.output[0])
+                waiting += [name for name in node.input if name not in ends]
+        nodes = (each for each in self._model.graph.node if each.output[0] in known)
+        names = (each.name for each in nodes if each.op_type not in _CONVERTING)
+        # onnxruntime's quantizer appends this to the names of the nodes that it replaces
+        return tuple(dict.fromkeys(name.removesuffix("_quant") for name in names if name))
+
+    @property
+    def _values(self) -> dict[str, str]:
+        """The name of the value that each call returns, by the id of the call."""
+        root = [Call(self.graph.root, output_key=key) for key in name_outputs(self._outputs)]
+        values = (*self._list_outputs(), *zip(root, self._outputs, strict=True))
+        return {call.id: name for call, name in values}
 
     @property
     def _outputs(self) -> list[str]:
@@ -370,17 +408,19 @@ def _list_inputs(graph: Any) -> list[Any]:
 
 
 def _describe_value(value: Any) -> GraphInput:
-    import onnx
-
     kind = value.type.tensor_type
     lengths = (each.dim_value if each.dim_value > 0 else None for each in kind.shape.dim)
-    name = ""
-    if kind.elem_type:
-        try:
-            name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
-        except KeyError:  # a type that this version of onnx does not know
-            name = "an unknown type"
-    return GraphInput(tuple(lengths), name, value.name)
+    return GraphInput(tuple(lengths), _name_dtype(kind.elem_type), value.name)
+
+
+def _name_dtype(number: int) -> str:
+    """Return the name of a data type of ONNX; empty for 0, which is no type."""
+    import onnx
+
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(number).name) if number else ""
+    except KeyError:
+        return "an unknown type"  # of which this version of onnx does not know
 
 
 _DTYPES = {
@@ -556,6 +596,19 @@ class _Repeats:
             self._calls += 1
         self._last = now
         yield replace(scopes[-1], call=str(self._calls))
+
+
+def _find_origins(graph: Any) -> dict[str, tuple[str, str]]:
+    """Return the coarsest dtype on the way to each value, and its operator, by its name."""
+    found = {each.name: (_describe_value(each).dtype, "") for each in graph.input}
+    found |= {each.name: (_name_dtype(each.data_type), "") for each in graph.initializer}
+    for node in graph.node:
+        before = [found[name] for name in node.input if name in found]
+        made = [_name_dtype(each.i or each.t.data_type) for each in node.attribute]
+        known = (*(made if node.op_type in ("Cast", "Constant") else ()), *(e[0] for e in before))
+        operator = before[0][1] if before and node.op_type in _PASSING else node.op_type
+        found |= dict.fromkeys(node.output, (coarser(*known), operator))
+    return found
 
 
 def _is_weight(tensor: Any) -> bool:

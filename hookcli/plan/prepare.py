@@ -114,6 +114,9 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     if config.blame and config.at != "output":
         raise RequestError("`blame` judges the outputs of layers", "leave out `at`")
     export = config.other.export
+    if export is not None and export.file is not None and one.model.is_file and one == two:
+        two = replace(two, model=replace(two.model, name=str(export.file)))
+        config, export = replace(config, other=replace(config.other, run=two, export=None)), None
     exports_onnx = export is not None and export.way == "onnx"
     check_file_options(one.model, two.model, exports_onnx=exports_onnx)
     if export is not None:

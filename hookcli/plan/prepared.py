@@ -300,7 +300,7 @@ def prepare_side(
     _refuse_unless_eager(model, asked)
     return Side(
         request,
-        model.loaded.info,
+        model.loaded,
         runner,
         listed,
         sources=model.sources,
