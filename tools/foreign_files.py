@@ -60,10 +60,10 @@ def _quantize(file: Path, changed: Path, pixels: Tensor | None) -> None:
         return
     name = onnx.load(file, load_external_data=False).graph.input[0].name
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        left: list[Any] = [{name: pixels.numpy()}]
+    left = [{name: pixels.numpy()}]
 
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
         def get_next(self) -> Any:
-            return self.left.pop() if self.left else None
+            return left.pop() if left else None
 
     quantize_static(file, changed, Reader())

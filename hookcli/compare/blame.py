@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -241,6 +242,23 @@ class _Measured:
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
         return may_be_idle(kind) and any(self._is_same(each, array) for each in others)
 
+    def _list_merged(
+        self, moved: Mapping[str, OwnError | None]
+    ) -> Mapping[str, list[OwnError | None]]:
+        """Return the errors of A's calls that have no counterpart, by the call that follows them.
+
+        The counterpart of the call that follows them computes them, too, so that it rounds as they
+        do.
+        """
+        found: dict[str, list[OwnError | None]] = defaultdict(list)
+        waiting: list[OwnError | None] = []
+        for call_id in self.seen.values:
+            if self.errors.get(call_id) is None:
+                waiting.append(moved.get(call_id))
+            else:
+                found[call_id], waiting = waiting, []
+        return found
+
     def list_errors(
         self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
@@ -251,11 +269,13 @@ class _Measured:
             dtypes: the dtype in which each call is rounded, by call id.
             dtype: the coarsest dtype of the models.
         """
+        merged = self._list_merged(moved)
         for call_id, error in self.errors.items():
             if error is not None:
                 epsilon = EPSILON[dtypes.get(call_id) or dtype]
-                near = moved.get(call_id) or error
-                rounded = [0.0] * 3 if near is error else [near.own, *near.channels, 0.0, 0.0]
+                near = [each for each in (moved.get(call_id), *merged[call_id]) if each]
+                pads = [[each.own, *each.channels, 0.0, 0.0][:3] for each in near]
+                rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
                 scaled = (max(each * epsilon / EPSILON[dtype], epsilon / 2) for each in rounded)
                 whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
                 yield replace(error, rounding=whole, channel_rounding=tuple(channels))

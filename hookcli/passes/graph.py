@@ -347,7 +347,8 @@ def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[
         if len(owners) == 1:
             parts = owners[0].path.split(".")
             outer = [".".join(parts[:count]) for count in range(1, len(parts))]
-            scopes = (*(known.get(path, Scope(path, "")) for path in outer), owners[0])
+            own = known.get(owners[0].path, owners[0])
+            scopes = (*(known.get(path, Scope(path, "")) for path in outer), own)
         for place in together:
             placed[place] = replace(nodes[place], scopes=scopes, is_told=len(owners) == 1)
     return placed
