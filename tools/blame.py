@@ -63,7 +63,6 @@ SIDES = {"vit_b_16": None}  # the others take pictures of 128 pixels
 WAYS = ("eager", "torch-export", "onnx", "compile")
 HEALTHY = ("threads", "channels-last", "torch-export", "onnx")
 DTYPES = ("bfloat16", "float16")
-NAMELESS = "new-extended"  # files without module paths
 PAIR = "-pair"  # the end of the name of a way that compares two files
 QUIET = 10  # a fault stands out if it is as many times larger than the noise of quantizing
 EACH = 12  # faults in each model
@@ -101,8 +100,8 @@ def _request(function: str, arguments: dict[str, str]) -> RunRequest:
 
 
 def _compare(one: RunRequest, other: VariantRequest) -> Comparison:
-    match: Match = "order" if other.name.startswith(NAMELESS) else "id"
-    a, b = prepare_comparison(CompareConfig(one, other, blame=True, match=match))
+    a, b = prepare_comparison(CompareConfig(one, other, blame=True))
+    match: Match = "id" if b.runner.names_modules else "order"
     return compare_sides(a, b, Tolerance(), lambda *_: None, blames=True, match=match)
 
 

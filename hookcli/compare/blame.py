@@ -296,7 +296,7 @@ class _Mover:
         steps = np.ldexp(values.dtype.type(self._epsilon), exponents - 1)
         up = self._random.random(values.shape, dtype=np.float32) < 0.5
         steps[values == 0] = 0  # the neighbours of zero are next to nothing
-        moved: Values = values + np.where(up, steps, -steps)
+        moved: Values = np.asarray(values + np.where(up, steps, -steps))  # not a scalar
         return moved
 
 

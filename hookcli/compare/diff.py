@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -250,6 +251,12 @@ def _leave_out(
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
     """Move the calls that the graph computes as a part of other calls to ``left_out``."""
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
+    of_model, of_graph = (
+        Counter(_without_key(call[side]) for call in calls if call[side] is not None)
+        for side in (0, 1)
+    )
+    unsure = {name for name, count in of_model.items() if of_graph.get(name, count) != count}
+    calls = [(one, None if _without_key(one or two) in unsure else two) for one, two in calls]
     known = [(call.tensor, other) for call, other in calls if call is not None]
     types = {tensor.call_id: tensor.module_type for tensor, _ in known}
     common = {tensor.call_id for tensor, other in known if other is not None}
@@ -275,6 +282,11 @@ def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[Run
             call = replace(call, tensor=replace(call.tensor, call_id=norm))  # noqa: PLW2901
         named.append(call)
     return named
+
+
+def _without_key(call: RunCall | None) -> str:
+    """Return the id of a call without the key of a tensor; a file may lack some of the tensors."""
+    return call.tensor.call_id.partition("[")[0] if call is not None else ""
 
 
 def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:

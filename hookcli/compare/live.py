@@ -138,7 +138,8 @@ class _RunEffects:
     ) -> None:
         """Keep the listed calls that the other side computes as a part of other calls."""
         types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
-        named = graph.paths if graph is not None and graph.untold else None
+        is_vague = graph is not None and (graph.untold or not graph.names_modules)
+        named = graph.paths if graph is not None and is_vague else None
         reasons = {**untold, **({} if graph is None else graph.reasons)}
         for each in list_left_out(types, common, reasons):
             seen, left_out = calls[each.call_id], each

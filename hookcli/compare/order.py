@@ -13,7 +13,7 @@ from hookcli.compare.left_out import may_be_idle
 from hookcli.distance.axes import FAR, measure_flat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,48 +48,59 @@ def pair_by_order(
 ) -> dict[str, str]:
     """Return the id of the call of A for each call id of B that has a counterpart.
 
-    The longest stretches of calls with equal values, or with equal types and shapes, are paired. If
-    only A has BatchNorms, B's convolutions are taken for merged ones, and paired with A's
-    BatchNorms. Between two stretches, the last calls are paired if their shapes are equal.
+    Calls with similar values are paired, and between them the longest stretches of calls with equal
+    types and shapes, then the last calls, which replace a layer. A convolution of B that no
+    BatchNorm follows is taken for a merged one, and paired with A's BatchNorm.
 
     Args:
         a: the outputs of A's calls by id, in the order in which the calls complete.
         b: the same of B.
         values: the tensors of A and of B by id, as far as they are known.
     """
-    ids_a, ids_b = [*a], [*b]
     kinds_a, kinds_b = (
-        [_kind(tensor.module_type) for tensor in calls.values()] for calls in (a, b)
+        {each: _kind(tensor.module_type) for each, tensor in calls.items()} for calls in (a, b)
     )
-    if _NORM not in kinds_b:
-        merged = [
-            place
-            for place, kind in enumerate(kinds_a[:-1])
-            if kind in _CONVOLUTIONS and kinds_a[place + 1] == _NORM
-        ]
-        for place in merged:
-            kinds_a[place], kinds_a[place + 1] = "merged", kinds_a[place]
-    silent = {each for each in ids_a if may_be_idle(a[each].module_type)}
-    silent |= {each for each, kind in zip(ids_a, kinds_a, strict=True) if kind == "merged"}
-    same = _find_same(*values)
-    known = {*same.values()}
-    one: list[object] = [(kind, a[each].shape) for kind, each in zip(kinds_a, ids_a, strict=True)]
-    two: list[object] = [(kind, b[each].shape) for kind, each in zip(kinds_b, ids_b, strict=True)]
-    one = [each if each in known else key for each, key in zip(ids_a, one, strict=True)]
-    two = [same.get(each, key) for each, key in zip(ids_b, two, strict=True)]
-    blocks = SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks()
+    norms = {
+        one: two
+        for one, two in itertools.pairwise(a)
+        if kinds_a[one] in _CONVOLUTIONS and kinds_a[two] == _NORM
+    }
+    if _NORM not in kinds_b.values():
+        for one, two in norms.items():
+            kinds_a[one], kinds_a[two] = "merged", kinds_a[one]
+    merged = {each for each, kind in kinds_a.items() if kind == "merged"}
+    known = (
+        {each: kept[each] for each in calls if each in kept and each not in merged}
+        for calls, kept in zip((a, b), values, strict=True)
+    )
+    same = _find_same(*known)
     pairs: dict[str, str] = {}
+    labels = {each: same.get(each, ("", each)) for each in b}
+    for left_a, left_b in _match({each: each for each in a}, labels, pairs):
+        keys_a = {each: (kinds_a[each], a[each].shape) for each in left_a}
+        keys_b = {each: (kinds_b[each], b[each].shape) for each in left_b}
+        for rest_a, rest_b in _match(keys_a, keys_b, pairs):
+            rest = [n for n in rest_a if n not in merged and not may_be_idle(a[n].module_type)]
+            if rest and rest_b:
+                old, new = a[rest[-1]], b[rest_b[-1]]
+                if old.shape == new.shape and "float" in new.dtype:
+                    pairs[new.call_id] = old.call_id
+    taken = {*pairs.values()}
+    free = {one: two for one, two in norms.items() if two not in taken}
+    return {call_id: free.get(partner, partner) for call_id, partner in pairs.items()}
+
+
+def _match(
+    a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Pair the longest stretches of calls with equal keys, and yield the calls between them."""
+    ids_a, ids_b = [*a], [*b]
     start_a = start_b = 0
-    for block in blocks:  # the last one is empty, at both ends
-        left_a, left_b = ids_a[start_a : block.a], ids_b[start_b : block.b]
-        left_a = [each for each in left_a if each not in silent]
-        if left_a and left_b:  # nodes that replace a layer
-            last_a, last_b = a[left_a[-1]], b[left_b[-1]]
-            if last_a.shape == last_b.shape and "float" in last_b.dtype:
-                pairs[last_b.call_id] = last_a.call_id
+    matcher = SequenceMatcher(None, [*a.values()], [*b.values()], autojunk=False)
+    for block in matcher.get_matching_blocks():  # the last one is empty, at both ends
+        yield ids_a[start_a : block.a], ids_b[start_b : block.b]
         start_a, start_b = block.a + block.size, block.b + block.size
         pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
-    return pairs
 
 
 def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, str]:

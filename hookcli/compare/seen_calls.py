@@ -146,6 +146,9 @@ class SeenCalls:
             roots.append([key for key, each in calls.items() if not each.call.layer.module_path])
             layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
         pairs = pair_by_order(layers[0], layers[1], (self.values, others.values))
+        for call_id, partner in pairs.items():
+            merged = self._find_merged(partner, others.values[call_id])
+            pairs[call_id] = partner if merged in pairs.values() else merged
         self.partners = dict(zip(roots[1], roots[0], strict=False)) | pairs
         for call_id, partner in self.partners.items():
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
@@ -171,7 +174,7 @@ class SeenCalls:
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
         """Return A's call that an export computes, if any; ``partner`` has its path and index."""
-        merged = self._find_merged(partner, tensor)
+        merged = self._find_merged(partner, to_array(tensor))
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
         return merged if merged in self.values else None
@@ -189,20 +192,20 @@ class SeenCalls:
                     return call_id
         return partner if is_free else None
 
-    def _find_merged(self, partner: str, tensor: Tensor) -> str:
+    def _find_merged(self, partner: str, other: Values) -> str:
         """Return the ReLU after ``partner`` in A if B merged it, as quantized files do."""
         ids = [*self.a]
         place = ids.index(partner) + 1
         follower = ids[place] if place < len(ids) else ""
         values = self.values.get(partner)
-        if not follower or values is None or values.shape != tuple(tensor.shape):
+        if not follower or values is None or values.shape != other.shape:
             return partner
         is_relu = self.a[follower].tensor.module_type.lower() in _RELUS
         if (
             is_relu
             and follower in self.values
             and np.any(np.less(values, 0))
-            and not (tensor < 0).any()
+            and not np.any(np.less(other, 0))
         ):
             return follower
         return partner
@@ -228,6 +231,8 @@ class SeenCalls:
             index = self._align((path, index), calls, len(calls) - len(others), values)
         ids = calls.get(index, [])
         left = [each for each in ids if each not in self.partners.values()]
+        if call.layer.is_operation and ids:
+            return (left or ids)[0]
         values_of = {each.call_index: each.values for each in others}
         number = len(values_of.get(call.call_index, ()) if path else self.graph.returned)
         if len(ids) == number and (number == 1 or not path):  # a model returns them in this order
@@ -290,11 +295,16 @@ class SeenCalls:
         """Return the calls of A after the last pair, of layers that B does not name."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((place for place, each in enumerate(ids) if each in taken), default=-1) + 1
-        calls = (self.a[each] for each in ids[start:])
+        types = [self.a[each].tensor.module_type for each in ids]
+        # a convolution that was merged into its norm is compared there
+        merged = {n for n, kind in enumerate(types[1:]) if kind.startswith("BatchNorm")}
         return [
-            each.call.id
-            for each in calls
-            if each.call.layer.module_path not in named and not may_be_idle(each.tensor.module_type)
+            each
+            for place, each in enumerate(ids)
+            if place >= start
+            and place not in merged
+            and self.a[each].call.layer.module_path not in named
+            and not may_be_idle(types[place])
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:

@@ -140,7 +140,7 @@ class LeftOut:
         call_id: the id of the call.
         kind: ``merged`` for a layer whose arithmetic is in the weights of another layer, such as a
             convolution in its BatchNorm; ``idle`` for a layer that changes nothing; ``part`` for
-            everything else that B computes as a part of another call.
+            everything else of which B has no tensor.
         reason: where B computes the call, in words, or why B leaves the call out.
     """
 

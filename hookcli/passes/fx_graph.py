@@ -114,13 +114,12 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
             calls.append(f"{operation_path(path, name)}#{index}")
         for call in calls:
             found[call] = found.get(call, False) or node in depends
-    reasons = {
-        call: "it does not depend on the input" for call, depends in found.items() if not depends
-    }
-    for path, _, index in (call.rpartition("#") for call in found):
-        for earlier in (f"{path}#{each}" for each in range(int(index))):
-            if earlier not in found:
-                reasons[earlier] = "the model does not use its result"
+    reasons = dict.fromkeys(
+        (call for call, is_fed in found.items() if not is_fed), "it does not depend on the input"
+    )
+    for path, _, last in (call.rpartition("#") for call in found):
+        earlier = {f"{path}#{index}" for index in range(int(last))}
+        reasons |= dict.fromkeys(earlier - found.keys(), "the model does not use its result")
     return {call.removesuffix("#0"): reason for call, reason in reasons.items()}
 
 

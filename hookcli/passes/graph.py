@@ -267,7 +267,8 @@ def _find_named(
                 layer = _untold_layer(inside.path, node)
             family = family_of_operation(node.operation)
             call = make(layer, node.outputs, (family,), node.call_index)
-            yield replace(call, nodes=parts + 1, is_told=node.is_told)
+            counted = node.call_index is None
+            yield replace(call, nodes=parts + 1, is_told=node.is_told, is_counted=counted)
             parts = 0
         for group in ended.get(place, ()):
             python_module, _, name = group.scope.kind.rpartition(".")

@@ -48,6 +48,13 @@ def wrong():
     return Net(eps=0.1)
 
 
+def louder():
+    net = Net()
+    with torch.no_grad():
+        net.blocks[1].norm.weight *= 2
+    return net
+
+
 class Wide(Net):
     def __init__(self):
         super().__init__()
@@ -226,6 +233,101 @@ class Reshaped(Base):
 
     def forward(self, x):
         return self.act(self.grid(self.flat(self.conv(x))))
+
+
+class Refine(Base):
+    '''As RAFT does, one layer refines a guess that starts at zero.'''
+
+    def __init__(self):
+        super().__init__()
+        self.flow, self.up = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(12, 4, 3, padding=1)
+
+    def forward(self, x):
+        seen = self.conv(x)
+        guess = torch.zeros_like(seen)
+        for _ in range(3):
+            guess = guess + self.up(torch.cat([torch.relu(self.flow(guess)), seen], 1))
+        return guess
+
+
+def refine_wrong():
+    net = Refine()
+    with torch.no_grad():
+        net.up.weight[1] *= 1.5
+    return net
+
+
+class TwoNames(Base):
+    '''The model calls one activation under two names.'''
+
+    def __init__(self):
+        super().__init__()
+        self.act = nn.SiLU()
+        self.body = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), self.act)
+
+    def forward(self, x):
+        x = self.act(self.conv(x))
+        return self.act(self.body(x) + x)
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 8, 3, stride=2), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x):
+        one = self.one(x)
+        return [x, one, self.two(one).relu()]
+
+
+class Several(Base):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.head = Encoder(), nn.Conv2d(8, 2, 1)
+
+    def forward(self, x):
+        _, one, two = self.encoder(x)
+        return self.head(one * two)
+
+
+class Outside(Base):
+    '''The last convolution of the stem is merged into a norm outside the stem.'''
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3, bias=False))
+        self.norm, self.act = nn.BatchNorm2d(4), nn.ReLU()
+        nn.init.normal_(self.norm.bias)
+
+    def forward(self, x):
+        return self.act(self.norm(self.stem(x)))
+
+
+class Queries(Base):
+    '''As DETR does, queries that start at zero attend to each other, and then to the picture.'''
+
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(1, 5, 4))
+        self.own, self.cross = (nn.MultiheadAttention(4, 2, batch_first=True) for _ in range(2))
+        self.norm, self.fc = nn.LayerNorm(4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        seen = self.conv(x).flatten(2).transpose(1, 2)
+        queries = torch.zeros_like(self.places)
+        for _ in range(2):
+            asked = queries + self.places
+            queries = self.norm(queries + self.own(asked, asked, queries)[0])
+            queries = self.norm(queries + self.cross(queries + self.places, seen, seen)[0])
+        return self.fc(queries)
+
+
+class Dead(Base):
+    '''The model does not use the result of its first call.'''
+
+    def forward(self, x):
+        self.conv(2 * x)
+        return self.conv(x)
 """
 
 

@@ -1,0 +1,218 @@
+"""Exports whose graphs differ from the model: folded calls, and files that tools have rewritten."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hookcli.models.tasks import CLASSIFICATION
+from hookcli.passes.exported import ProgramRunner, load_program
+from hookcli.passes.onnx_file import OnnxRunner
+from tests.extras.exports import NETS, export, save_program
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+quantization = pytest.importorskip("onnxruntime.quantization")
+pytestmark = [pytest.mark.exports, pytest.mark.filterwarnings("ignore")]
+
+NAMES = ("Net", "Refine", "TwoNames", "Several", "Outside", "Queries")
+TOOLS = ("optimized", "static", "operators", "dynamic", "tool")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with networks, the files of exporters, and what tools made of them."""
+    home = tmp_path_factory.mktemp("rewritten")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        patch.syspath_prepend(home)
+        Path("nets.py").write_text(NETS)
+        np.save("a.npy", np.random.default_rng(0).normal(size=(3, 24, 20)).astype("f4"))
+        for name in NAMES:
+            export(f"{name}.onnx", name)
+        save_program("Refine.pt2", "Refine")
+        rewrite()
+        sys.modules.pop("nets")
+    return home
+
+
+@pytest.fixture(autouse=True)
+def folder(files, monkeypatch):
+    monkeypatch.chdir(files)
+    monkeypatch.syspath_prepend(files)
+    yield
+    sys.modules.pop("nets", None)
+
+
+def rewrite():
+    """Write the files that tools make of ``Net.onnx``."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = "optimized.onnx"
+    ort.InferenceSession("Net.onnx", options, providers=["CPUExecutionProvider"])
+    for name, form in (("static", "QDQ"), ("operators", "QOperator")):
+        left = [{"x": np.load("a.npy")[None]}]
+        kind = (quantization.CalibrationDataReader,)
+        reader = type(
+            "Reader", kind, {"get_next": lambda _, left=left: left.pop() if left else None}
+        )
+        form = quantization.QuantFormat[form]
+        quantization.quantize_static(
+            "Net.onnx", f"{name}.onnx", reader(), quant_format=form, per_channel=True
+        )
+    quantization.quantize_dynamic(
+        "Net.onnx", "dynamic.onnx", weight_type=quantization.QuantType.QUInt8
+    )
+    model = onnx.load("Net.onnx")
+    convs = [node for node in model.graph.node if node.op_type == "Conv"]
+    del convs[-1].metadata_props[:]
+    convs[-1].name = "put_here_by_a_tool"
+    onnx.save(model, "tool.onnx")
+
+
+def open_file(name):
+    return OnnxRunner.of(Path(f"{name}.onnx"), CLASSIFICATION.arguments)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *TOOLS])
+def test_every_node_of_a_file_is_in_one_call_or_left_out(name):
+    graph = open_file(name).graph
+    nodes = onnx.load(f"{name}.onnx").graph.node
+    listed = [call for call in graph.calls if call.nodes]
+    merged = sum(call.nodes - 1 for call in listed)
+    assert len(listed) + merged + len(graph.left_out) == len(nodes)
+    assert all(reason for _, reason in graph.left_out)
+    values = {value for call in graph.calls for value in call.values}
+    computing = {
+        "Conv",
+        "Gemm",
+        "QLinearConv",
+        "QGemm",
+        "ConvInteger",
+        "MatMulInteger",
+        "FusedConv",
+    }
+    for node in nodes:
+        if node.op_type in computing and name in ("optimized", "operators"):
+            assert node.output[0] in values
+
+
+def test_every_node_of_a_program_is_in_one_call_or_left_out():
+    program = load_program(Path("Refine.pt2"))
+    graph = ProgramRunner.of(program, CLASSIFICATION.arguments).graph
+    nodes = [node for node in program.module().graph.nodes if node.op == "call_function"]
+    assert sum(call.nodes for call in graph.calls) + len(graph.left_out) == len(nodes)
+
+
+def list_convolutions(file):
+    runner = open_file(file).choosing(("conv",))
+    return [layer.module_path for layer in runner.layers]
+
+
+def test_convolutions_that_a_quantizer_made_are_layers():
+    assert len(list_convolutions("operators")) == len(list_convolutions("dynamic")) == 4
+    assert list_convolutions("operators")[0] == "node_conv2d_quant"
+
+
+def test_a_convolution_that_a_tool_made_is_a_layer():
+    assert list_convolutions("tool") == ["stem", *(f"blocks.{n}.norm" for n in (0, 1))] + [
+        "blocks/put_here_by_a_tool"
+    ]
+
+
+@pytest.mark.parametrize("name", ["Refine", "TwoNames", "Several", "Outside", "Queries", "Dead"])
+@pytest.mark.parametrize("way", ["onnx", "torch-export"])
+def test_an_export_of_a_healthy_model_has_no_culprit(compare, name, way):
+    words = ("--against", way, "--layers", "all", "--blame")
+    document = compare(f"nets.py:{name}", *words)
+    assert (document["equal"], document["culprits"]) == (True, [])
+
+
+def reasons_of(document):
+    return {each["call_id"]: each["reason"] for each in document["left_out"]}
+
+
+def test_a_call_that_the_exporter_folded_is_left_out_with_the_reason(compare):
+    document = compare("nets.py:Refine", "--against", "onnx")
+    rows = {row["call_id"] for row in document["layers"]}
+    assert {"flow#1", "flow#2", "up", "up#1", "up#2"} < rows
+    assert reasons_of(document) == {"flow": "left out, since it does not depend on the input"}
+
+
+def test_a_call_whose_result_is_not_used_is_left_out_with_the_reason(compare):
+    document = compare("nets.py:Dead", "--against", "onnx")
+    assert reasons_of(document) == {"conv": "left out, since the model does not use its result"}
+
+
+@pytest.mark.parametrize("file", ["onnx=Refine.onnx", "torch-export=Refine.pt2"])
+def test_a_fault_after_a_folded_call_is_named_in_files_of_others(compare, file):
+    words = ("--against", file, "--blame")
+    assert compare("nets.py:Refine", *words)["culprits"] == []
+    found = compare("nets.py:refine_wrong", *words, code=7)["culprits"]
+    assert {each.partition("#")[0] for each in found} == {"up"}
+
+
+@pytest.mark.parametrize("way", ["onnx", "onnx=TwoNames.onnx", "torch-export"])
+def test_the_calls_of_a_module_under_two_names_are_paired(compare, way):
+    document = compare("nets.py:TwoNames", "--against", way, "--layers", "SiLU", "--blame")
+    rows = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
+    assert rows == {each: each for each in ("act", "act#1", "act#2", "(model)")}
+
+
+def test_a_kept_export_calls_a_module_by_its_first_name(compare):
+    for kept, way in (("kept.onnx", "onnx"), ("kept.pt2", "torch-export")):
+        compare("nets.py:TwoNames", "--against", way, "--keep-export", kept)
+    program = ProgramRunner.of(load_program(Path("kept.pt2")), CLASSIFICATION.arguments)
+    for graph in (open_file("kept").graph, program.graph):
+        assert [call.call_index for call in graph.list_calls("act")] == [0, 1, 2]
+        assert graph.list_calls("body.1") == []
+
+
+@pytest.mark.parametrize("way", ["onnx", "torch-export"])
+def test_each_tensor_of_a_module_is_compared(compare, way):
+    document = compare("nets.py:Several", "--against", way, "--layers", "encoder")
+    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
+    assert (pairs["encoder[1]"], pairs["encoder[2]"]) == ("encoder[0]", "encoder[1]")
+    assert reasons_of(document) == {"encoder[0]": "not among the tensors that B shows"}
+
+
+def test_a_container_whose_last_layer_is_merged_outside_it_is_merged(compare):
+    document = compare("nets.py:Outside", "--against", "onnx", "--layers", "all")
+    reasons = reasons_of(document)
+    assert reasons["stem"] == reasons["stem.2"] == "merged into norm"
+    assert "stem" not in {layer.module_path for layer in open_file("Outside").layers}
+
+
+@pytest.mark.parametrize("name", ["optimized", "static", "dynamic", "tool"])
+@pytest.mark.parametrize("match", ["id", "order"])
+def test_a_fault_is_named_in_a_file_that_a_tool_wrote(compare, name, match):
+    if (name, match) == ("optimized", "id"):
+        pytest.skip("the file names no modules")
+    words = ("--against", f"onnx={name}.onnx", "--match", match, "--blame")
+    healthy = compare("nets.py:Net", *words, code=7 if name in ("static", "dynamic") else 0)
+    assert healthy["culprits"] == []
+    culprits = compare("nets.py:louder", *words, code=7)["culprits"]
+    assert culprits == ["blocks.1.relu" if name in ("optimized", "static") else "blocks.1.norm"]
+
+
+def test_quantized_values_are_not_compared_with_others(compare):
+    document = compare("nets.py:Net", "--against", "onnx=operators.onnx", "--blame", code=7)
+    assert {row["other_dtype"] for row in document["layers"]} == {"float32"}
+    assert document["culprits"] == []
+    assert reasons_of(document)["stem"] == "computed by nodes that do not say their module"
+
+
+def test_runs_with_other_numbers_of_tensors_have_no_false_difference(run):
+    """The file has no name for the input that the encoder passes on."""
+    words = ("a.npy", "--layers", "all", "--device", "cpu", "-o")
+    assert run("inspect", "nets.py:Several", *words, "model").code == 0
+    assert run("inspect", "Several.onnx", "--like", "nets.py:Several", *words, "file").code == 0
+    ended = run("diff", "model", "file", "--format", "json", "--rtol", "1e-4")
+    assert ended.code == 0, ended.err
+    left_out = {each["call_id"] for each in json.loads(ended.out)["left_out"]}
+    assert left_out == {f"encoder[{n}]" for n in range(3)}
