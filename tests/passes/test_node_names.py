@@ -146,3 +146,12 @@ def test_constants_shapes_and_quantizers_belong_to_no_module():
     ]
     dependent = {"/a/Relu_output_0_quantized", "/a/Relu_output_0"}
     assert [len(values) for values in read_names(nodes, dependent, {})] == [0, 0, 1]
+
+
+def test_a_product_with_a_bias_is_a_linear_function():
+    product = ("MatMul", "/attn/MatMul", "x onnx::MatMul_3")
+    bias = ("Add", "/attn/Add", "qkv.bias /attn/MatMul_output_0")
+    other = ("Add", "/attn/Add_1", "/attn/Add_output_0 /attn/MatMul_output_0")
+    found = [values[0] for values in read_values(product, bias, other)]
+    assert [each.function for each in found] == ["linear", "linear", "add"]
+    assert [each.step for each in found] == ["/attn/MatMul", "/attn/MatMul", "/attn/Add_1"]
