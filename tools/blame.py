@@ -5,14 +5,23 @@ comparison without ``--blame`` names. Healthy pairs must have no culprit.
 
     python tools/blame.py faults [--ways eager,onnx] [--models resnet18] [--each 3]
     python tools/blame.py healthy [--ways bfloat16,float16] [--models resnet18]
+
+The ways also include the kinds of ONNX files of ``tools/foreign_files.py``, which hookcli did not
+write. A quantized file differs from its model in every layer, by the noise of quantizing. A culprit
+there is a layer that differs by much more than layers of its type. A fault below the noise has no
+culprit, so each row has both: the own error of the planted layers in float32 (``fault``), and in
+the quantized file of the healthy model (``noise``). With the way ``new-static-pair``, the model is
+the quantized file of the healthy model, and the noise is the same on both sides.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
@@ -20,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hookcli.compare.live import compare_sides
+from hookcli.compare.side import pixels_of
 from hookcli.config import (
     CompareConfig,
     ExportRequest,
@@ -31,15 +41,19 @@ from hookcli.config import (
 from hookcli.distance.tolerance import Tolerance
 from hookcli.distance.verdict import blame_text
 from hookcli.errors import HookcliError
+from hookcli.images.prepare import prepare_like
 from hookcli.plan.prepare import prepare_comparison
 
 sys.path.insert(0, str(Path(__file__).parent))
 import faulty_models
+import foreign_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.config import Dtype
+    from torch import Tensor
+
+    from hookcli.config import Dtype, Match
     from hookcli.distance.blame import Blame
     from hookcli.distance.comparison import Comparison
 
@@ -49,6 +63,8 @@ SIDES = {"vit_b_16": None}  # the others take pictures of 128 pixels
 WAYS = ("eager", "torch-export", "onnx", "compile")
 HEALTHY = ("threads", "channels-last", "torch-export", "onnx")
 DTYPES = ("bfloat16", "float16")
+PAIR = "-pair"  # the end of the name of a way that compares two files
+QUIET = 10  # a fault stands out if it is as many times larger than the noise of quantizing
 EACH = 12  # faults in each model
 
 
@@ -57,18 +73,10 @@ def compare_with(name: str, way: str, **fault: str) -> Comparison:
 
     With a ``fault``, the other model has it.
     """
-
-    def request(function: str, **arguments: str) -> RunRequest:
-        model = ModelRequest(
-            f"{FILE}:{function}",
-            device="cpu",
-            size=SIDES.get(name, 128),
-            arguments=tuple(arguments.items()),
-        )
-        return RunRequest(model, ImageRequest((str(PHOTO),)), layers=("leaf", "op:*"))
-
-    one = request("healthy", name=name)
-    two = request("faulty", name=name, **fault) if fault else one
+    one = _request("healthy", {"name": name})
+    two = _request("faulty", {"name": name, **fault}) if fault else one
+    if way.partition("-")[0] in foreign_files.EXPORTERS:
+        return _compare_file(name, way, one, fault)
     if way in DTYPES:
         two = replace(two, model=replace(two.model, dtype=cast("Dtype", way)))
     other = VariantRequest(way, two)
@@ -78,8 +86,43 @@ def compare_with(name: str, way: str, **fault: str) -> Comparison:
         other = replace(other, threads=1)
     elif way == "channels-last":
         other = replace(other, channels_last=True)
+    return _compare(one, other)
+
+
+def _request(function: str, arguments: dict[str, str]) -> RunRequest:
+    model = ModelRequest(
+        f"{FILE}:{function}",
+        device="cpu",
+        size=SIDES.get(arguments["name"], 128),
+        arguments=tuple(arguments.items()),
+    )
+    return RunRequest(model, ImageRequest((str(PHOTO),)), layers=("leaf", "op:*"))
+
+
+def _compare(one: RunRequest, other: VariantRequest) -> Comparison:
     a, b = prepare_comparison(CompareConfig(one, other, blame=True))
-    return compare_sides(a, b, Tolerance(), lambda *_: None, blames=True)
+    match: Match = "id" if b.runner.names_modules else "order"
+    return compare_sides(a, b, Tolerance(), lambda *_: None, blames=True, match=match)
+
+
+def _compare_file(name: str, way: str, one: RunRequest, fault: dict[str, str]) -> Comparison:
+    """Compare the healthy model with a file of the other one."""
+    kind, healthy = way.removesuffix(PAIR), faulty_models.healthy(name)
+    model = faulty_models.faulty(name, **fault) if fault else healthy
+    pixels = _read_pixels(one)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+        file = foreign_files.write_file(kind, model, pixels, Path(folder))
+        if way.endswith(PAIR):
+            whole = foreign_files.write_file(kind, healthy, pixels, Path(other))
+            one = replace(one, model=ModelRequest(str(whole), like="resnet18"))
+        return _compare(one, VariantRequest(way, one, export=ExportRequest("onnx", file)))
+
+
+def _read_pixels(request: RunRequest) -> Tensor:
+    """Return the pixels (1, 3, H, W) that a model gets."""
+    config = CompareConfig(request, VariantRequest("threads", request, threads=1))
+    side, _ = prepare_comparison(config)
+    return pixels_of(prepare_like(side.fitter, side.sources[0], None))
 
 
 def blame_of(comparison: Comparison) -> Blame:
@@ -103,18 +146,30 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
     right: Counter[str] = Counter()
     first: Counter[str] = Counter()
     tried: Counter[str] = Counter()
+    loud: Counter[tuple[str, bool]] = Counter()
+    noises = {}  # the healthy model in a quantized file, by model and way
     for name in names:
         for fault, place in choose_faults(name, number):
             planted = faulty_models.faulty(name, fault, place).planted
+            plain = compare_with(name, "eager", fault=fault, place=place)
+            layers = list_right(plain, planted)
             for way in ways:
-                row = {"model": name, "way": way, "fault": fault, "planted": planted}
+                row: dict[str, Any] = {"model": name, "way": way, "fault": fault}
+                row["planted"] = planted
                 start = time.perf_counter()
                 try:
                     comparison = compare_with(name, way, fault=fault, place=place)
+                    if way.endswith(foreign_files.QUANTIZERS) and (name, way) not in noises:
+                        noises[name, way] = compare_with(name, way)
                 except HookcliError as error:
                     print(json.dumps(row | {"error": error.message}), flush=True)
                     continue
-                row |= judge(comparison, planted)
+                row |= judge(comparison, layers)
+                if (name, way) in noises:
+                    row["size"] = own_error(plain, layers)
+                    row["noise"] = own_error(noises[name, way], layers)
+                    if row["size"] > QUIET * row["noise"]:
+                        loud[way, row["by_blame"]] += 1
                 row["seconds"] = round(time.perf_counter() - start, 1)
                 print(json.dumps(row), flush=True)
                 tried[way] += 1
@@ -122,27 +177,44 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
                 first[way] += row["by_first"]
     for way in ways:
         print(f"{way}: {right[way]} of {tried[way]} by blame, {first[way]} by the first call")
+        if way.endswith(foreign_files.QUANTIZERS):
+            found = loud[way, True]
+            print(f"{way}, {QUIET} times above the noise: {found} of {found + loud[way, False]}")
 
 
-def judge(comparison: Comparison, planted: Sequence[str]) -> dict[str, Any]:
-    """Return what the comparison names, and whether that is a planted layer.
+def list_right(plain: Comparison, planted: Sequence[str]) -> list[str]:
+    """Return the layers that a comparison may name for a fault, given that in PyTorch.
 
     The weights of a layer that is never called, such as ``out_proj``, are used by the module around
     it or by an operation in that module. A convolution may be merged into its BatchNorm.
     """
+    uncalled = {each.layer.module_path for each in plain.uncalled}
+    around = [path.rpartition(".")[0] for path in planted if path in uncalled]
+    rows = sorted((row for row in plain.rows if row.call_id), key=lambda row: row.order)
+    norms = [
+        after.call_id
+        for row, after in itertools.pairwise(rows)
+        if row.call_id in planted and after.module_type == "BatchNorm2d"
+    ]
+    return [*planted, *around, *(f"{path}/op:linear" for path in around), *norms]
+
+
+def own_error(comparison: Comparison, layers: Sequence[str]) -> float:
+    """Return the largest own error of some layers; Inf if it is not finite."""
+    rows = [row for row in comparison.rows if _is_planted(row.call_id, layers)]
+    return max((row.own_rel_l2 or 0.0 for row in rows), default=0.0)
+
+
+def judge(comparison: Comparison, layers: Sequence[str]) -> dict[str, Any]:
+    """Return what the comparison names, and whether that is among the ``layers`` of the fault."""
     culprits = [each.call_id for each in blame_of(comparison).culprits]
     first = comparison.first.call_id if comparison.first else ""
-    uncalled = {each.layer.module_path for each in comparison.uncalled}
-    around = [path.rpartition(".")[0] for path in planted if path in uncalled]
-    merged = [
-        each.reason.removeprefix("merged into ")
-        for each in comparison.left_out
-        if each.call_id in planted and each.kind == "merged"
-    ]
-    right = [*planted, *around, *(f"{path}/op:linear" for path in around), *merged]
+    for each in comparison.left_out:
+        if each.call_id in layers and each.kind != "idle":
+            layers = [*layers, each.reason.rpartition(" ")[2]]  # merged into, or a part of
     return {
-        "by_blame": bool(culprits) and _is_planted(culprits[0], right),
-        "by_first": _is_planted(first, right),
+        "by_blame": bool(culprits) and _is_planted(culprits[0], layers),
+        "by_first": _is_planted(first, layers),
         "culprits": culprits[:6],
         "first": first,
     }

@@ -26,10 +26,14 @@ TopCalls: TypeAlias = Annotated[
     int,
     Flag(
         "--top N",
-        "Rows of the table, the worst first; csv and json have every image.",
+        "Calls in the table: the worst, and the culprits; csv and json have every image.",
         at_least=1,
         panel="Output",
     ),
+]
+CallSort: TypeAlias = Annotated[
+    Literal["order", "worst"],
+    Flag("--sort ORDER", "Rows in the order of the network, or the worst first.", panel="Output"),
 ]
 PageTheme: TypeAlias = Annotated[
     Theme,

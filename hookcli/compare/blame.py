@@ -8,6 +8,8 @@ is rounding, A runs once more as well: all inputs move to neighbouring numbers o
 from __future__ import annotations
 
 import itertools
+import math
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,20 +18,24 @@ import numpy as np
 import torch
 
 from hookcli.compare.arrays import to_array
+from hookcli.compare.left_out import may_be_idle
 from hookcli.compare.side import naming
-from hookcli.distance.axes import SAME, is_same
-from hookcli.distance.blame import EPSILON, OwnError, coarser, find_culprits
+from hookcli.distance.axes import is_same
+from hookcli.distance.blame import OwnError, find_culprits
+from hookcli.distance.judge import find_floor
 from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.tolerance import EPSILON, coarser
 from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from hookcli.compare.seen_calls import SeenCalls
     from hookcli.distance.blame import Blame
     from hookcli.passes.runner import Runner, Side
     from hookcli.records.calls import Call
@@ -53,7 +59,7 @@ class Blamer:
 
     a: Side
     b: Side
-    own: dict[tuple[str, str], float] = field(default_factory=dict)
+    own: dict[tuple[str, str], OwnError] = field(default_factory=dict)
     _dtypes: set[str] = field(default_factory=set)
     _worst: dict[str, OwnError] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
@@ -68,39 +74,41 @@ class Blamer:
         self,
         image: str,
         pixels: tuple[Tensor, Tensor],
-        values: Mapping[str, Values],
-        types: Mapping[str, str],
-        dtypes: Iterable[str],
-        partners: Mapping[str, str],
+        seen: SeenCalls,
     ) -> None:
         """Measure the own errors for one image.
 
         Args:
             image: the key of the image.
             pixels: the pixels (1, …) for A and for B, on the host.
-            values: the outputs of A's calls, by call id.
-            types: the types of the modules of A's calls, by call id.
-            dtypes: the dtypes of the outputs of B's calls.
-            partners: the id of the call of A, by the id of the call of B.
+            seen: the calls of both sides for this image, with the outputs of A.
         """
-        self._dtypes.update(dtypes)
-        runner = self.b.runner
+        values, runner = seen.values, self.b.runner
+        self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
         untold = runner.graph.untold if isinstance(runner, GraphRunner) else frozenset()
-        own = _Measured(values, partners, runner.merges_calls, untold)
+        own = _Measured(seen, seen.partners, runner.merges_calls, untold)
         with naming(self.b):
             _run(self.b.runner, image, pixels[1], own.feed, own)
-        moved = _Measured(values, {call_id: call_id for call_id in values})
+        moved = _Measured(seen, {call_id: call_id for call_id in values})
         move = _Mover(EPSILON[self.dtype])
         near = torch.from_numpy(move(to_array(pixels[0])))
         _run(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
-        own.types.update(types)
-        for each in own.list_errors(moved.errors, EPSILON[self.dtype] / 2):
-            self.own[image, each.call_id] = each.own
+        own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
+        for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
+            self.own[image, each.call_id] = each
             known = self._worst.get(each.call_id)
             if known is None or each.score > known.score:
                 self._worst[each.call_id] = each
         self._types |= own.types
         self._lone |= self._find_lone(values, own)
+
+    def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
+        """Return, by call id in A, the coarsest dtype on the way to a call and its counterpart."""
+        dtypes = {call_id: each.tensor.coarsest for call_id, each in seen.a.items()}
+        models = self.a.info.dtype, self.b.info.dtype
+        for call_id, partner in seen.partners.items():
+            dtypes[partner] = coarser(dtypes[partner], seen.b[call_id].tensor.coarsest, *models)
+        return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
         """Return which calls are to blame; ``rtol`` is the tolerated own error, None for rounding.
@@ -124,7 +132,7 @@ class Blamer:
             yield replace(culprit, call_id=call_id, module_type=self._types[call_id], reason=reason)
 
     def _find_lone(
-        self, values: Iterable[str], own: _Measured
+        self, values: Mapping[str, Values], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
         """Group the calls of only A and of only B by the common call that follows them.
 
@@ -145,7 +153,9 @@ class Blamer:
             if call_id in found:
                 found[call_id][0].extend(of_a)
                 of_a = []
-            elif not self.b.runner.merges_calls or OPERATION in call_id:
+            elif not own.is_idle(call_id, values[call_id]) and (
+                not self.b.runner.merges_calls or OPERATION in call_id
+            ):
                 of_a.append(call_id)
         return found
 
@@ -168,50 +178,107 @@ class _Measured:
     same values, because exporters replace some operations by others, such as a pooling by a mean.
     """
 
-    values: Mapping[str, Values]  # the outputs of A's calls, by call id
+    seen: SeenCalls  # the calls of both sides, with the outputs of A
     partners: Mapping[str, str]  # the id in A, by the id in the fed run
     reshapes: bool = False  # a call may have another shape than in A, as exports merge reshapes
     tools: frozenset[str] = frozenset()  # the paths of layers that are nodes that a tool added
     # by the id in A, or by the own id if A has no such call
-    errors: dict[str, float | None] = field(default_factory=dict)
+    errors: dict[str, OwnError | None] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
     untold: set[str] = field(default_factory=set)  # the same ids of nodes that a tool added
     _last: str = ""
 
     def feed(self, call_id: str) -> Values | None:
         """Return the output of A that a call of the fed run passes on."""
-        return self.values.get(self.partners.get(call_id, ""))
+        return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Measure the output of a call; None is the distance of a call that A lacks."""
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
-        if not partner and call.id in self.values:
+        if not partner and call.id in self.seen.values:
             return  # the same id in A, but another call
         partner = partner or call.id
-        values = self.values.get(partner)
+        values = self.seen.values.get(partner)
         self.types[partner] = call.layer.module_type
         self.untold |= {partner} if call.layer.module_path in self.tools else set()
-        own = None if values is None else _error(values, array, reshapes=self.reshapes)
-        self.errors[partner] = own
-        if values is not None:
-            self._last = partner
+        if values is None:
+            if not self.is_idle(partner, array):
+                self.errors[partner] = None
+            return
+        self.errors[partner] = self._measure(partner, call, values, array)
+        self._last = partner
+
+    def _measure(self, partner: str, call: Call, a: Values, b: Values) -> OwnError:
+        """Return Inf if A and B cannot be compared, and 0 if the operator explains the error."""
+        one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
+        found = OwnError(partner, one.module_type, math.inf, 0.0)
+        if a.shape != b.shape:
+            if not (self.reshapes and is_same(a, b)):
+                return found
+            b = b.reshape(a.shape)
+        floor = find_floor((one, two.tensor) if two else (one,))
+        distance = measure_arrays(a, b, self.seen.axis_of(partner), floor)
+        if distance.misplaced:
+            return found
+        own = distance.rel_l2 if distance.difference.rms > floor else 0.0
+        return replace(found, own=own, channels=distance.channels or ())
 
     def _find_replaced(self, array: Values) -> str:
         """Find the call of A, after the last common one, that a call of B replaces."""
-        ids = [*self.values]
+        ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
         gap = itertools.takewhile(lambda call_id: call_id not in taken, ids[start:])
-        return next((each for each in gap if _error(self.values[each], array) < SAME), "")
+        return next((each for each in gap if self._is_same(each, array)), "")
 
-    def list_errors(self, rounding: Mapping[str, float | None], least: float) -> list[OwnError]:
-        """Return the errors in B's order; an error of rounding is at least ``least``."""
-        return [
-            OwnError(call_id, self.types[call_id], error, max(rounding.get(call_id) or 0.0, least))
-            for call_id, error in self.errors.items()
-            if error is not None
-        ]
+    def _is_same(self, call_id: str, array: Values) -> bool:
+        values = self.seen.values[call_id]
+        return values.shape == array.shape and is_same(values, array)
+
+    def is_idle(self, call_id: str, array: Values) -> bool:
+        """Return whether a call only passes on values of another call, as a dropout does."""
+        others = (each for each in self.seen.values if each != call_id)
+        kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
+        return may_be_idle(kind) and any(self._is_same(each, array) for each in others)
+
+    def _list_merged(
+        self, moved: Mapping[str, OwnError | None]
+    ) -> Mapping[str, list[OwnError | None]]:
+        """Return the errors of A's calls that have no counterpart, by the call that follows them.
+
+        The counterpart of the call that follows them computes them, too, so that it rounds as they
+        do.
+        """
+        found: dict[str, list[OwnError | None]] = defaultdict(list)
+        waiting: list[OwnError | None] = []
+        for call_id in self.seen.values:
+            if self.errors.get(call_id) is None:
+                waiting.append(moved.get(call_id))
+            else:
+                found[call_id], waiting = waiting, []
+        return found
+
+    def list_errors(
+        self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
+    ) -> Iterator[OwnError]:
+        """Yield the errors in B's order, with those that rounding explains.
+
+        Args:
+            moved: the errors of A's calls when all inputs move by a digit of ``dtype``.
+            dtypes: the dtype in which each call is rounded, by call id.
+            dtype: the coarsest dtype of the models.
+        """
+        merged = self._list_merged(moved)
+        for call_id, error in self.errors.items():
+            if error is not None:
+                epsilon = EPSILON[dtypes.get(call_id) or dtype]
+                near = [each for each in (moved.get(call_id), *merged[call_id]) if each]
+                pads = [[each.own, *each.channels, 0.0, 0.0][:3] for each in near]
+                rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
+                scaled = (max(each * epsilon / EPSILON[dtype], epsilon / 2) for each in rounded)
+                whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
+                yield replace(error, rounding=whole, channel_rounding=tuple(channels))
 
 
 class _Mover:
@@ -228,6 +295,7 @@ class _Mover:
         _, exponents = np.frexp(values)
         steps = np.ldexp(values.dtype.type(self._epsilon), exponents - 1)
         up = self._random.random(values.shape, dtype=np.float32) < 0.5
+        steps[values == 0] = 0  # the neighbours of zero are next to nothing
         moved: Values = np.asarray(values + np.where(up, steps, -steps))  # not a scalar
         return moved
 
@@ -235,13 +303,3 @@ class _Mover:
 def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
     values = own.feed(call_id)
     return None if values is None else move(values)
-
-
-def _error(a: Values, b: Values, *, reshapes: bool = False) -> float:
-    """Return Inf if A and B cannot be compared; with ``reshapes``, shapes may differ."""
-    if a.shape != b.shape:
-        if not (reshapes and is_same(a, b)):
-            return float("inf")
-        b = b.reshape(a.shape)
-    distance = measure_arrays(a, b)
-    return float("inf") if distance.misplaced else distance.rel_l2

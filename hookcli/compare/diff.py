@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from hookcli.compare.left_out import list_left_out
+from hookcli.compare.order import find_norm
 from hookcli.config import GRAPH_FILES
 from hookcli.distance import sketch as sketches
 from hookcli.distance.comparison import ChangedFact, Comparison, LeftOut
@@ -16,8 +17,10 @@ from hookcli.distance.judge import CallPair, Judge
 from hookcli.distance.metrics import measure_arrays, measure_figures, measure_sketches
 from hookcli.distance.tolerance import matches
 from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.records.calls import FOLDED
 from hookcli.records.command import list_value_options
 from hookcli.records.images import match_images
+from hookcli.records.layouts import recall_layout
 from hookcli.records.report import DEFINED_VERSIONS
 from hookcli.records.runs import ModelInfo
 from hookcli.records.text import and_more, shape_text
@@ -70,7 +73,13 @@ def diff_runs(
     types: dict[tuple[str, str], dict[str, None]] = {}
     left_out: dict[str, LeftOut] = {}
     for key, other in shared:
-        pairs = [*pair_calls(a.calls[key], b.calls[other], match or "id")]
+        one_side, other_side = a.calls[key], b.calls[other]
+        if match is None:
+            one_side, other_side = (
+                _name_norms(one_side, other_side),
+                _name_norms(other_side, one_side),
+            )
+        pairs = [*pair_calls(one_side, other_side, match or "id")]
         if match is None and _is_graph(a) != _is_graph(b):
             pairs = [*_leave_out(pairs, left_out, is_graph_a=_is_graph(a))]
         for one, two in pairs:
@@ -255,6 +264,26 @@ def _leave_out(
     yield from (pair for pair, call in zip(pairs, calls, strict=True) if call[1] is not None)
 
 
+def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[RunCall]:
+    """Return the calls of a run; convolutions without the name of their BatchNorm get that name.
+
+    The other run tells the name. If it does not, the convolution has no counterpart, so it is left
+    out.
+    """
+    tensors = [call.tensor for call in others]
+    known = {each.call_id: each.module_type for each in tensors}
+    named = []
+    for call in calls:
+        call_id = call.tensor.call_id
+        if call.tensor.module_type == FOLDED != known.get(call_id, FOLDED):
+            norm = find_norm(tensors, call_id)
+            if not norm:
+                continue
+            call = replace(call, tensor=replace(call.tensor, call_id=norm))  # noqa: PLW2901
+        named.append(call)
+    return named
+
+
 def _without_key(call: RunCall | None) -> str:
     """Return the id of a call without the key of a tensor; a file may lack some of the tensors."""
     return call.tensor.call_id.partition("[")[0] if call is not None else ""
@@ -329,7 +358,9 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
             "run both again, with the same options of `tensors.save`",
         )
     source = " ".join(["tensors", *dict.fromkeys((*run_a.saved, *run_b.saved))])
-    return replace(measure_arrays(one, two), source=source)
+    is_whole = one.shape == a.tensor.shape
+    axis = recall_layout(a.layout, a.tensor.shape).channel_axis if is_whole else None
+    return replace(measure_arrays(one, two, axis), source=source)
 
 
 def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:

@@ -13,15 +13,7 @@ if TYPE_CHECKING:
 
     from hookcli.distance.comparison import LeftOutKind
 
-IDLE = (
-    "Dropout",
-    "Identity",
-    "QuantStub",
-    "DeQuantStub",
-    "StochasticDepth",
-    "DropPath",
-    "DropBlock",
-)
+_IDLE = ("dropout", "dropblock", "droppath", "identity", "quantstub", "stochasticdepth")
 _MERGED, _INTO = ("Conv", "Linear", "BatchNorm"), ("BatchNorm", "ReLU", "relu")
 
 
@@ -58,8 +50,13 @@ def list_left_out(
     yield from reversed(found)
 
 
+def may_be_idle(module_type: str) -> bool:
+    """Return whether layers and operations of a type change nothing, unless the model trains."""
+    return any(word in module_type.lower().replace("_", "") for word in _IDLE)
+
+
 def _explain(module_type: str, after: str, type_after: str) -> tuple[LeftOutKind, str]:
-    if module_type.startswith(IDLE):
+    if may_be_idle(module_type):
         return "idle", "left out, since it changes nothing"
     if not after:
         return "part", "computed as a part of the model's output"

@@ -11,13 +11,16 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from hookcli.compare.answer import compare_answers
 from hookcli.compare.blame import Blamer
 from hookcli.compare.diff import check_comparison, pair_ids
 from hookcli.compare.left_out import list_left_out
 from hookcli.compare.seen_calls import SeenCalls
 from hookcli.compare.side import list_side_changes, list_uncalled, pixels_of, run_side
+from hookcli.distance.answer import sum_up
 from hookcli.distance.comparison import Comparison, LeftOut
 from hookcli.distance.judge import CallPair, Judge
 from hookcli.images.fit import require_image, skip_failing
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from hookcli.compare.seen_calls import SeenCall, SeenPair, Values
     from hookcli.compare.worst_calls import WorstCalls
     from hookcli.config import Match
+    from hookcli.distance.answer import Answer
+    from hookcli.distance.blame import OwnError
     from hookcli.distance.comparison import DiffRow
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
@@ -82,7 +87,8 @@ def compare_sides(
         NoImageError: no image could be used.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
-    sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst)
+    origins = a.runner.list_origins(), b.runner.list_origins()
+    sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst, origins)
     before = list_skipped(a, b)
     with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
         for sources in pair_sources(a, b):
@@ -128,12 +134,14 @@ class _RunEffects:
         common: Collection[str],
         listed: _Listed,
         graph: Graph | None = None,
+        untold: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Keep the listed calls that the other side computes as a part of other calls."""
         types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
         is_vague = graph is not None and (graph.untold or not graph.names_modules)
         named = graph.paths if graph is not None and is_vague else None
-        for each in list_left_out(types, common, {} if graph is None else graph.reasons):
+        reasons = {**untold, **({} if graph is None else graph.reasons)}
+        for each in list_left_out(types, common, reasons):
             seen, left_out = calls[each.call_id], each
             if named and each.kind == "part" and seen.call.layer.module_path not in named:
                 left_out = replace(each, reason="computed by nodes that do not say their module")
@@ -157,10 +165,12 @@ class _Sides:
     match: Match
     blamer: Blamer | None  # None if nobody asked for own errors
     worst: WorstCalls | None  # the tensors to draw; None without pictures
+    origins: tuple[Mapping[str, tuple[str, str]], ...]  # of the tensors of both sides
     keys: list[str] = field(default_factory=list)  # of the images that were compared
     images: dict[str, ImageResult] = field(default_factory=dict)  # of both sides, by file
     skipped: list[SkippedImage] = field(default_factory=list)
     effects: _RunEffects = field(default_factory=_RunEffects)
+    answers: dict[str, Answer] = field(default_factory=dict)  # by the key of the image
     _first_shape: tuple[int, ...] | None = None
 
     def compare(self, source_a: ImageSource, source_b: ImageSource) -> None:
@@ -178,8 +188,8 @@ class _Sides:
         self.images |= {image.file: image.record(()) for image in (image_a, image_b)}
         if self._first_shape is None and image_a.pixels is not None:
             self._first_shape = tuple(image_a.pixels.shape)
-        for pair in pairs:
-            self.judge.add(pair)
+        for pair, is_listed in pairs:
+            self.judge.add(pair, is_hidden=not is_listed)
         if self.worst is not None:
             self.worst.finish(self.judge.rows(), image_a.key)
 
@@ -192,12 +202,16 @@ class _Sides:
         notes += [_UNTOLD] if untold and self.match == "id" else []
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
         notes += [text for text, _ in describe_intensities([*self.images.values()])]
+        blame = None if self.blamer is None else self.blamer.blame(tolerance.rtol)
         own = {} if self.blamer is None else self.blamer.own
+        self.judge.show(() if blame is None else blame.ids)
+        rows = self.judge.rows()
+        others = [each.other_call_id for each in rows if blame and each.call_id in blame.ids]
         return Comparison(
             a.request.name,
             b.request.name,
             tolerance,
-            tuple(_add_own(self.judge.rows(), own)),
+            tuple(_add_own(rows, own)),
             changed=tuple(list_side_changes(a, b)),
             images=tuple(self.keys),
             skipped=(*skipped_before, *self.skipped),
@@ -205,12 +219,16 @@ class _Sides:
             left_out=tuple(self.effects.left_out.values()),
             notes=tuple(dict.fromkeys(filter(None, notes))),
             image_rows=tuple(_add_own(self.judge.image_rows(), own)),
-            blame=None if self.blamer is None else self.blamer.blame(tolerance.rtol),
+            blame=blame,
+            answer=sum_up(self.answers),
+            keep=None if blame is None else b.runner.name_nodes(others),
         )
 
-    def _try(self, image_a: PreparedImage, image_b: PreparedImage) -> list[CallPair] | None:
+    def _try(
+        self, image_a: PreparedImage, image_b: PreparedImage
+    ) -> list[tuple[CallPair, bool]] | None:
         now = _RunEffects()
-        pairs: list[CallPair] | None = None
+        pairs: list[tuple[CallPair, bool]] | None = None
         on_error, several = self.a.request.run.on_error, len(self.a.sources) > 1
         with skip_failing(on_error, image_a.file, self.skipped, is_one_of_several=several):
             pairs = list(self._run(image_a, image_b, now))
@@ -219,49 +237,52 @@ class _Sides:
 
     def _run(
         self, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects
-    ) -> Iterator[CallPair]:
-        """Yield the listed pairs in A's order; add the effects of this image to ``effects``."""
+    ) -> Iterator[tuple[CallPair, bool]]:
+        """Yield the pairs in A's order, as ``_list_pairs``; add this image's ``effects``."""
         a, b = self.a, self.b
         listed = _Listed(a.layers), _Listed(b.layers)
         graph = b.runner.graph if isinstance(b.runner, GraphRunner) else None
-        seen = SeenCalls(keeps_values=self.blamer is not None, graph=graph)
+        size = a.runner.size_of(pixels_of(image_a))
+        seen = SeenCalls(
+            keeps_values=self.blamer is not None, graph=graph, size=size, origins=self.origins
+        )
         if self.worst is not None:
             self.worst.start()
-            size = a.runner.size_of(pixels_of(image_a))
             seen.show = partial(_offer, self.worst, self.judge, listed, size)
-        run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
-        if self.match == "id":
-            run_side(b, image_b, seen.measure, called=effects.called, effects=effects.effects_b)
-        else:
-            others = SeenCalls()
-            run_side(b, image_b, others.keep, called=effects.called, effects=effects.effects_b)
+        others = SeenCalls(origins=self.origins[::-1])
+        observe = seen.measure if self.match == "id" else others.keep
+        one = run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
+        two = run_side(b, image_b, observe, called=effects.called, effects=effects.effects_b)
+        if (found := compare_answers(a.model, one, two)) is not None:
+            self.answers[image_a.key] = found
+        if self.match == "order":
             seen.measure_by_order(others)
         if self.blamer is not None:
             self.blamer.add(
                 image_a.key,
                 (pixels_of(image_a), pixels_of(image_b)),
-                seen.values,
-                types={call_id: each.tensor.module_type for call_id, each in seen.a.items()},
-                dtypes={each.tensor.dtype for each in seen.b.values()},
-                partners=seen.partners,
+                seen,
             )
         if b.runner.merges_calls:
-            effects.leave_out(seen.a, seen.partners.values(), listed[0], graph)
+            effects.leave_out(seen.a, seen.partners.values(), listed[0], graph, seen.untold)
         elif a.runner.merges_calls:
             effects.leave_out(seen.b, seen.partners, listed[1])
         yield from self._list_pairs(image_a.key, seen, listed)
 
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: tuple[_Listed, _Listed]
-    ) -> Iterator[CallPair]:
+    ) -> Iterator[tuple[CallPair, bool]]:
+        """Yield each pair, and whether it is listed; others have rows only if they are culprits."""
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
             one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
-            if _is_listed(listed, one, two) and not self._leaves_out(call_id, other, two, seen):
+            left_out = self._leaves_out(call_id, other, two, seen)
+            is_listed = _is_listed(listed, one, two) and not left_out
+            if is_listed or self.blamer is not None:
                 pair = (one.tensor if one else None, two.tensor if two else None)
                 distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
-                yield CallPair(image, *pair, distance, axes)
+                yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
         """Return whether one side computes a pair's calls in another way; an id may be empty."""
@@ -311,7 +332,12 @@ def _offer(
     worst.offer(judged, pair.a.place, layout, a, b)
 
 
-def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], float]) -> Iterator[DiffRow]:
+def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], OwnError]) -> Iterator[DiffRow]:
     """Yield rows with their own errors; ``own`` has them by the keys of images and call ids."""
     for row in rows:
-        yield replace(row, own_rel_l2=own.get((row.image, row.call_id))) if own else row
+        found = own.get((row.image, row.call_id))
+        if found is None:
+            yield row
+            continue
+        median, worst = found.channels or (None, None)
+        yield replace(row, own_rel_l2=found.own, own_channel_median=median, own_channel_worst=worst)

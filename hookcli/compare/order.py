@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.compare.left_out import IDLE
+from hookcli.compare.left_out import may_be_idle
 from hookcli.distance.axes import FAR, measure_flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,6 +37,7 @@ _KINDS = {
     "mean": "globalaveragepool",
     "multiheadattention": "attention",
 }
+NORM = "BatchNorm"  # the start of the names of its classes
 _CONVOLUTIONS, _NORM = ("conv", "convtranspose"), "batchnormalization"
 
 
@@ -79,7 +80,7 @@ def pair_by_order(
         keys_a = {each: (kinds_a[each], a[each].shape) for each in left_a}
         keys_b = {each: (kinds_b[each], b[each].shape) for each in left_b}
         for rest_a, rest_b in _match(keys_a, keys_b, pairs):
-            rest = [n for n in rest_a if n not in merged and not a[n].module_type.startswith(IDLE)]
+            rest = [n for n in rest_a if n not in merged and not may_be_idle(a[n].module_type)]
             if rest and rest_b:
                 old, new = a[rest[-1]], b[rest_b[-1]]
                 if old.shape == new.shape and "float" in new.dtype:
@@ -116,7 +117,13 @@ def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, st
     return found
 
 
+def find_norm(calls: Sequence[CallTensor], conv: str) -> str:
+    """Return the id of the BatchNorm directly after a convolution; empty if there is none."""
+    norms = (two for one, two in itertools.pairwise(calls) if one.call_id == conv)
+    return next((each.call_id for each in norms if each.module_type.startswith(NORM)), "")
+
+
 def _kind(module_type: str) -> str:
     """Return the name that modules of torch and operators of ONNX of one kind have in common."""
-    name = re.sub(r"\dd$", "", module_type).lower()
+    name = re.sub(r"\dd$", "", module_type.removesuffix(f"+{NORM}")).lower()
     return _KINDS.get(name, name)

@@ -6,17 +6,19 @@ Calls have the same id, unless an export computes several calls in one or leaves
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hookcli.compare.arrays import to_array
-from hookcli.compare.left_out import IDLE
-from hookcli.compare.order import pair_by_order
+from hookcli.compare.left_out import may_be_idle
+from hookcli.compare.order import NORM, find_norm, pair_by_order
 from hookcli.distance.axes import FAR, SAME, find_axes, is_same, measure_flat
-from hookcli.distance.judge import CallTensor
+from hookcli.distance.judge import CallTensor, find_floor
 from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.tolerance import coarser
+from hookcli.records.calls import FOLDED, OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.generic]
 
 _RELUS = ("relu", "relu6")
+_UNTOLD = "the names in the file do not tell its calls apart: try `match='order'`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,9 @@ class SeenCalls:
         axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
             only of transposed tensors.
         partners: the id of the counterpart in A, by the id of the call of B.
+        untold: why the names of B's nodes may not tell the counterpart, by the id of the call of A.
+        size: the height and width of the layers' input in A; None if unknown.
+        origins: what the runners of A and of B know of how the tensors of calls are computed.
         show: called with every pair of calls, right after its distance was measured, and with the
             tensors of A and of B; None if nobody wants to see them.
     """
@@ -82,6 +88,9 @@ class SeenCalls:
     distances: dict[str, Distance] = field(default_factory=dict)
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     partners: dict[str, str] = field(default_factory=dict)
+    untold: dict[str, str] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
+    origins: tuple[Mapping[str, tuple[str, str]], ...] = ({}, {})
     show: Callable[[SeenPair, Values, Values], None] | None = None
     # the ids of A's tensors, by path, side and index
     _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
@@ -92,17 +101,22 @@ class SeenCalls:
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
-        self.a[call.id] = _describe(call, tensor, len(self.a))
         calls = self._outputs.setdefault((call.layer.module_path, call.side), {})
         calls.setdefault(call.call_index, []).append(call.id)
-        self.values[call.id] = np.array(to_array(tensor))
+        array = np.array(to_array(tensor))
+        last = next(reversed(self.a.values()), None)
+        seen = _describe(call, tensor, self.a, self.origins[0])
+        if last is not None and np.array_equal(self.values[last.call.id].ravel(), array.ravel()):
+            operator = last.tensor.operator or last.tensor.module_type  # a block passes it on
+            seen = replace(seen, tensor=replace(seen.tensor, operator=operator))
+        self.a[call.id], self.values[call.id] = seen, array
 
     def measure(self, call: Call, tensor: Tensor) -> None:
         """Measure the distance of a tensor of B from its counterpart in A.
 
         Unless ``keeps_values``, this deletes the copy of the counterpart.
         """
-        self.b[call.id] = _describe(call, tensor, len(self.b))
+        self.b[call.id] = _describe(call, tensor, self.b, self.origins[1])
         partner = self._find_partner(call, to_array(tensor))
         if self.graph is not None and partner is not None:
             partner = self._find_in_export(call, partner, tensor)
@@ -143,13 +157,20 @@ class SeenCalls:
         """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
         if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
-        distance = measure_arrays(a, b) if a.shape == b.shape else None
+        axis = self.axis_of(partner)
+        floor = find_floor((self.a[partner].tensor, self.b[call_id].tensor))
+        distance = measure_arrays(a, b, axis, floor) if a.shape == b.shape else None
         if (distance is None or distance.rel_l2 > FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes
         if distance is not None:
             self.distances[partner] = distance
             if self.show is not None:
                 self.show(SeenPair(self.a[partner], self.b[call_id], distance), a, b)
+
+    def axis_of(self, call_id: str) -> int | None:
+        """Return the axis of the channels in a tensor of A; None if it is unknown."""
+        seen = self.a[call_id]
+        return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
         """Return A's call that an export computes, if any; ``partner`` has its path and index."""
@@ -193,6 +214,9 @@ class SeenCalls:
         """Return the id of the call of A with the path and the index of a call of B, if any."""
         path, index = call.layer.module_path, call.call_index
         calls = self._outputs.get((path, call.side), {})
+        folded = self._find_folded(call)
+        if folded is not None:
+            return folded or None
         if self.graph is None:
             ids = [call.id] if call.id in self.a else calls.get(index, [])
             return next((each for each in ids if each not in self.partners.values()), None)
@@ -200,6 +224,9 @@ class SeenCalls:
             left = self._list_unnamed(self.graph)
             return next((each for each in left if self._distance(each, values) < FAR), None)
         others = self.graph.list_calls(path)
+        if self.graph.is_inferred and path and len(calls) != len(others):
+            self.untold |= dict.fromkeys(itertools.chain(*calls.values()), _UNTOLD)
+            return self._find_equal(path, values)
         if len(calls) != len(others) and any(each.is_counted for each in others):
             index = self._align((path, index), calls, len(calls) - len(others), values)
         ids = calls.get(index, [])
@@ -217,6 +244,30 @@ class SeenCalls:
         if len(ids) == 1:  # the last value of a graph is the output
             alike = alike if call.output_key == str(number - 1) else []
         return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
+
+    def _find_folded(self, call: Call) -> str | None:
+        """Return the call of A with the same BatchNorm, if A or B lost the name of the BatchNorm.
+
+        The text is empty if A has no such call. None: neither lost a name.
+        """
+        lost = call.layer.module_type == FOLDED
+        if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
+            return find_norm([each.tensor for each in self.a.values()], call.id) if lost else ""
+        last = next(itertools.islice(reversed(self.b), 1, None), "")
+        is_norm = call.layer.module_type.startswith(NORM) and last in self.a
+        is_after = is_norm and self.a[last].tensor.module_type == FOLDED
+        return last if is_after and last not in self.partners.values() else None
+
+    def _find_equal(self, path: str, values: Values) -> str | None:
+        """Return a call of A in the same module that has the same values."""
+        place = path.rpartition(OPERATION)[0] or path
+        for call_id, each in self.a.items():
+            other = each.call.layer.module_path
+            is_near = (other.rpartition(OPERATION)[0] or other) == place
+            is_free = call_id not in self.partners.values()
+            if is_near and is_free and self._distance(call_id, values) < SAME:
+                return call_id
+        return None
 
     def _distance(self, call_id: str, values: Values) -> float:
         """Return the distance from a tensor of A; Inf if it is not known."""
@@ -253,7 +304,7 @@ class SeenCalls:
             if place >= start
             and place not in merged
             and self.a[each].call.layer.module_path not in named
-            and not types[place].startswith(IDLE)
+            and not may_be_idle(types[place])
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
@@ -267,7 +318,16 @@ class SeenCalls:
                 self._measure_pair(left[-1], call_id, self.values[left[-1]], values)
 
 
-def _describe(call: Call, tensor: Tensor, place: int) -> SeenCall:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    shape = tuple(tensor.shape)
-    return SeenCall(call, CallTensor(call.id, call.layer.module_type, shape, dtype), place)
+def _describe(
+    call: Call,
+    tensor: Tensor,
+    before: dict[str, SeenCall],
+    origins: Mapping[str, tuple[str, str]],
+) -> SeenCall:
+    """Describe a call after the calls ``before``, which may be on the way to it."""
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    last = next((each.tensor.coarsest for each in reversed(before.values())), "")
+    coarsest, operator = origins.get(call.id, (last, ""))
+    described = CallTensor(call.id, call.layer.module_type, shape, dtype)
+    described = replace(described, coarsest=coarser(dtype, coarsest), operator=operator)
+    return SeenCall(call, described, len(before))

@@ -33,8 +33,8 @@ def run_side(
     observer: Callable[[Call, Tensor], None],
     called: dict[str, str],
     effects: EditEffects,
-) -> None:
-    """Run one image through the model of a side.
+) -> object:
+    """Run one image through the model of a side, and return the model's output.
 
     Args:
         side: the side to run.
@@ -49,7 +49,9 @@ def run_side(
     """
     batch = Batch([image.key], side.runner.place(pixels_of(image)))
     with naming(side):
-        effects.merge(side.runner.run(batch, observer, called).effects)
+        outcome = side.runner.run(batch, observer, called)
+    effects.merge(outcome.effects)
+    return outcome.output
 
 
 def pixels_of(image: PreparedImage) -> Tensor:

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-EPSILON = {"float64": 2**-52, "float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
-"""The distance of 1 from the next larger number, by dtype."""
+    from collections.abc import Iterable, Iterator, Sequence
 
 ROUNDING = 8
 """How many times larger than the effect of rounding a culprit's own error is, at least.
@@ -37,6 +34,7 @@ OUTSTANDING = 10
 In bfloat16, the largest own error of a type of layer was at most 3 times the median (swin_v2_t).
 """
 
+_OF_MANY = 8  # the worst of many channels may be this many times farther off (measured: 25 / 8)
 _FEW = 3  # with fewer like calls, a call is compared with all other calls
 _WEIGHTED = ("BatchNorm", "Conv", "Linear")  # or with these, which a quantizer changes alike
 
@@ -53,6 +51,9 @@ class OwnError:
         rounding: the relative L2 error that rounding explains, from one rounding of each input.
         reason: why the call is to blame, in words that follow its name, if its own error alone does
             not say so; otherwise empty.
+        channels: the own error of the median channel and of the worst one, relative to the channel;
+            empty if the channels are unknown.
+        channel_rounding: the errors of ``channels`` that rounding explains.
     """
 
     call_id: str
@@ -60,11 +61,24 @@ class OwnError:
     own: float
     rounding: float
     reason: str = ""
+    channels: tuple[float, ...] = ()
+    channel_rounding: tuple[float, ...] = ()
+
+    @property
+    def figures(self) -> tuple[tuple[float, float], ...]:
+        """The own error of the whole, of the median channel and of the worst one, with rounding."""
+        if not self.channels:
+            return ((self.own, self.rounding),)
+        (median, worst), (usual, most) = self.channels, self.channel_rounding
+        return (self.own, self.rounding), (median, usual), (worst, _OF_MANY * most)
 
     @property
     def score(self) -> float:
-        """The own error divided by the error that rounding explains."""
-        return self.own / self.rounding if self.rounding else float("inf") if self.own else 0.0
+        """The largest error divided by the error that rounding explains."""
+        return max(
+            own / rounding if rounding else float("inf") if own else 0.0
+            for own, rounding in self.figures
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +106,6 @@ class Blame:
         return tuple(each.call_id for each in self.culprits)
 
 
-def coarser(*dtypes: str) -> str:
-    """Return the dtype with the fewest digits, among those that hold floating-point numbers."""
-    return max((each for each in dtypes if each in EPSILON), key=EPSILON.__getitem__)
-
-
 def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = None) -> Blame:
     """Decide which calls are to blame.
 
@@ -105,11 +114,12 @@ def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = N
         dtype: the coarser dtype of A and B.
         rtol: the own error that is tolerated; None decides by the error that rounding explains.
     """
-    exceeding = [each for each in errors if _exceeds(each, rtol)]
+    limits = [_list_limits(each, rtol) for each in errors]
+    exceeding = [each for each, most in zip(errors, limits, strict=True) if _exceeds(each, most)]
     culprits = tuple(
         each
-        for each, usual in zip(errors, _list_usual(errors), strict=True)
-        if _exceeds(each, rtol) and (each.reason or each.own > OUTSTANDING * usual)
+        for each, most, usual in zip(errors, limits, _list_usual(errors), strict=True)
+        if _exceeds(each, map(max, most, usual))
     )
     finite = [each for each in errors if 0 < each.own < float("inf")]
     return Blame(
@@ -121,27 +131,42 @@ def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = N
     )
 
 
-def _exceeds(error: OwnError, rtol: float | None) -> bool:
-    limit = ROUNDING * error.rounding if rtol is None else rtol
-    return bool(error.reason) or error.own > limit
+def _list_limits(error: OwnError, rtol: float | None) -> list[float]:
+    """Return the largest tolerated value of each figure of a call."""
+    whole, *channels = (ROUNDING * rounding for _, rounding in error.figures)
+    if rtol is None:
+        return [whole, *channels]
+    return [rtol, *(max(rtol, each) for each in channels)]
 
 
-def _list_usual(errors: Sequence[OwnError]) -> list[float]:
-    """Return for each call the median own error of the other calls of its type."""
-    # If there are fewer than three, the median is over all other calls.
-    alike: dict[str, list[float]] = defaultdict(list)
+def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
+    pairs = zip(error.figures, limits, strict=True)
+    return bool(error.reason) or any(own > limit for (own, _), limit in pairs)
+
+
+def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
+    """Yield for each call how far other calls of its type let each of its figures go.
+
+    That is a multiple of the median of the other calls of the type, or of all other calls if there
+    are fewer than three of the type.
+    """
+    alike: dict[tuple[str, int], list[float]] = defaultdict(list)
     for each in errors:
-        alike[each.module_type].append(each.own)
-    everything = [each.own for each in errors]
-    weighted = [each.own for each in errors if each.module_type.startswith(_WEIGHTED)]
-    usual = []
+        for place, (own, _) in enumerate(each.figures):
+            alike[each.module_type, place].append(own)
+            alike["", place].append(own)
+            if each.module_type.startswith(_WEIGHTED):
+                alike["weighted", place].append(own)
     for each in errors:
-        others = alike[each.module_type]
-        if len(others) <= _FEW:
-            is_alike = each.module_type.startswith(_WEIGHTED) and len(weighted) > _FEW
-            others = weighted if is_alike else everything
-        usual.append(_median_without(each.own, others))
-    return usual
+        usual = []
+        for place, (own, _) in enumerate(each.figures):
+            others = alike[each.module_type, place]
+            if len(others) <= _FEW:
+                weighted = alike["weighted", place]
+                is_alike = each.module_type.startswith(_WEIGHTED) and len(weighted) > _FEW
+                others = weighted if is_alike else alike["", place]
+            usual.append(OUTSTANDING * _median_without(own, others))
+        yield usual
 
 
 def _median_without(value: float, values: Sequence[float]) -> float:

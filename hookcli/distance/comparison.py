@@ -11,6 +11,7 @@ from hookcli.outside.documents import AtLeastOne, Axes, Distance, Whole, keyword
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hookcli.distance.answer import Answer
     from hookcli.distance.blame import Blame
     from hookcli.distance.tolerance import Tolerance
     from hookcli.records.calls import Uncalled
@@ -56,6 +57,12 @@ class DiffRow:
         own_rel_l2: the own error of the call, as ``rel_l2``: the distance when B computes the call
             from A's inputs; null unless the comparison looked for culprits, and for calls that only
             one side has.
+        channel_median: the median of the channels' own relative L2 distances; a channel below a
+            tenth of the usual norm counts as that tenth. Null if the channel axis or the tensors
+            are unknown.
+        channel_worst: the largest of the distances of ``channel_median``.
+        own_channel_median: as ``channel_median``, for the distance of ``own_rel_l2``.
+        own_channel_worst: as ``channel_worst``, for the distance of ``own_rel_l2``.
         shape: the shape of one image's tensor in run A, with the leading axis 1; empty if A does
             not have the call.
         other_shape: the shape of one image's tensor in run B, with the leading axis 1; empty if B
@@ -83,6 +90,10 @@ class DiffRow:
     mean_abs: Distance | None
     cosine: Cosine | None
     own_rel_l2: Distance | None = field(default=None, kw_only=True)
+    channel_median: Distance | None = field(default=None, kw_only=True)
+    channel_worst: Distance | None = field(default=None, kw_only=True)
+    own_channel_median: Distance | None = field(default=None, kw_only=True)
+    own_channel_worst: Distance | None = field(default=None, kw_only=True)
     shape: Axes
     other_shape: Axes
     dtype: str
@@ -159,6 +170,9 @@ class Comparison:
         image_rows: one row per call and image: the calls in the order of ``rows``, and the rows of
             a call in the order of the images; empty unless these rows were requested.
         blame: which calls are to blame; None unless the comparison looked for culprits.
+        answer: how far the answers of A and B agree; None if they are unknown.
+        keep: the names of the nodes of B that compute the culprits; None if nodes have no names, or
+            if the comparison did not look for culprits.
     """
 
     a: str
@@ -175,6 +189,8 @@ class Comparison:
     notes: tuple[str, ...] = ()
     image_rows: tuple[DiffRow, ...] = ()
     blame: Blame | None = None
+    answer: Answer | None = None
+    keep: tuple[str, ...] | None = None
 
     @property
     def first(self) -> DiffRow | None:

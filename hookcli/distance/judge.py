@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from hookcli.distance.axes import axes_text
 from hookcli.distance.comparison import DiffRow
-from hookcli.distance.tolerance import RTOL
+from hookcli.distance.tolerance import RTOL, coarser, floor_of
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Metric, Tolerance
@@ -32,6 +32,9 @@ class CallTensor:
         shape: the shape of one image's tensor, with the leading axis 1.
         dtype: torch's name of the dtype.
         reason: why the gradient was not computed; empty if the call has a tensor.
+        coarsest: the coarsest dtype of the tensors from which this tensor was computed; empty if
+            unknown.
+        operator: the operator that computed the values, if the type of the module does not say it.
     """
 
     call_id: str
@@ -39,6 +42,8 @@ class CallTensor:
     shape: tuple[int, ...]
     dtype: str
     reason: str = ""
+    coarsest: str = ""
+    operator: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,17 @@ class CallPair:
     def present(self) -> tuple[CallTensor, ...]:
         """The calls of the pair that exist: the call in A, then the call in B."""
         return tuple(each for each in (self.a, self.b) if each is not None)
+
+
+def find_floor(calls: Iterable[CallTensor], dtypes: Iterable[str] = ()) -> float:
+    """Return the error that says nothing about counterparts, by their operators and dtypes.
+
+    ``dtypes`` are further dtypes, such as those of the models.
+    """
+    known = tuple(calls)
+    operators = [name for each in known for name in (each.module_type, each.operator)]
+    found = (name for each in known for name in (each.dtype, each.coarsest))
+    return floor_of(operators, coarser(*found, *dtypes))
 
 
 @dataclass(slots=True)
@@ -106,16 +122,23 @@ class Judge:
     _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)
     _order: list[tuple[str, str]] = field(default_factory=list)
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
+    _hidden: set[tuple[str, str]] = field(default_factory=set)
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
     _seen: dict[CallTensor, CallTensor] = field(default_factory=dict)
 
-    def add(self, pair: CallPair) -> None:
-        """Judge whether two tensors of a call differ too much, and update the call's row."""
+    def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
+        """Judge whether two tensors of a call differ too much, and update the call's row.
+
+        The row of a hidden pair appears only after ``show``.
+        """
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         if self.keeps_images:
             pair = self._share(pair)
         judged = self.judge(pair)
-        self._count(pair, judged)
+        if is_hidden:
+            self._hidden.add(key)
+        else:
+            self._count(pair, judged)
         if self.keeps_images:
             self._of_images.setdefault(key, []).append(judged.row)
         known = self._judged.get(key)
@@ -129,6 +152,10 @@ class Judge:
         self._judged[key] = judged
         self._before = (pair.image, key)
 
+    def show(self, call_ids: Collection[str]) -> None:
+        """Show the rows of hidden calls, given by their ids in A, or in B if A lacks them."""
+        self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
+
     def judge(self, pair: CallPair) -> JudgedRow:
         """Return the row of a pair for its image alone; ``add`` also updates the call's row."""
         distance, reason = pair.distance, self._explain(pair)
@@ -136,6 +163,9 @@ class Judge:
         if distance is not None:
             metric, atol = self.tolerance.metric, self.tolerance.atol
             rtol = self._rtol_of(pair, distance)
+            if metric != "cosine" and self.tolerance.chosen_for(pair.present[0].call_id) is None:
+                size = distance.a.figure(metric) or 0.0
+                atol = max(atol, find_floor(pair.present, self.dtypes) - rtol * size)
             excess = distance.excess(metric, rtol, atol)
             limit = distance.limit(metric, rtol, atol)
         is_unknown = distance is not None and excess is None and not reason
@@ -168,7 +198,8 @@ class Judge:
 
     def _rank(self) -> Iterator[tuple[DiffRow, tuple[str, str]]]:
         """Yield the row of each call and the call's ids in A and B; the worst call first."""
-        placed = [(order, key, self._judged[key]) for order, key in enumerate(self._order, 1)]
+        shown = (key for key in self._order if key not in self._hidden)
+        placed = [(order, key, self._judged[key]) for order, key in enumerate(shown, 1)]
         placed.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
         for rank, (order, key, judged) in enumerate(placed, 1):
             yield replace(judged.row, rank=rank, order=order), key
@@ -191,7 +222,7 @@ class Judge:
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
         """Return the tolerance; the default for integers is 0, whatever the model's dtype is."""
-        dtypes = tuple(each.dtype for each in pair.present)
+        dtypes = tuple(name for each in pair.present for name in (each.dtype, each.coarsest))
         if any(dtype in RTOL for dtype in dtypes):
             dtypes += self.dtypes
         sketched = distance.source == "sketches"
@@ -254,6 +285,8 @@ def _row(
         max_abs=distance.difference.largest if distance else None,
         mean_abs=distance.difference.mean if distance else None,
         cosine=distance.cosine if distance else None,
+        channel_median=distance.channels[0] if distance and distance.channels else None,
+        channel_worst=distance.channels[1] if distance and distance.channels else None,
         shape=a.shape if a else (),
         other_shape=b.shape if b else (),
         dtype=a.dtype if a else "",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Metric
     from hookcli.records.statistics import TotalStats
 
+_WEAK = 0.1  # a channel is weak below this share of the median norm
 _ROUNDING = 5e-7  # the difference, relative to the rms, of float32 sums in different orders
 
 
@@ -62,6 +63,8 @@ class Distance:
             number of NaN and Inf that A and B have in common, whatever their positions.
         source: the data from which the distance was computed: ``tensors``, ``sketches`` or
             ``figures`` (statistics).
+        channels: the median and the largest relative L2 distance of a channel, as
+            ``measure_channels`` returns them; None if unknown.
     """
 
     difference: Size
@@ -71,6 +74,7 @@ class Distance:
     misplaced: int = 0
     nans: int = 0
     source: str = "tensors"
+    channels: tuple[float, float] | None = None
 
     @property
     def has_angle(self) -> bool:
@@ -112,10 +116,16 @@ class Distance:
         return atol + rtol * (self.a.figure(metric) or 0)
 
 
-def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
+def measure_arrays(
+    a: NDArray[np.generic],
+    b: NDArray[np.generic],
+    axis: int | None = None,
+    floor: float = 0.0,
+) -> Distance:
     """Return the exact distance of ``b`` from ``a``, which must have the same shape.
 
-    The sizes of complex arrays are statistics of the magnitudes of A, of B and of B - A.
+    The sizes of complex arrays are statistics of the magnitudes of A, of B and of B - A. ``axis``
+    and ``floor`` are those of ``measure_channels``; ``axis`` is None if it is unknown.
     """
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact even above 2**53.
@@ -137,7 +147,36 @@ def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
         misplaced=misplaced,
         nans=nans,
         source="tensors",
+        channels=None if axis is None else measure_channels(a, b, axis, floor),
     )
+
+
+def measure_channels(
+    a: NDArray[np.generic], b: NDArray[np.generic], axis: int, floor: float = 0.0
+) -> tuple[float, float] | None:
+    """Return the median and the largest relative L2 distance of a channel of B from that of A.
+
+    A weak channel is measured relative to a tenth of the median norm of the channels that are not
+    zero. The result is None if a value is not finite, or if there is no channel.
+
+    Args:
+        a: the reference.
+        b: an array of the same shape.
+        axis: the axis of the channels.
+        floor: a channel whose difference has at most this root mean square counts as equal.
+    """
+    if not a.size:
+        return None
+    one, two = (_widen(np.moveaxis(each, axis, 0)).reshape(each.shape[axis], -1) for each in (a, b))
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        norms, errors = np.linalg.norm(one, axis=1), np.linalg.norm(two - one, axis=1)
+        if not np.isfinite(norms + errors).all():
+            return None
+        usual = float(np.median(norms[norms > 0])) if norms.any() else 0.0
+        errors[errors <= floor * math.sqrt(one.shape[1])] = 0
+        sizes = np.maximum(norms, _WEAK * usual)
+        relative = np.divide(errors, sizes, out=np.zeros_like(errors), where=errors > 0)
+    return float(np.median(relative)), float(relative.max())
 
 
 def measure_figures(a: TotalStats, b: TotalStats) -> Distance:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hookcli.distance.answer import share_text
 from hookcli.distance.comparison import LEFT_OUT_KINDS
+from hookcli.distance.tolerance import RTOL
 from hookcli.records.text import and_more, count, fact_text, figure_text, shape_text
 
 if TYPE_CHECKING:
@@ -20,12 +22,43 @@ _METRICS = {
     "mean-abs": "mean difference",
     "cosine": "1 - cosine",
 }
+_MANY_TIMES = 3  # a channel is told about from this multiple of the error of the whole
 _NAMED = 4  # at most this many culprits are named in one line
 _CHANGED = 60  # at most this many characters of a changed value are shown
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """Return one line that names the call that differs first, or says that no call differs."""
+    """Return one line that says how far the runs differ, and what this does to the answer.
+
+    If nothing is known of the answer, the line names the call that differs first.
+    """
+    answer = comparison.answer
+    if answer is not None and any(row.reason or row.max_abs for row in comparison.rows):
+        return f"{_range_text(comparison)}; {answer.text}"
+    changed = f"; {answer.text}" if answer is not None and answer.changed else ""
+    return f"{first_text(comparison)}{changed}"
+
+
+def _range_text(comparison: Comparison) -> str:
+    """Return how many calls differ, how far, and how far they may differ."""
+    failed, rows = comparison.failed, comparison.rows
+    measured = [row for row in failed or rows if not row.reason]
+    number = f"{len(failed)} of {count(len(rows), 'call')}" if failed else count(len(rows), "call")
+    text = f"{number} {_verb('differ', len(failed or rows))}"
+    farthest = max(measured, key=lambda row: _value_of(row) or 0.0, default=None)
+    limit = None if farthest is None else farthest.tolerance
+    if farthest is None or limit is None:
+        return text
+    allowed = f"{share_text(limit)} allowed"
+    if not failed:
+        names = (name for name, rtol in RTOL.items() if rtol == limit)
+        dtype = None if comparison.tolerance.rtol is not None else next(names, None)
+        allowed = f"{dtype} allows {share_text(limit)}" if dtype else allowed
+    return f"{text}, up to {share_text(_value_of(farthest) or 0.0)} ({allowed})"
+
+
+def first_text(comparison: Comparison) -> str:
+    """Return one line that names the call that differs first, or the farthest if none differs."""
     first, rows = comparison.first, comparison.rows
     if first is not None:
         which = first.call_id
@@ -42,13 +75,15 @@ def verdict_text(comparison: Comparison) -> str:
         missing = len(comparison.only_in_a) + len(comparison.only_in_b)
         return f"{count(missing, 'image')} in one run only; in the other {images} nothing differs"
     measured = [row for row in rows if row.tolerance is not None]
+    differ = any(_value_of(row) for row in measured)
     farthest = f"; the farthest is {measured[0].call_id}: {_distance(measured[0])}"
     calls = count(len(rows), "call")
     figures = sum(row.source == "figures" for row in measured)
     where = " in the figures" if figures == len(measured) else ""
     some = f" ({figures} of them in the figures alone)" if figures and not where else ""
+    none = "nothing beyond the tolerance" if differ else "no difference"
     held = f"{calls} of {images} {_verb('hold', len(rows))}{some}"
-    return f"no difference{where}: {held}{farthest}"
+    return f"{none}{where}: {held}{farthest}"
 
 
 def blame_text(blame: Blame) -> str:
@@ -76,22 +111,25 @@ def _culprit_text(culprit: OwnError) -> str:
     if not math.isfinite(culprit.own):
         return f"{name}, which differs in shape, or in NaN and Inf, given the same inputs"
     usual = figure_text(culprit.rounding)
-    return f"{name}, own error {figure_text(culprit.own)}, of which rounding explains {usual}"
+    text = f"{name}, own error {figure_text(culprit.own)}, of which rounding explains {usual}"
+    if not culprit.channels or culprit.channels[1] < _MANY_TIMES * culprit.own:
+        return text
+    median, worst = map(share_text, culprit.channels)
+    return f"{text}; its median channel is {median} off, and its worst {worst}"
 
 
 def _verb(verb: str, number: int) -> str:
     return f"{verb}s" if number == 1 else verb
 
 
-def _distance(row: DiffRow) -> str:
+def _value_of(row: DiffRow) -> float | None:
     angle = None if row.cosine is None else 1 - row.cosine
-    values = {
-        "rel-l2": row.rel_l2,
-        "max-abs": row.max_abs,
-        "mean-abs": row.mean_abs,
-        "cosine": angle,
-    }
-    value = figure_text(values[row.metric])
+    values = {"rel-l2": row.rel_l2, "max-abs": row.max_abs, "mean-abs": row.mean_abs}
+    return values.get(row.metric, angle)
+
+
+def _distance(row: DiffRow) -> str:
+    value = figure_text(_value_of(row))
     least = "at least " if row.source == "figures" else ""
     return f"{_METRICS[row.metric]} {least}{value}, tolerance {figure_text(row.tolerance)}"
 
@@ -113,7 +151,14 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         row = others[0]
         yield f"the dtype of {row.call_id} is {row.dtype}, now {row.other_dtype}{more}"
     sources = {row.source for row in comparison.rows} - {""}
-    yield from _left_out_texts(comparison.left_out)
+    if comparison.answer is not None and 0 < len(comparison.answer.changed) < len(
+        comparison.images
+    ):
+        changed = comparison.answer.changed
+        named = f"{', '.join(changed[:_NAMED])}{and_more(len(changed) - _NAMED)}"
+        yield f"the answer is not the same for {named}"
+    culprits = () if comparison.blame is None else comparison.blame.ids
+    yield from _left_out_texts(comparison.left_out, culprits)
     if "figures" in sources:
         yield _figures_text(comparison.rows)
     for source in sorted(sources - {"tensors", "sketches", "figures"}):
@@ -128,9 +173,11 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         yield "nothing else changed: model name, weights, device, threads and versions are the same"
 
 
-def _left_out_texts(left_out: Sequence[LeftOut]) -> Iterator[str]:
+def _left_out_texts(left_out: Sequence[LeftOut], culprits: Sequence[str]) -> Iterator[str]:
+    ends = tuple(f" {each}" for each in culprits)
     for kind in LEFT_OUT_KINDS:
         calls = [each for each in left_out if each.kind == kind]
+        calls.sort(key=lambda each: not each.reason.endswith(ends))
         if calls:
             named = "; ".join(f"{each.call_id} is {each.reason}" for each in calls[:2])
             number = count(len(calls), "call")

@@ -84,7 +84,7 @@ class Classification(Task):
         rows = found.detach().float().cpu()
         if self.reading == "values":
             return _name_best("value", rows, rows, categories)
-        return _name_best("probability", rows, _find_probabilities(rows, self.reading), categories)
+        return _name_best("probability", rows, find_probabilities(rows, self.reading), categories)
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
         """Return the target's logit or probability, or the cross-entropy for the target.
@@ -544,7 +544,7 @@ def read_problem(owner: object) -> Reading:
     return known.get(problem, "logits")
 
 
-def _find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
+def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
     """Return the probability of each class (N, classes), from logits or from probabilities."""
     if rows.shape[1] > 1:
         made = {"logits": lambda: rows.softmax(1), "labels": rows.sigmoid}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _TORCH = "torch.nn."  # the modules of torch, whose operations are part of them
+ONNX = "onnx."  # before the operators inside a layer, if its class is not known
 # Operations that return views or copies: a model with other ones may compute the same.
 _VIEWS = frozenset(
     {"alias", "as_strided", "clone", "contiguous", "detach", "expand", "expand_as", "flatten"}
@@ -65,6 +66,7 @@ class GraphNode:
         call_index: which call of the function in its module the node belongs to, counted from 0;
             None if the graph does not say it, and all calls are in the graph.
         inputs: the names of the values that the node reads.
+        owner: the layer whose weights a node of a tool uses; None if its weights do not say it.
         is_told: whether the node says where it was made. Nodes that a tool added do not.
         left_out: why hookcli shows no value of the node; empty if it shows one.
     """
@@ -77,6 +79,7 @@ class GraphNode:
     family: str = ""
     call_index: int | None = None
     inputs: tuple[str, ...] = ()
+    owner: Scope | None = None
     is_told: bool = True
     left_out: str = ""
 
@@ -144,6 +147,7 @@ class Graph:
         returned: the names of the values that the graph returns.
         reasons: why an exporter may have left out a call, by the id of the call.
         nodes: the nodes of the graph.
+        is_inferred: whether hookcli inferred the calls from the names of the nodes.
     """
 
     calls: Sequence[GraphCall]
@@ -153,6 +157,7 @@ class Graph:
     returned: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = field(default_factory=dict)
     nodes: Sequence[GraphNode] = ()
+    is_inferred: bool = False
 
     @classmethod
     def of(
@@ -256,7 +261,7 @@ def _find_named(
     for place, node in enumerate(nodes):
         inside = node.scopes[-1] if node.scopes else Scope("", "")
         is_last = place + 1 == len(nodes) or nodes[place + 1].step != node.step
-        is_part = inside.path in leaves and inside.kind.startswith(_TORCH)
+        is_part = inside.path in leaves and inside.kind.startswith((_TORCH, ONNX))
         if is_part or (node.is_told and node.operation in _VIEWS):
             if node.scopes:
                 innermost[place].own.append(place)
@@ -276,7 +281,9 @@ def _find_named(
         for group in ended.get(place, ()):
             python_module, _, name = group.scope.kind.rpartition(".")
             path, is_leaf = group.scope.path, group.scope.path in leaves
-            families = {family_of_class(name, python_module): None}
+            of_operators = map(family_of_operation, name.split("+"))
+            family = family_of_class(name, python_module) or next(filter(None, of_operators), "")
+            families = {family: None}
             if is_leaf and "norm" in families:
                 families |= {nodes[each].family: None for each in group.places}
             after = {user for value in node.outputs for user in users[value] if user >= 0}
@@ -334,7 +341,7 @@ def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[
         for other in outside.union(made.get(name, -1) for name in node.inputs):
             links[place].add(other)
             links[other].add(place)
-    placed = [*nodes]
+    placed, known = [*nodes], {scope.path: scope for node in nodes for scope in node.scopes}
     waiting = {place for place, node in enumerate(nodes) if not node.is_told}
     while waiting:
         together = [waiting.pop()]
@@ -345,8 +352,14 @@ def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[
         around = [nodes[place].scopes if place >= 0 else () for place in rim]
         levels = itertools.takewhile(lambda level: len({*level}) == 1, zip(*around, strict=False))
         scopes = tuple(level[0] for level in levels)
+        owners = [owner for place in together if (owner := nodes[place].owner) is not None]
+        if len(owners) == 1:
+            parts = owners[0].path.split(".")
+            outer = [".".join(parts[:count]) for count in range(1, len(parts))]
+            own = known.get(owners[0].path, owners[0])
+            scopes = (*(known.get(path, Scope(path, "")) for path in outer), own)
         for place in together:
-            placed[place] = replace(nodes[place], scopes=scopes)
+            placed[place] = replace(nodes[place], scopes=scopes, is_told=len(owners) == 1)
     return placed
 
 

@@ -192,8 +192,7 @@ class GraphRunner(Runner):
 
         outputs = self.compute(self.arguments_of(batch.pixels), chosen, receive, fed)
         if self.graph.root in self.layers:
-            for number, tensor in enumerate(outputs):
-                key = str(number) if len(outputs) > 1 else ""
+            for key, tensor in zip(name_outputs(outputs), outputs, strict=True):
                 observer(Call(self.graph.root, 0, 1, output_key=key), tensor)
         return outputs
 
@@ -219,6 +218,11 @@ def _guess_width(layer: LayerInfo, shape: tuple[int, ...]) -> int:
     """Return the number of channels; ``shape`` is empty if unknown."""
     axis = layer.layout_of(shape).channel_axis if shape else None
     return COLOURS if axis is None else shape[axis]
+
+
+def name_outputs(outputs: Sequence[object]) -> list[str]:
+    """Return the output keys of the outputs of a graph."""
+    return [str(number) for number in range(len(outputs))] if len(outputs) > 1 else [""]
 
 
 def keep_fixed(shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, tuple[int, ...]]:

@@ -11,13 +11,14 @@ import ast
 import importlib
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hookcli.distance.tolerance import coarser
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
@@ -29,8 +30,9 @@ from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
-from hookcli.passes.graph import Graph, GraphNode, Scope
-from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
+from hookcli.passes.graph import ONNX, Graph, GraphNode, Scope
+from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, name_outputs, quiet
+from hookcli.passes.node_names import NamedValues, read_names
 from hookcli.passes.onnx_operators import (
     count_flops,
     find_channel_axis,
@@ -38,10 +40,11 @@ from hookcli.passes.onnx_operators import (
     list_multiplied,
     list_weights,
 )
+from hookcli.records.calls import FOLDED, Call
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -62,7 +65,13 @@ _SIMPLE = (
     *("torch.nn.modules.normalization.", "torch.nn.modules.pooling."),
     *("torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.GELU"),
 )
-_QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
+_QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_OF_SHAPES = ("Shape", "Size")
+_CONVERTING = ("Cast", *_QUANTIZING)
+_PASSING = (  # operators that change no value, apart from rounding
+    *("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
+    *_CONVERTING,
+)
 PROVIDER = "CPUExecutionProvider"
 _PROVIDER_END = "executionprovider"
 _FOLDER = "session.model_external_initializers_file_folder_path"
@@ -161,10 +170,12 @@ class OnnxRunner(GraphRunner):
         provider: str | None = None,
         folder: TemporaryDirectory[str] | None = None,
         aliases: Mapping[str, str] = MappingProxyType({}),
+        classes: Mapping[str, str] = MappingProxyType({}),
     ) -> OnnxRunner:
         """Return a runner of a file that observes all calls and the model itself.
 
-        ``aliases`` has the first path of each module of the original model, by all its paths.
+        ``aliases`` has the first path of each module of the original model, by all its paths, and
+        ``classes`` the full name of its class, by its first path.
 
         Raises:
             RequestError: a package is missing, or ONNX Runtime has no such provider.
@@ -179,8 +190,12 @@ class OnnxRunner(GraphRunner):
         metadata = {each.key: each.value for each in model.metadata_props}
         reasons = dict(each.split(" ", 1) for each in _read_list(metadata, _REASONS) if " " in each)
         returned = [each.name for each in model.graph.output]
+        has_scopes = any(e.key == _SCOPES for node in model.graph.node for e in node.metadata_props)
+        dependent = _find_dependent(model.graph)
+        named = [] if has_scopes else read_names(model.graph.node, dependent, classes)
+        nodes = _list_nodes(model.graph, aliases, named)
         with guard_onnx(file):
-            graph = Graph.of(_list_nodes(model.graph, aliases), returned, reasons)
+            graph = replace(Graph.of(nodes, returned, reasons), is_inferred=bool(named))
         return cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
 
     @property
@@ -236,6 +251,38 @@ class OnnxRunner(GraphRunner):
                 self._types[name] = str(results[name].numpy().dtype)
                 receive(name, results.pop(name) if name not in outputs else results[name].clone())
         return [fed.get(name, outputs[name]) for name in self._outputs if name in outputs]
+
+    def list_origins(self) -> Mapping[str, tuple[str, str]]:
+        origins = _find_origins(self._model.graph)
+        return {key: origins[name] for key, name in self._values.items() if name in origins}
+
+    def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
+        """Return the names in running order, without nodes that only convert values.
+
+        If a value is quantized, the nodes that take the value are among them.
+        """
+        made = {name: node for node in self._model.graph.node for name in node.output}
+        ends = {value for call in self.graph.calls for value in call.values}
+        waiting = [self._values[call_id] for call_id in call_ids if call_id in self._values]
+        quantized = {name for name in waiting if name in made and made[name].op_type in _QUANTIZING}
+        takers = (n for n in self._model.graph.node if quantized.intersection(n.input))
+        known = {node.output[0] for node in takers}
+        while waiting:
+            node = made.get(waiting.pop())
+            if node is not None and node.output[0] not in known:
+                known.add(node.output[0])
+                waiting += [name for name in node.input if name not in ends]
+        nodes = (each for each in self._model.graph.node if each.output[0] in known)
+        names = (each.name for each in nodes if each.op_type not in _CONVERTING)
+        # onnxruntime's quantizer appends this to the names of the nodes that it replaces
+        return tuple(dict.fromkeys(name.removesuffix("_quant") for name in names if name))
+
+    @property
+    def _values(self) -> dict[str, str]:
+        """The name of the value that each call returns, by the id of the call."""
+        root = [Call(self.graph.root, output_key=key) for key in name_outputs(self._outputs)]
+        values = (*self._list_outputs(), *zip(root, self._outputs, strict=True))
+        return {call.id: name for call, name in values}
 
     @property
     def _outputs(self) -> list[str]:
@@ -394,17 +441,19 @@ def _list_inputs(graph: Any) -> list[Any]:
 
 
 def _describe_value(value: Any) -> GraphInput:
-    import onnx
-
     kind = value.type.tensor_type
     lengths = (each.dim_value if each.dim_value > 0 else None for each in kind.shape.dim)
-    name = ""
-    if kind.elem_type:
-        try:
-            name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
-        except KeyError:  # a type that this version of onnx does not know
-            name = "an unknown type"
-    return GraphInput(tuple(lengths), name, value.name)
+    return GraphInput(tuple(lengths), _name_dtype(kind.elem_type), value.name)
+
+
+def _name_dtype(number: int) -> str:
+    """Return the name of a data type of ONNX; empty for 0, which is no type."""
+    import onnx
+
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(number).name) if number else ""
+    except KeyError:
+        return "an unknown type"  # of which this version of onnx does not know
 
 
 _DTYPES = {
@@ -448,30 +497,43 @@ def _load(file: Path) -> Any:
     return model
 
 
-def _list_nodes(graph: Any, aliases: Mapping[str, str]) -> Iterator[GraphNode]:
-    """Yield all nodes in running order; ``aliases`` is as in ``OnnxRunner.of``."""
+def _list_nodes(
+    graph: Any, aliases: Mapping[str, str], named: Sequence[Sequence[NamedValues]]
+) -> Iterator[GraphNode]:
+    """Yield all nodes in running order; ``aliases`` is as in ``OnnxRunner.of``.
+
+    ``named`` has what the names of the nodes say, if these hold module paths.
+    """
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
-    found = find_weights(graph)
-    alive = {each.name for each in _list_inputs(graph)}
+    held = find_weights(graph)
+    alive = _find_dependent(graph)
     repeats = _Repeats()
     names: set[str] = set()
+    owned: Counter[str] = Counter()
     for number, node in enumerate(graph.node):
         metadata = {each.key: each.value for each in node.metadata_props}
-        named = [each for each in node.output if each]
-        own = [name for name in named if name in used] or named
+        given = [each for each in node.output if each]
+        own = [name for name in given if name in used] or given
         outputs = tuple(dequantized.get(name, name) for name in own)
         inputs = tuple(name for name in _list_read(node) if name in alive)
-        alive.update(named if inputs else ())
-        weights, family = list_weights(node, found), family_of_operation(node.op_type)
+        weights, family = list_weights(node, held), family_of_operation(node.op_type)
         scopes = _read_scopes(metadata, repeats, aliases)
+        for each in named[number] if named else ():
+            outputs = tuple(dequantized.get(name, name) for name in each.outputs)
+            found = (each.scopes, each.function, each.step, outputs)
+            yield GraphNode(*found, weights, family, None, inputs)
+        if named and named[number]:
+            continue
         if scopes is None:
             name = _find_name(node.name or own[0] if own else node.op_type, names)
             left_out = "only quantizes" if node.op_type in _QUANTIZING else ""
-            left_out = left_out if inputs else "does not depend on the input"
+            if alive.isdisjoint(node.output):
+                left_out = "does not depend on the input"
             yield GraphNode(
                 *((), node.op_type, name, outputs, weights, family, None, inputs),
+                _find_owner(node, held, owned),
                 is_told=False,
                 left_out=left_out,
             )
@@ -484,6 +546,29 @@ def _list_nodes(graph: Any, aliases: Mapping[str, str]) -> Iterator[GraphNode]:
         operation = name_aten(_read_list(metadata, _CLASSES)[-1])
         step = _read_list(metadata, _SCOPES)[-1] or str(number)
         yield GraphNode(scopes, operation, step, outputs, weights, family, None, inputs)
+
+
+def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> Scope | None:
+    """Return the layer whose quantized weights a node uses; None if their names do not say it.
+
+    ``owned`` counts the calls by path.
+    """
+    if node.op_type not in ("ConvInteger", "MatMulInteger"):
+        return None
+    weight = node.input[1].removesuffix("_quantized")
+    path = weight.rpartition(".")[0]
+    kind = FOLDED if f"{weight}_bias" in held else node.op_type  # the exporter merged a BatchNorm
+    owned[path] += 1
+    return Scope(path, f"{ONNX}{kind}", index=owned[path] - 1) if path else None
+
+
+def _find_dependent(graph: Any) -> set[str]:
+    """Return the names of the values that depend on the inputs, and not only on their shapes."""
+    found = {each.name for each in _list_inputs(graph)}
+    for node in graph.node:
+        if node.op_type not in _OF_SHAPES and not found.isdisjoint(_list_read(node)):
+            found.update(filter(None, node.output))
+    return found
 
 
 def _find_name(name: str, taken: set[str]) -> str:
@@ -550,6 +635,19 @@ class _Repeats:
             self._calls += 1
         self._last = now
         yield replace(scopes[-1], call=str(self._calls))
+
+
+def _find_origins(graph: Any) -> dict[str, tuple[str, str]]:
+    """Return the coarsest dtype on the way to each value, and its operator, by its name."""
+    found = {each.name: (_describe_value(each).dtype, "") for each in graph.input}
+    found |= {each.name: (_name_dtype(each.data_type), "") for each in graph.initializer}
+    for node in graph.node:
+        before = [found[name] for name in node.input if name in found]
+        made = [_name_dtype(each.i or each.t.data_type) for each in node.attribute]
+        known = (*(made if node.op_type in ("Cast", "Constant") else ()), *(e[0] for e in before))
+        operator = before[0][1] if before and node.op_type in _PASSING else node.op_type
+        found |= dict.fromkeys(node.output, (coarser(*known), operator))
+    return found
 
 
 def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hookcli.hooks.observe import Observer
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
+    from hookcli.models.description import ModelDescription
     from hookcli.models.scores import ScoreTensor
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
@@ -111,6 +112,17 @@ class Runner:
     @property
     def plain(self) -> Runner | None:
         """A runner of the same model without edits and pruning; None if this runner has neither."""
+        return None
+
+    def list_origins(self) -> Mapping[str, tuple[str, str]]:
+        """Return two texts for each call id, as far as they are known.
+
+        They are the coarsest dtype on the way to the tensor, and the operator that computed it.
+        """
+        return {}
+
+    def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
+        """Return the names of the nodes that compute calls; None if nodes have no names."""
         return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
@@ -253,7 +265,7 @@ class Side:
 
     Attributes:
         request: the request for this side.
-        info: the facts about the model.
+        model: reads the model's output.
         runner: runs the model.
         layers: the layers that the comparison lists; the runner may observe further layers, to
             judge them.
@@ -263,9 +275,14 @@ class Side:
     """
 
     request: VariantRequest
-    info: ModelInfo
+    model: ModelDescription
     runner: Runner
     layers: Sequence[LayerInfo]
     sources: list[ImageSource]
     skipped: list[SkippedImage]
     fitter: Fitter
+
+    @property
+    def info(self) -> ModelInfo:
+        """The facts about the model."""
+        return self.model.info

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.models.graph_file import describe_graph
-from hookcli.models.modules import find_aliases
+from hookcli.models.modules import find_aliases, find_modules
 from hookcli.models.onnx_weights import hash_graph
 from hookcli.models.tasks import CLASSIFICATION
 from hookcli.outside.files import cannot_write, temporary_folder
@@ -50,7 +50,9 @@ def make_runner(
         arguments_of = runner.inputs.arguments_of
         if export.file is not None:
             aliases = find_aliases(runner.module)
-            return OnnxRunner.of(export.file, arguments_of, provider, aliases=aliases)
+            modules = find_modules(runner.module).items()
+            classes = {path: f"{type(m).__module__}.{type(m).__name__}" for path, m in modules}
+            return OnnxRunner.of(export.file, arguments_of, provider, None, aliases, classes)
         if export.keep is not None:
             with _kept(export.keep) as file:
                 export_onnx(runner, pixels, file)

@@ -118,6 +118,9 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     export = config.other.export
     if config.match == "order" and export is None and one.model.name == two.model.name:
         raise RequestError("`match='order'` is for a file or another model", "leave out `match`")
+    if export is not None and export.file is not None and one.model.is_file and one == two:
+        two = replace(two, model=replace(two.model, name=str(export.file)))
+        config, export = replace(config, other=replace(config.other, run=two, export=None)), None
     exports_onnx = export is not None and export.way == "onnx"
     check_file_options(one.model, two.model, exports_onnx=exports_onnx)
     if export is not None:

@@ -324,7 +324,7 @@ def prepare_side(
     _refuse_unless_eager(model, asked)
     return Side(
         request,
-        model.loaded.info,
+        model.loaded,
         runner,
         listed,
         sources=model.sources,

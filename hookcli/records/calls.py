@@ -39,6 +39,7 @@ class Uncalled:
 
 ROOT_LABEL = "(model)"
 OPERATION = "op:"  # the start of a functional operation's name
+FOLDED = "Conv+BatchNorm"  # the type of a convolution in a file that lost its BatchNorm's name
 # The other possible position of the channels, for a class that may be used either way.
 _OTHERS = {
     Channels.LIKELY_FIRST: (Channels.LAST,),

@@ -798,11 +798,15 @@ def test_the_table_opens_with_the_verdict_and_closes_with_what_changed(run, runs
     assert ended.code == 7
     assert ended.out == (
         "conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ\n"
-        " #   call   type     shape   rel L2   max abs   mean abs      cosine   tolerance   holds\n"
-        " ───────────────────────────────────────────────────────────────────────────────────────\n"
-        " 3   fc     Conv2d   1x1          3         6          6           1       1e-05   no\n"
-        " 2   conv   Conv2d   1x2        0.1       0.5       0.25   0.9984604       1e-05   no\n"
-        " 1   bn     Conv2d   1x1          0         0          0           1       1e-05   yes\n"
+        " #   call   type     shape   rel L2   max abs   mean abs   median channel   worst channel"
+        "      cosine   tolerance   holds   mark\n"
+        f" {'─' * 128}\n"
+        " 1   bn     Conv2d   1x1          0         0          0                0               0"
+        "           1       1e-05   yes\n"
+        " 2   conv   Conv2d   1x2        0.1       0.5       0.25           0.0625           0.125"
+        "   0.9984604       1e-05   no      first\n"
+        " 3   fc     Conv2d   1x1          3         6          6                3               3"
+        "           1       1e-05   no      worst\n"
         "A (the reference): a; B: b\n"
         "changed: model weights: random (seed 0), now other.pth\n"
         "changed: --edit: none, now conv:zero\n"
@@ -846,7 +850,7 @@ def test_equal_runs_say_how_far_the_farthest_is(run, runs):
         (
             ["--rtol", "0", "--atol", "6"],
             (
-                "no difference: 3 calls of 1 image hold; "
+                "nothing beyond the tolerance: 3 calls of 1 image hold; "
                 "the farthest is fc: relative L2 3, tolerance 3"
             ),
         ),
@@ -944,7 +948,7 @@ def test_the_diff_names_calls_of_which_only_figures_were_compared(run):
 
 
 def test_csv_holds_all_calls_and_the_verdict_is_on_stderr(run, runs):
-    ended = run("diff", "a", "b", "--format", "csv", "--top", "1")
+    ended = run("diff", "a", "b", "--format", "csv", "--top", "1", "--sort", "worst")
     rows = list(csv.DictReader(io.StringIO(ended.out)))
     assert ended.code == 7
     assert [(row["rank"], row["call_id"], row["holds"]) for row in rows] == [
@@ -959,7 +963,8 @@ def test_csv_holds_all_calls_and_the_verdict_is_on_stderr(run, runs):
 
 
 def test_json_holds_the_verdict_and_all_calls(run, runs):
-    document = json.loads(run("diff", "a", "b", "--format", "json", "--top", "1").out)
+    words = ("--format", "json", "--top", "1", "--sort", "worst")
+    document = json.loads(run("diff", "a", "b", *words).out)
     assert (document["equal"], document["first"], document["images"]) == (False, "conv", ["cat"])
     assert document["tolerance"] == {
         "metric": "rel-l2",
@@ -991,16 +996,17 @@ SHOWN_OF_TWO = ("call_id", "image", "holds", "rel_l2", "images", "failed_images"
 
 
 def test_csv_and_jsonl_have_a_row_for_every_image_of_every_call(run, two_images):
-    rows = list(csv.DictReader(io.StringIO(run("diff", "a", "b", "--format", "csv").out)))
+    worst = ("diff", "a", "b", "--sort", "worst", "--format")
+    rows = list(csv.DictReader(io.StringIO(run(*worst, "csv").out)))
     texts = [tuple(map(str, row)) for row in ROWS_OF_TWO]
     assert [tuple(row[name] for name in SHOWN_OF_TWO) for row in rows] == texts
-    lines = run("diff", "a", "b", "--format", "jsonl").out.splitlines()
+    lines = run(*worst, "jsonl").out.splitlines()
     found = [tuple(json.loads(line)[name] for name in SHOWN_OF_TWO) for line in lines]
     assert found == ROWS_OF_TWO
 
 
 def test_json_has_the_worst_image_of_each_call_and_every_image_beside_it(run, two_images):
-    document = json.loads(run("diff", "a", "b", "--format", "json").out)
+    document = json.loads(run("diff", "a", "b", "--format", "json", "--sort", "worst").out)
     assert [tuple(row[name] for name in SHOWN_OF_TWO) for row in document["calls"]] == ROWS_OF_TWO
     assert [(row["call_id"], row["image"], row["holds"]) for row in document["layers"]] == [
         ("conv", "dog", False),
@@ -1012,7 +1018,7 @@ def test_json_has_the_worst_image_of_each_call_and_every_image_beside_it(run, tw
 
 def test_the_table_has_the_worst_image_and_says_where_all_are(run, two_images):
     lines = run("diff", "a", "b").out.splitlines()
-    assert [line.split()[1] for line in lines[3:5]] == ["conv", "bn"]
+    assert [line.split()[1] for line in lines[3:5]] == ["bn", "conv"]
     assert lines[5] == "the figures are from each call's worst image; all of them: --format csv"
     assert run("diff", "a", "b", "--top", "1").out.splitlines()[4] == (
         "the worst 1 of 2 calls, and the figures are from each call's worst image; "
@@ -1026,9 +1032,9 @@ def test_a_call_that_one_run_lacks_for_an_image_is_a_row_of_its_own(run):
     ToyRun({"cat": whole, "dog": whole}).write("b")
     document = json.loads(run("diff", "a", "b", "--format", "json").out)
     assert [(row["call_id"], row["image"], row["reason"]) for row in document["calls"]] == [
-        ("conv", "dog", "only in B"),
         ("bn", "cat", ""),
         ("bn", "dog", ""),
+        ("conv", "dog", "only in B"),
         ("conv", "cat", ""),
     ]
 
@@ -1046,7 +1052,7 @@ def test_markdown_is_a_bold_verdict_and_a_table(run, runs):
         lines[0] == "**conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ**"
     )
     assert lines[2].startswith("| # | call | type | shape | rel L2 |")
-    assert lines[4] == "| 3 | fc | Conv2d | 1x1 | 3 | 6 | 6 | 1 | 1e-05 | no |"
+    assert lines[4] == "| 3 | fc | Conv2d | 1x1 | 3 | 6 | 6 | 3 | 3 | 1 | 1e-05 | no | worst |"
     assert lines[6] == "the worst 1 of 3 calls; all of them: --format csv"
 
 

@@ -959,15 +959,19 @@ def test_an_object_without_values_is_copied_whatever_the_dtype_of_the_other_side
 def test_the_table_begins_with_the_verdict_and_ranks_the_calls(run, nets):
     ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, "--against", "edit=relu:scale=3")
     lines = ended.out.splitlines()
-    verdict = "relu differs first: relative L2 2, tolerance 1e-05; 3 of 4 calls differ"
-    assert lines[0] == verdict
-    assert [line.split()[:2] for line in lines[3:7]] == [
-        ["2", "relu"],
-        ["3", "fc"],
-        ["4", "(model)"],
-        ["1", "conv"],
+    assert lines[:2] == [
+        "3 of 4 calls differ, up to 200 % (1e-05 allowed); same top class, KL 0.03",
+        "relu differs first: relative L2 2, tolerance 1e-05; 3 of 4 calls differ",
     ]
-    assert lines[7:] == [
+    rows = [line.split() for line in lines[4:8]]
+    assert [(row[0], row[1], row[-1]) for row in rows] == [
+        ("1", "conv", "yes"),
+        ("2", "relu", "worst"),
+        ("3", "fc", "no"),
+        ("4", "(model)", "no"),
+    ]
+    assert rows[1][-2] == "first,"
+    assert lines[8:] == [
         "A (the reference): nets.py:Net; B: nets.py:Net with edit=relu:scale=3",
         "changed: --edit: none, now relu:scale=3",
     ]
@@ -985,12 +989,10 @@ def test_a_table_without_a_difference_names_the_farthest_call(run, nets):
 def test_markdown_begins_with_the_verdict(run, nets):
     words = (*PLAIN, "--top", "1", "--format", "md", "--against", "edit=fc:zero")
     lines = run("compare", "nets.py:Net", "a.npy", *words).out.splitlines()
-    assert lines[0].startswith("**fc differs first: relative L2 1, tolerance 1e-05; 2 of 4 calls")
-    assert lines[1:3] == [
-        "",
-        "| # | call | type | shape | rel L2 | max abs | mean abs | cosine | tolerance | holds |",
-    ]
-    assert lines[4].startswith("| 3 | fc | Linear | 1x2 | 1 | 6 | 3 |")
+    assert lines[0].startswith("**2 of 4 calls differ, up to 100 % (1e-05 allowed); ")
+    assert lines[2].startswith("**fc differs first: relative L2 1, tolerance 1e-05; 2 of 4 calls")
+    assert lines[4].startswith("| # | call | type | shape | rel L2 | max abs | mean abs | median")
+    assert lines[6].startswith("| 3 | fc | Linear | 1x2 | 1 | 6 | 3 |")
     assert "the worst 1 of 4 calls; all of them: --format csv" in lines
 
 
@@ -1006,8 +1008,8 @@ def test_csv_json_and_jsonl_have_every_image_of_every_call(run, nets):
     draw("c.npy", 1, 1)
     words = ("compare", "nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=fc:scale=2")
     expected = [
-        *(("fc", "a", 6.0), ("fc", "c", 3.0), ("(model)", "a", 6.0), ("(model)", "c", 3.0)),
         *(("conv", "a", 0.0), ("conv", "c", 0.0), ("relu", "a", 0.0), ("relu", "c", 0.0)),
+        *(("fc", "a", 6.0), ("fc", "c", 3.0), ("(model)", "a", 6.0), ("(model)", "c", 3.0)),
     ]
     rows = csv.DictReader(io.StringIO(run(*words, "--format", "csv").out))
     found = [(row["call_id"], row["image"], float(row["max_abs"])) for row in rows]
@@ -1016,7 +1018,7 @@ def test_csv_json_and_jsonl_have_every_image_of_every_call(run, nets):
     assert [(row["call_id"], row["image"], row["max_abs"]) for row in lines] == expected
     document = json.loads(run(*words, "--format", "json").out)
     assert [(row["call_id"], row["image"], row["max_abs"]) for row in document["calls"]] == expected
-    assert [row["call_id"] for row in document["layers"]] == ["fc", "(model)", "conv", "relu"]
+    assert [row["call_id"] for row in document["layers"]] == ["conv", "relu", "fc", "(model)"]
 
 
 def test_figures_of_two_folders_find_a_weight_that_was_changed_slightly(run, nets):

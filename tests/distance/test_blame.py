@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from hookcli.distance.blame import OwnError, coarser, find_culprits
+from hookcli.distance.blame import OwnError, find_culprits
+from hookcli.distance.tolerance import coarser
 
 ROUNDED = 1e-7
 

@@ -205,6 +205,27 @@ class Unused(Base):
         return self.act(self.top(self.conv(x)))
 
 
+class Numbered(Base):
+    '''A module has the name of another one with a number, as that one's second call has.'''
+
+    def __init__(self):
+        super().__init__()
+        self.relu, self.relu_1 = nn.ReLU(), nn.ReLU()
+
+    def forward(self, x):
+        return self.relu(self.relu(self.relu_1(self.conv(x)) - 0.1) - 0.1)
+
+
+class Functions(Base):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = F.linear(self.conv(x).mean((2, 3))[:, None], self.inner.weight, self.inner.bias)
+        return F.gelu(x) * torch.tanh(x)
+
+
 class Flat(nn.Module):
     def forward(self, x):
         return x.permute(0, 2, 3, 1).reshape(1, -1, 4)
@@ -340,3 +361,17 @@ def save_program(file, name="Net"):
     """Export a network to a program of torch.export in a file."""
     pixels = torch.from_numpy(np.load("a.npy"))[None]
     torch.export.save(torch.export.export(make(name), (pixels,)), file)
+
+
+def hide_names(file):
+    """Name nodes and values as torch did before version 1.13."""
+    onnx = import_module("onnx")
+    model = onnx.load(file)
+    names = {}
+    for number, node in enumerate(model.graph.node):
+        node.name = f"{node.op_type}_{number}"
+        for place, name in enumerate(node.output):
+            node.output[place] = names[name] = name if "/" not in name else str(len(names))
+        for place, name in enumerate(node.input):
+            node.input[place] = names.get(name, name)
+    onnx.save(model, file)

@@ -17,7 +17,7 @@ from PIL import Image
 
 import hookcli
 from tests.cluster.fake_ray import FakeRay, put_in_place
-from tests.extras.exports import export, make, save_program
+from tests.extras.exports import export, hide_names, make, save_program
 from tests.world.test_folders import assert_same_folders
 
 pytestmark = [
@@ -129,11 +129,20 @@ def test_a_convolution_that_was_merged_is_chosen_by_its_family(inspect):
 
 def test_nodes_without_module_paths_are_chosen_by_name_type_and_family(inspect):
     export("old.onnx", dynamo=False)
-    named = [f"/blocks/{block}/conv/Conv" for block in BLOCKS]
-    assert list(inspect("old.onnx")) == ["/stem/Conv", *named]
-    assert list(inspect("old.onnx", "--layers", "Gemm,*/stem/*")) == ["/stem/Conv", "/fc/Gemm"]
+    hide_names("old.onnx")
+    first, *others, last = inspect("old.onnx", "--layers", "conv,linear")
+    assert (first, last[:5], len(others)) == ("Conv_0", "Gemm_", 3)
+    assert list(inspect("old.onnx", "--layers", "Gemm,*_0")) == [first, last]
     with_root = inspect("old.onnx", "--layers", "(model),linear")
-    assert with_root["(model)"] == with_root["/fc/Gemm"]
+    assert with_root["(model)"] == with_root[last]
+
+
+def test_layers_of_the_older_exporter_are_chosen_by_path_type_and_family(inspect):
+    export("old.onnx", dynamo=False)
+    convolutions = [f"{block}.conv" for block in BLOCKS]
+    assert list(inspect("old.onnx")) == ["stem", *convolutions]
+    assert list(inspect("old.onnx", "--layers", "Conv+BatchNorm")) == convolutions
+    assert list(inspect("old.onnx", "--layers", "stem,linear")) == ["stem", "fc"]
 
 
 def test_two_files_and_the_model_have_the_same_golden_values(run):

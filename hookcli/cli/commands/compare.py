@@ -72,6 +72,7 @@ def compare(
         ),
     ] = None,
     top: options.TopCalls = options.MOST_ROWS,
+    sort: options.CallSort = "order",
     pictures: Annotated[
         Path | None,
         Flag(
@@ -105,7 +106,7 @@ def compare(
     comparison = _run(
         config, tolerance, quiet=quiet, keeps_images=has_every_image(output_format), worst=worst
     )
-    print_comparison(comparison, _list_words(config, against), output_format, top)
+    print_comparison(comparison, _list_words(config, against), output_format, top, sort)
     if pictures is not None and worst is not None:
         from hookcli.compare.pictures import name_models, write_pictures
 

@@ -32,6 +32,7 @@ def diff(
         ),
     ] = None,
     top: options.TopCalls = options.MOST_ROWS,
+    sort: options.CallSort = "order",
     pictures: Annotated[
         Path | None,
         Flag(
@@ -70,7 +71,7 @@ def diff(
         check_pictures(pictures, one, two)
     keeps_images = has_every_image(output_format)
     comparison = diff_runs(one, two, tolerance, match, keeps_images=keeps_images)
-    print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top)
+    print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top, sort)
     if pictures is not None:
         from hookcli.compare.pictures import choose_rows, name_models, read_maps, write_pictures
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from hookcli.distance.answer import Answer
 from hookcli.distance.comparison import ChangedFact, DiffRow, LeftOut
 from hookcli.distance.tolerance import Tolerance
 from hookcli.outside.documents import LEFT_OUT, Axes, Document, keywords
@@ -59,6 +60,19 @@ class AblationDocument(Document):
     channels: tuple[ChannelRow, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The nodes of an ONNX file to keep in float32, as arguments of the tools that convert files.
+
+    Attributes:
+        node_block_list: for ``convert_float_to_float16`` of onnxconverter-common and onnxruntime.
+        nodes_to_exclude: for the quantizers of onnxruntime.
+    """
+
+    node_block_list: tuple[str, ...]
+    nodes_to_exclude: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonDocument(Document):
     """The output of ``hookcli diff`` or ``hookcli compare`` with ``--format json``.
@@ -72,6 +86,9 @@ class ComparisonDocument(Document):
         culprits: the ids of the calls that are to blame, in the order in which they complete; null
             unless the comparison looked for culprits (``--blame``).
         blame: which calls are to blame, in words; empty unless the comparison looked for culprits.
+        keep: the names of the nodes that compute the culprits; null unless B is an ONNX file and
+            the comparison looked for culprits.
+        answer: how far the answers of A and B agree; null if the model's outputs are unknown.
         a: the first run (A, the reference), as the user named it.
         b: the second run (B), as the user named it.
         tolerance: the tolerance that was requested.
@@ -85,8 +102,8 @@ class ComparisonDocument(Document):
         notes: changes that hookcli made to a model on its own, and that affect the computed values.
         remarks: sentences on the images and on how exact the distances are: for example, that
             hookcli compared only statistics.
-        layers: one row per call, the worst call first; each row has the distances of the call's
-            worst image.
+        layers: one row per call, in the order in which calls complete in A, or the worst call
+            first (``--sort worst``); each row has the distances of the call's worst image.
         calls: one row per call and image, in the order of ``layers`` and then of ``images``.
     """
 
@@ -96,6 +113,8 @@ class ComparisonDocument(Document):
     verdict: str
     culprits: tuple[str, ...] | None
     blame: str
+    keep: Keep | None
+    answer: Answer | None
     a: str
     b: str
     tolerance: Tolerance

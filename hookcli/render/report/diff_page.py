@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.distance.verdict import blame_text, list_notes, verdict_text
+from hookcli.distance.verdict import blame_text, first_text, list_notes, verdict_text
 from hookcli.outside.escape import reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
 from hookcli.render.report.distance_svg import draw_distances
@@ -44,6 +44,8 @@ def render_difference(title: str, comparison: Comparison, pictures: Sequence[Dif
     return environment.get_template("diff.html.j2").render(
         title=title,
         verdict=verdict_text(comparison),
+        first=first_text(comparison),
+        rows=sorted(comparison.rows, key=lambda row: row.order),
         blame="" if blame is None else blame_text(blame),
         culprits=() if blame is None else blame.ids,
         notes=tuple(list_notes(comparison)),

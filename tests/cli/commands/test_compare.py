@@ -27,8 +27,9 @@ def test_the_page_has_the_verdict_and_after_it_the_culprits(run):
     assert (ended.code, ended.err.splitlines()[-1]) == (7, "open first: p/report.html")
     page = Path("p/report.html").read_text()
     (box,) = re.findall(r'<p class="verdict differs" role="note">(.*?)</p>', page)
-    verdict, _, blame = box.partition("<br>")
-    assert verdict == (
+    verdict, first, blame = box.split("<br>")
+    assert verdict == "2 of 3 calls differ, up to 200 % (1e-05 allowed); same top class, KL 0.03"
+    assert first == (
         "relu differs first: relative L2 2, tolerance 1e-05; 2 of 3 calls differ "
         '<a href="#call-1">See it</a>'
     )

@@ -1,0 +1,230 @@
+"""Module paths from the names of nodes, as the older ONNX exporter of torch writes them.
+
+``torch.onnx.export(dynamo=False)``, the default before torch 2.9, writes no metadata. It names a
+node after the modules that run and its operator: ``/blocks/blocks.1/up/Resize``. Of a module's
+path, the name has the end, from the last part on that is not a number. A module that is not called,
+such as a ``ModuleDict``, is left out. In the second call of ``up``, the name is ``up_1``. A value
+has the name of its node, and keeps it when another tool changes the node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hookcli.passes.graph import ONNX, Scope
+from hookcli.records.calls import FOLDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    _Names = tuple[str, ...]
+
+_NAME = re.compile(r"((?:/[^/]+)*)/([A-Z][A-Za-z0-9]*?)(_\d+)?((_output_\d|_?quant).*)?")
+_REPEATED = re.compile(r"_\d+$")
+_OF_FOLDED = re.compile(r"onnx::Conv_\d")  # weights that the exporter computed
+_MOST_OPERATORS = 4
+# The functions of torch that operators with other names compute
+_FUNCTIONS = {
+    "AveragePool": "avg_pool2d",
+    "BatchNormalization": "batch_norm",
+    "Cast": "to",
+    "Clip": "clamp",
+    "Concat": "cat",
+    "Conv": "conv2d",
+    "ConvTranspose": "conv_transpose2d",
+    "Gather": "select",
+    "Gemm": "linear",
+    "GlobalAveragePool": "adaptive_avg_pool2d",
+    "GridSample": "grid_sample",
+    "Identity": "alias",
+    "LayerNormalization": "layer_norm",
+    "LeakyRelu": "leaky_relu",
+    "LogSoftmax": "log_softmax",
+    "MaxPool": "max_pool2d",
+    "ReduceMax": "amax",
+    "ReduceMean": "mean",
+    "ReduceSum": "sum",
+    "Resize": "interpolate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValues:
+    """Values that a node computes for one call.
+
+    Attributes:
+        names: the modules around the node, outermost first, as the file names them.
+        operator: the operator of ONNX that the exporter wrote.
+        step: a text that nodes share if a tool made them from one node.
+        outputs: the names of the values.
+        scopes: the modules around the node, outermost first.
+    """
+
+    names: tuple[str, ...]
+    operator: str
+    step: str
+    outputs: tuple[str, ...]
+    scopes: tuple[Scope, ...] = ()
+
+    @property
+    def function(self) -> str:
+        """The function of torch that the operator computes."""
+        return _FUNCTIONS.get(self.operator, self.operator.lower())
+
+
+def read_names(
+    nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
+) -> list[list[NamedValues]]:
+    """Return the values of each node by the calls that compute them; empty without module names.
+
+    Args:
+        nodes: the nodes of a graph of ONNX in running order.
+        dependent: the names of the values that depend on the inputs.
+        classes: the full name of the class of each module of the original model, by path; empty if
+            the model is not known.
+    """
+    found = [
+        [each for each in _read_values(node) if not dependent.isdisjoint(each.outputs)]
+        for node in nodes
+    ]
+    if not any(each.names for values in found for each in values):
+        return []
+    _join_linear(nodes, found, dependent)
+    paths = _Paths(classes)
+    pairs = [(node, each) for node, values in zip(nodes, found, strict=True) for each in values]
+    for node, each in pairs:
+        paths.learn(each.names, node.input)
+    for node, each in pairs:
+        paths.add(node, each)
+    return [[replace(each, scopes=paths.find(each.names)) for each in values] for values in found]
+
+
+def _read_values(node: Any) -> Iterator[NamedValues]:
+    """Yield the values of a node, grouped by the modules and the operator in their names."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for name in filter(None, () if node.op_type.endswith("QuantizeLinear") else node.output):
+        found = _NAME.fullmatch(name) or _NAME.fullmatch(node.name)
+        if found:
+            groups.setdefault((found[1], found[2], found[3] or ""), []).append(name)
+    for (scope, operator, number), outputs in groups.items():
+        step = f"{scope}/{operator}{number}"
+        yield NamedValues(tuple(scope.split("/")[1:]), operator, step, tuple(outputs))
+
+
+def _join_linear(
+    nodes: Sequence[Any], found: list[list[NamedValues]], dependent: AbstractSet[str]
+) -> None:
+    """Make one function of each product whose result only gets a bias: ``linear``."""
+    products: dict[str, int] = {}
+    for place, node in enumerate(nodes):
+        if [each.operator for each in found[place]] == ["MatMul"]:
+            products |= dict.fromkeys(node.output, place)
+        before = next((products[name] for name in node.input if name in products), None)
+        is_bias = sum(name in dependent for name in node.input) == 1
+        if before is not None and is_bias and [each.operator for each in found[place]] == ["Add"]:
+            step = found[before][0].step
+            for other in (before, place):
+                found[other] = [replace(found[other][0], operator="Gemm", step=step)]
+
+
+@dataclass(slots=True)
+class _Paths:
+    """The paths and the calls of the modules that a file names."""
+
+    classes: Mapping[str, str]
+    _paths: dict[_Names, str] = field(default_factory=dict)
+    _calls: dict[_Names, int] = field(default_factory=dict)  # of modules that nodes lie directly in
+    _totals: Counter[str] = field(default_factory=Counter)  # the number of these calls, by path
+    _operators: dict[str, dict[str, None]] = field(default_factory=dict)
+    _inner: dict[str, set[str]] = field(default_factory=dict)
+
+    def learn(self, names: _Names, weights: Iterable[str]) -> None:
+        """Learn paths from a node: the name of a weight begins with the path of its module."""
+        if not names:
+            return
+        ends = (names[-1], _REPEATED.sub("", names[-1]))
+        for owner in (name.rpartition(".")[0] for name in weights):
+            if any(f".{owner}".endswith(f".{end}") for end in ends):
+                self._paths[names] = around = owner
+                for count in range(len(names) - 1, 0, -1):
+                    if around := _shorten(around, names[count - 1]):
+                        self._paths.setdefault(names[:count], around)
+
+    def add(self, node: Any, values: NamedValues) -> None:
+        """Note the call, and the operators of its module."""
+        names = values.names
+        if not names:
+            return
+        path = self._find_path(names, last=True)
+        if names not in self._calls:
+            self._calls[names] = self._totals[path]
+            self._totals[path] += 1
+        operators = self._operators.setdefault(path, {})
+        operators.setdefault(values.operator)
+        anonymous = any(map(_OF_FOLDED.match, node.input))
+        if anonymous and values.operator == "Conv" and _has_bias(node):
+            operators[FOLDED] = None
+        for count in range(1, len(names)):
+            inner = path if count + 1 == len(names) else self._find_path(names[: count + 1])
+            self._inner.setdefault(self._find_path(names[:count]), set()).add(inner)
+
+    def find(self, names: _Names) -> tuple[Scope, ...]:
+        """Return the calls of modules around a node, outermost first."""
+        scopes: list[Scope] = []
+        path, call = "", 0
+        for count in range(len(names), 0, -1):
+            outer = self._find_path(names[:count])
+            call = call * self._count(outer) // self._count(path) if path else self._calls[names]
+            path = outer
+            index = call if path in self._inner else None  # the nodes of a layer are in a row
+            scopes.insert(0, Scope(path, self._find_kind(path), str(call), index))
+        return tuple(scopes)
+
+    def _find_path(self, names: _Names, *, last: bool = False) -> str:
+        """Return the path of a module; a node lies directly in the ``last`` one of its modules."""
+        if names not in self._paths:
+            outer = self._find_path(names[:-1]) if names[:-1] else ""
+            path = self._join(outer, names)
+            base = (*names[:-1], _REPEATED.sub("", names[-1]))
+            if last and path not in self.classes and base in self._calls:
+                path = self._paths[base]
+            self._paths[names] = path
+        return self._paths[names]
+
+    def _join(self, outer: str, names: _Names) -> str:
+        name, around = names[-1], names[-2] if len(names) > 1 else ""
+        if around and name.startswith(f"{around}."):
+            return f"{outer}{name[len(around) :]}"
+        path = f"{outer}.{name}" if outer else name
+        start, end = f"{outer}." if outer else "", f".{name}"
+        others = [each for each in self.classes if each.startswith(start) and each.endswith(end)]
+        return others[0] if path not in self.classes and len(others) == 1 else path
+
+    def _count(self, path: str) -> int:
+        """Return the number of calls; each call is taken to call one inner module exactly once."""
+        return self._totals[path] or min(map(self._count, self._inner[path]))
+
+    def _find_kind(self, path: str) -> str:
+        operators = self._operators.get(path, {})
+        if FOLDED in operators:
+            return f"{ONNX}{FOLDED}"
+        joined = "+".join(operators)
+        is_known = path not in self._inner and len(operators) <= _MOST_OPERATORS
+        return self.classes.get(path, f"{ONNX}{joined if is_known else 'Module'}")
+
+
+def _has_bias(node: Any) -> bool:
+    return node.op_type != "Conv" or len(node.input) > 2
+
+
+def _shorten(path: str, end: str) -> str:
+    """Return the longest path of a module around ``path`` that ends with ``end``; or nothing."""
+    while path:
+        path = path.rpartition(".")[0]
+        if f".{path}".endswith(f".{end}"):
+            return path
+    return ""
