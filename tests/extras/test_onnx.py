@@ -478,7 +478,7 @@ def test_the_nodes_to_keep_are_the_arguments_of_the_converters(compare):
     (node,) = (node for node in onnx.load("kept.onnx").graph.node if node.name == name)
     assert node.op_type == "Conv"
     assert any("'blocks.1.norm'" in each.value for each in node.metadata_props)
-    convert_to_float16("kept.onnx", "half.onnx", **{"node_block_list": [name]})
+    convert_to_float16("kept.onnx", "half.onnx", node_block_list=[name])
     kinds = {each.name: each.data_type for each in onnx.load("half.onnx").graph.initializer}
     assert kinds[node.input[1]] == onnx.TensorProto.FLOAT
 
