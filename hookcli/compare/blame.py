@@ -217,11 +217,12 @@ class _Measured:
             if not (self.reshapes and is_same(a, b)):
                 return found
             b = b.reshape(a.shape)
-        floor = find_floor((one, two.tensor) if two else (one,))
+        pair = (one, two.tensor) if two else (one,)
+        floor = find_floor(pair, of_channels=True)
         distance = measure_arrays(a, b, self.seen.axis_of(partner), floor)
         if distance.misplaced:
             return found
-        own = distance.rel_l2 if distance.difference.rms > floor else 0.0
+        own = distance.rel_l2 if distance.difference.rms > find_floor(pair) else 0.0
         return replace(found, own=own, channels=distance.channels or ())
 
     def _find_replaced(self, array: Values) -> str:

@@ -17,7 +17,7 @@ from hookcli.compare.order import NORM, find_norm, pair_by_order
 from hookcli.distance.axes import FAR, SAME, find_axes, is_same, measure_flat
 from hookcli.distance.judge import CallTensor, find_floor
 from hookcli.distance.metrics import measure_arrays
-from hookcli.distance.tolerance import coarser
+from hookcli.distance.tolerance import coarser, is_gate
 from hookcli.records.calls import FOLDED, OPERATION
 
 if TYPE_CHECKING:
@@ -106,9 +106,13 @@ class SeenCalls:
         array = np.array(to_array(tensor))
         last = next(reversed(self.a.values()), None)
         seen = _describe(call, tensor, self.a, self.origins[0])
+        saturated = is_gate(seen.tensor.module_type) and not np.any(np.greater(array, 0))
+        seen = replace(seen, tensor=replace(seen.tensor, is_saturated=bool(saturated)))
         if last is not None and np.array_equal(self.values[last.call.id].ravel(), array.ravel()):
             operator = last.tensor.operator or last.tensor.module_type  # a block passes it on
-            seen = replace(seen, tensor=replace(seen.tensor, operator=operator))
+            saturated = last.tensor.is_saturated
+            passed = replace(seen.tensor, operator=operator, is_saturated=saturated)
+            seen = replace(seen, tensor=passed)
         self.a[call.id], self.values[call.id] = seen, array
 
     def measure(self, call: Call, tensor: Tensor) -> None:
@@ -158,7 +162,8 @@ class SeenCalls:
         if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
         axis = self.axis_of(partner)
-        floor = find_floor((self.a[partner].tensor, self.b[call_id].tensor))
+        pair = (self.a[partner].tensor, self.b[call_id].tensor)
+        floor = find_floor(pair, of_channels=True)
         distance = measure_arrays(a, b, axis, floor) if a.shape == b.shape else None
         if (distance is None or distance.rel_l2 > FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes

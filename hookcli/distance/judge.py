@@ -35,6 +35,7 @@ class CallTensor:
         coarsest: the coarsest dtype of the tensors from which this tensor was computed; empty if
             unknown.
         operator: the operator that computed the values, if the type of the module does not say it.
+        is_saturated: whether no value is above 0, as of a SiLU whose inputs are all negative.
     """
 
     call_id: str
@@ -44,6 +45,7 @@ class CallTensor:
     reason: str = ""
     coarsest: str = ""
     operator: str = ""
+    is_saturated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +74,19 @@ class CallPair:
         return tuple(each for each in (self.a, self.b) if each is not None)
 
 
-def find_floor(calls: Iterable[CallTensor], dtypes: Iterable[str] = ()) -> float:
+def find_floor(
+    calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
+) -> float:
     """Return the error that says nothing about counterparts, by their operators and dtypes.
 
-    ``dtypes`` are further dtypes, such as those of the models.
+    ``dtypes`` are further dtypes, such as those of the models. With ``of_channels``, the error is
+    that of a single channel, which may be saturated.
     """
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
     found = (name for each in known for name in (each.dtype, each.coarsest))
-    return floor_of(operators, coarser(*found, *dtypes))
+    may_be = of_channels or any(each.is_saturated for each in known)
+    return floor_of(operators, coarser(*found, *dtypes), is_saturated=may_be)
 
 
 @dataclass(slots=True)

@@ -38,12 +38,13 @@ NaN. hookcli should report such a distance.
 EPSILON = {"float64": 2**-52, "float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
 """The distance of 1 from the next larger number, by dtype."""
 
-_REACH = {
-    **dict.fromkeys(("sigmoid", "softmax", "softmin", "tanh", "erf", "cosinesimilarity"), 1),
-    **dict.fromkeys(("layernorm", "groupnorm", "instancenorm", "rmsnorm", "normalize"), 1),
-    **dict.fromkeys(("gelu", "silu", "swish", "mish"), 8),
-}
-"""How large the numbers are from which an operator computes a small output, by a part of its name.
+_RANGED = (
+    *("sigmoid", "softmax", "softmin", "tanh", "erf", "cosinesimilarity", "normalize"),
+    *("layernorm", "groupnorm", "instancenorm", "rmsnorm"),
+)
+_GATES = ("gelu", "silu", "swish", "mish")  # a number of a fixed range times the input
+_UNITS, _GATED_UNITS = 4, 32
+"""So many multiples of ``EPSILON`` an output near 0 may be off, if its operator has a fixed range.
 
 A sigmoid of 1e-8 is the difference of numbers around 1, so its error is a multiple of ``EPSILON``
 and not of 1e-8. Measured against float64 for inputs from -90 to 20, the outputs of PyTorch 2.15 and
@@ -52,7 +53,6 @@ multiples of ``EPSILON``. ONNX Runtime approximates the first two by rational fu
 (``MlasLogisticKernel``, ``MlasTanhKernel``; the coefficients are those of Eigen). For comparison,
 ``torch.testing.assert_close`` accepts 84 multiples for outputs of any operator (``atol=1e-5``).
 """
-_UNITS = 4  # so many multiples of EPSILON, times the reach, are tolerated
 SKETCHED = 1e-6  # the smallest default tolerance for sketches, whose values are float32
 
 
@@ -146,21 +146,25 @@ def coarser(*dtypes: str) -> str:
     return max((each for each in dtypes if each in EPSILON), key=EPSILON.__getitem__, default="")
 
 
-def floor_of(operators: Iterable[str], dtype: str) -> float:
-    """Return the error that says nothing about any of the operators, in the unit of their outputs.
+def is_gate(operator: str) -> bool:
+    """Return whether an operator multiplies a number of a fixed range by its input."""
+    name = operator.lower()
+    return any(part in name for part in _GATES) and "hard" not in name
 
-    In 16 bits, libraries compute a function in float32 and round the result once.
+
+def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False) -> float:
+    """Return the error that says nothing about any of the operators, in the unit of their outputs.
 
     Args:
         operators: names of classes, operations or operators of ONNX.
-        dtype: the coarsest dtype on the way to the output.
+        dtype: the coarsest dtype on the way to the output. In 16 bits, libraries compute a function
+            in float32 and round the result once.
+        is_saturated: whether an output near 0 may be that of a gate with a large negative input.
     """
     names = [each.lower().replace("_", "") for each in operators]
-    reach = max((n for part, n in _REACH.items() for name in names if part in name), default=0)
-    if not reach or dtype not in EPSILON:
-        return 0.0
-    epsilon = EPSILON[dtype]
-    return max(epsilon, _UNITS * reach * min(epsilon, EPSILON["float32"]))
+    units = _UNITS if any(part in name for part in _RANGED for name in names) else 0
+    units = _GATED_UNITS if is_saturated and any(map(is_gate, names)) else units
+    return units * min(EPSILON[dtype], EPSILON["float32"]) if dtype in EPSILON else 0.0
 
 
 def matches(glob: str, call_id: str) -> bool:

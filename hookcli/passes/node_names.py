@@ -28,28 +28,14 @@ _REPEATED = re.compile(r"_\d+$")
 _OF_FOLDED = re.compile(r"onnx::Conv_\d")  # weights that the exporter computed
 _MOST_OPERATORS = 4
 # The functions of torch that operators with other names compute
-_FUNCTIONS = {
-    "AveragePool": "avg_pool2d",
-    "BatchNormalization": "batch_norm",
-    "Cast": "to",
-    "Clip": "clamp",
-    "Concat": "cat",
-    "Conv": "conv2d",
-    "ConvTranspose": "conv_transpose2d",
-    "Gather": "select",
-    "Gemm": "linear",
-    "GlobalAveragePool": "adaptive_avg_pool2d",
-    "GridSample": "grid_sample",
-    "Identity": "alias",
-    "LayerNormalization": "layer_norm",
-    "LeakyRelu": "leaky_relu",
-    "LogSoftmax": "log_softmax",
-    "MaxPool": "max_pool2d",
-    "ReduceMax": "amax",
-    "ReduceMean": "mean",
-    "ReduceSum": "sum",
-    "Resize": "interpolate",
-}
+_FUNCTIONS = (
+    {"AveragePool": "avg_pool2d", "BatchNormalization": "batch_norm", "Cast": "to", "Clip": "clamp"}
+    | {"Concat": "cat", "Conv": "conv2d", "ConvTranspose": "conv_transpose2d", "Gather": "select"}
+    | {"Gemm": "linear", "GlobalAveragePool": "adaptive_avg_pool2d", "GridSample": "grid_sample"}
+    | {"Identity": "alias", "LayerNormalization": "layer_norm", "LeakyRelu": "leaky_relu"}
+    | {"LogSoftmax": "log_softmax", "MaxPool": "max_pool2d", "ReduceMax": "amax"}
+    | {"ReduceMean": "mean", "ReduceSum": "sum", "Resize": "interpolate"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +151,8 @@ class _Paths:
             self._totals[path] += 1
         operators = self._operators.setdefault(path, {})
         operators.setdefault(values.operator)
-        anonymous = any(map(_OF_FOLDED.match, node.input))
-        if anonymous and values.operator == "Conv" and _has_bias(node):
+        has_bias = node.op_type != "Conv" or len(node.input) > 2
+        if values.operator == "Conv" and has_bias and any(map(_OF_FOLDED.match, node.input)):
             operators[FOLDED] = None
         for count in range(1, len(names)):
             inner = path if count + 1 == len(names) else self._find_path(names[: count + 1])
@@ -215,10 +201,6 @@ class _Paths:
         joined = "+".join(operators)
         is_known = path not in self._inner and len(operators) <= _MOST_OPERATORS
         return self.classes.get(path, f"{ONNX}{joined if is_known else 'Module'}")
-
-
-def _has_bias(node: Any) -> bool:
-    return node.op_type != "Conv" or len(node.input) > 2
 
 
 def _shorten(path: str, end: str) -> str:

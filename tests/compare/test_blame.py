@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from hookcli.compare.blame import _Mover
+
 # The pixels 1, -1 and 2 become 2, -2 and 4 in ``a``, 6, -6 and 12 in ``b``; relu, c and the sum
 # of both follow with half and with three halves of it; ``d`` gives four times the sum.
 NETS = """
@@ -92,6 +94,49 @@ class Tenth(nn.Module):
 
     def forward(self, x):
         return self.parts(x)
+
+
+class Drops(Net):
+    '''A dropout before the last layer, whose weights may be wrong.'''
+
+    def __init__(self, kind=None, d=4.0):
+        super().__init__(d=d)
+        self.extra = kind
+
+    def forward(self, x):
+        x = self.relu(self.b(self.a(x)))
+        return self.d(x if self.extra is None else self.extra(x))
+
+
+def dropped():
+    return Drops(nn.Dropout(0.5), d=5)
+
+
+def identical():
+    return Drops(nn.Identity(), d=5)
+
+
+def training():
+    model = Drops(nn.Dropout(0.5)).eval()
+    model.extra.train()
+    return model
+
+
+class Uneven(nn.Module):
+    '''The second channel of ``b`` is a hundredth of the first.'''
+
+    def __init__(self, small=0.01):
+        super().__init__()
+        self.a, self.b = point(1.0), point(1.0)
+        with torch.no_grad():
+            self.b.weight[1] *= small
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+def ruined():
+    return Uneven(0.0)
 
 
 def point_less():
@@ -223,6 +268,42 @@ def test_the_requested_tolerance_decides_about_own_errors(blame):
     assert blame("nets.py:Net", *words, code=0)["culprits"] == []
 
 
+@pytest.mark.parametrize("other", ["dropped", "identical"])
+def test_a_layer_that_changes_nothing_is_no_culprit(blame, other):
+    """Only one of the two models has the layer before ``d``, whose weights are wrong."""
+    for one, two in (("Drops", other), (other, "Drops")):
+        document = blame(f"nets.py:{one}", "--against", f"model=nets.py:{two}")
+        assert document["culprits"] == ["d"]
+
+
+def test_a_dropout_that_drops_is_a_culprit(blame):
+    words = ("--against", "model=nets.py:training", "--mode", "as-made")
+    assert blame("nets.py:Drops", *words)["culprits"] == ["extra"]
+
+
+def test_a_ruined_channel_is_told_though_the_whole_is_hardly_off(blame):
+    """B has zeros where A has 0.01 times 2, 3, -1; the other channels are a hundred times that."""
+    document = blame("nets.py:Uneven", "--against", "model=nets.py:ruined")
+    assert document["culprits"] == ["b"]
+    (row,) = (row for row in document["layers"] if row["call_id"] == "b")
+    assert row["own_rel_l2"] < 0.013
+    assert (row["own_channel_median"], row["own_channel_worst"]) == (0, pytest.approx(0.153, 0.01))
+    assert (row["channel_median"], row["channel_worst"]) == (0, row["own_channel_worst"])
+    assert document["blame"].endswith("; its median channel is 0 off, and its worst 15 %")
+
+
+def test_zeros_stay_zeros_when_values_move_to_their_neighbours():
+    """Otherwise, after a ReLU, rounding would seem to explain any error of small values."""
+    moved = _Mover(2**-10)(np.array([0, 1, -1e-6], "f4"))
+    assert moved[0] == 0
+    assert abs(moved[1:] - [1, -1e-6]).tolist() == pytest.approx([2**-10, 2**-10 * 1e-6], rel=0.5)
+
+
+def test_nothing_is_kept_in_float32_if_no_node_has_a_name(blame):
+    document = blame("nets.py:Net", "--against", "model=nets.py:point_less")
+    assert document["keep"] is None
+
+
 JSON = ("--format", "json")
 
 
@@ -240,6 +321,16 @@ def test_the_table_begins_with_the_culprit_and_has_a_column_of_own_errors(run):
     assert lines[1].startswith("1 culprit: b (Conv2d), own error 0.5")
     assert lines[2].startswith("b differs first")
     assert lines[3].split()[:7] == ["#", "call", "type", "shape", "rel", "L2", "own"]
+
+
+def test_the_culprit_is_shown_even_if_others_are_worse(run):
+    words = ("nets.py:Net", "a.npy", "--against", "model=nets.py:point_less", "--device", "cpu")
+    words = (*words, "--against", "edit=d:scale=3", "--layers", "leaf", "--blame", "--top", "1")
+    lines = run("compare", *words).out.splitlines()
+    rows = [line.split() for line in lines[lines.index(next(x for x in lines if "───" in x)) + 1 :]]
+    assert [row[1] for row in rows[:2]] == ["b", "d"]
+    assert [row[-1] for row in rows[:2]] == ["first", "worst"]
+    assert "2 of 5 calls: the worst, and the culprits; all of them: --format csv" in lines
 
 
 def test_inputs_are_not_judged(run):

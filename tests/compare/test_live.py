@@ -956,6 +956,110 @@ def test_an_object_without_values_is_copied_whatever_the_dtype_of_the_other_side
 # What is printed
 
 
+def test_the_first_line_says_how_far_within_the_tolerance_and_what_it_does(run, nets):
+    """bfloat16 rounds 2 * 1.005, the weight of the first class; all other values are exact."""
+    source = NETS.replace("[2, 0]", "[2.01, 0]").replace("[2.0, 0", "[2.01, 0")
+    assert source != NETS
+    Path("nets.py").write_text(source)
+    words = ("nets.py:Net", "a.npy", *PLAIN, "--against", "dtype=bfloat16")
+    ended = run("compare", *words)
+    first, second = ended.out.splitlines()[:2]
+    assert ended.code == 0
+    assert first.startswith("4 calls differ, up to 0.")
+    assert " % (bfloat16 allows 5 %); same top class" in first
+    assert second.startswith("nothing beyond the tolerance: 4 calls of 1 image hold; ")
+
+
+def test_the_first_line_fits_into_80_columns(run, nets, monkeypatch):
+    """The logits 2 and 3 of the second image become 2 and 0."""
+    monkeypatch.setenv("COLUMNS", "80")
+    draw("c.npy", 1, 1)
+    words = ("nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=conv{1}:zero")
+    first, second = run("compare", *words).out.splitlines()[:2]
+    assert first == "4 of 4 calls differ, up to 83 % (1e-05 allowed); 1 of 2 top classes change"
+    assert second.startswith("conv differs first: ")
+
+
+def test_images_whose_top_class_changes_are_named(run, nets):
+    draw("c.npy", 1, 1)
+    words = ("nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=conv{1}:zero")
+    ended = run("compare", *words)
+    assert "the answer is not the same for c" in ended.out.splitlines()
+    document = json.loads(run("compare", *words, "--format", "json").out)
+    assert document["answer"]["changed"] == ["c"]
+    assert (document["answer"]["kind"], document["answer"]["share"]) == ("top class", 0.5)
+    assert document["verdict"] == ended.out.splitlines()[0]
+
+
+def test_the_answer_is_told_even_if_all_listed_calls_are_equal(run, nets):
+    words = ("nets.py:Net", "a.npy", *CPU, "--layers", "conv", "--against", "edit=fc{0}:zero")
+    ended = run("compare", *words)
+    assert ended.out.splitlines()[0].startswith("no difference: 1 call of 1 image holds; ")
+
+
+def test_sort_worst_begins_with_the_worst_call(run, nets):
+    words = ("nets.py:Net", "a.npy", *PLAIN, "--against", "edit=relu:scale=3", "--sort")
+    for sort, expected in (
+        ("worst", ["relu", "fc", "(model)", "conv"]),
+        ("order", ["conv", "relu", "fc", "(model)"]),
+    ):
+        document = json.loads(run("compare", *words, sort, "--format", "json").out)
+        assert [row["call_id"] for row in document["layers"]] == expected
+        table = run("compare", *words, sort).out.splitlines()
+        assert [line.split()[1] for line in table[4:8]] == expected
+    assert run("compare", *words, "size").code == 2
+
+
+def test_a_tolerance_follows_the_coarsest_dtype_before_a_call(run, nets):
+    """After the cast to float16 in B, relu and fc are float32 again."""
+    words = ("nets.py:Plain", "a.npy", *PLAIN, "--against", "model=nets.py:Half")
+    Path("nets.py").write_text(
+        NETS
+        + """
+class Plain(Net):
+    def __init__(self, kind="float32"):
+        super().__init__()
+        self.cast = Cast(kind)
+
+    def forward(self, x):
+        return self.fc(self.relu(self.cast(self.conv(x) / 3).float()).mean((2, 3)))
+
+
+def Half():
+    return Plain("float16")
+"""
+    )
+    document = json.loads(run("compare", *words, "--format", "json").out)
+    found = {row["call_id"]: row["tolerance"] for row in document["layers"]}
+    assert found == {"conv": 1e-5, "cast": 5e-3, "relu": 5e-3, "fc": 5e-3, "(model)": 5e-3}
+    assert document["equal"]
+
+
+def test_a_sigmoid_in_a_block_gives_the_block_its_floor(run, nets):
+    Path("nets.py").write_text(
+        NETS
+        + """
+class Heat(nn.Module):
+    def __init__(self, shift=-18.0):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 1, 1), nn.Sequential(nn.Sigmoid())
+        nn.init.zeros_(self.conv.weight)
+        nn.init.constant_(self.conv.bias, shift)
+
+    def forward(self, x):
+        return self.head(self.conv(x)).flatten()
+
+
+def warmer():
+    return Heat(-16.0)
+"""
+    )
+    words = ("nets.py:Heat", "a.npy", *PLAIN, "--against", "model=nets.py:warmer")
+    document = json.loads(run("compare", *words, "--format", "json").out)
+    holds = {row["call_id"]: row["holds"] for row in document["layers"]}
+    assert holds == {"conv": False, "head.0": True, "head": True, "(model)": True}
+
+
 def test_the_table_begins_with_the_verdict_and_ranks_the_calls(run, nets):
     ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, "--against", "edit=relu:scale=3")
     lines = ended.out.splitlines()

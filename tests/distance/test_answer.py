@@ -13,7 +13,10 @@ from hookcli.distance.answer import Answer, share_text, sum_up
         ([Answer("top class", 1.0, 3.4e-4)], "same top class, KL 0.0003"),
         ([Answer("top class", 0.0, 0.51)], "top class changes, KL 0.5"),
         ([Answer("top class", 0.0)], "top class changes"),
-        ([Answer("top class", 1.0, 0.1), Answer("top class", 1.0, 0.2)], "same top classes, KL 0.2"),
+        (
+            [Answer("top class", 1.0, 0.1), Answer("top class", 1.0, 0.2)],
+            "same top classes, KL 0.2",
+        ),
         ([Answer("top class", 0.0, 0.1), Answer("top class", 1.0, 0)], "1 of 2 top classes change"),
         ([Answer("masks", 0.99999)], "masks agree to 99.99 %"),
         ([Answer("boxes", 1.0), Answer("boxes", 0.5)], "boxes agree to 75 %"),

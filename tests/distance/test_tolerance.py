@@ -15,10 +15,9 @@ from hookcli.distance.tolerance import Tolerance, floor_of
         ("Sigmoid", "float32", 4 * 2**-23),
         ("softmax", "float64", 4 * 2**-52),
         ("_log_softmax", "float32", 4 * 2**-23),
-        ("Tanh", "float16", 2**-10),
-        ("hard_sigmoid", "bfloat16", 2**-7),
-        ("SiLU", "float32", 32 * 2**-23),
-        ("GELUActivation", "bfloat16", 2**-7),
+        ("Tanh", "float16", 4 * 2**-23),
+        ("hard_sigmoid", "bfloat16", 4 * 2**-23),
+        ("SiLU", "float32", 0),
         ("LayerNormalization", "float32", 4 * 2**-23),
         ("Conv2d", "float32", 0),
         ("BatchNorm2d", "float32", 0),
@@ -27,6 +26,13 @@ from hookcli.distance.tolerance import Tolerance, floor_of
 )
 def test_the_floor_follows_from_the_range_and_the_dtype(name, dtype, expected):
     assert floor_of([name], dtype) == expected
+
+
+def test_a_gate_has_a_floor_only_if_it_is_saturated():
+    assert floor_of(["SiLU"], "float32", is_saturated=True) == 32 * 2**-23
+    assert floor_of(["GELUActivation"], "bfloat16", is_saturated=True) == 32 * 2**-23
+    assert floor_of(["Hardswish"], "float32", is_saturated=True) == 0
+    assert floor_of(["ReLU"], "float32", is_saturated=True) == 0
 
 
 def judge(kind, apart, size, tolerance=None, dtype="float32", coarsest=""):

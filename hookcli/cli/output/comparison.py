@@ -87,7 +87,9 @@ def print_comparison(
     else:
         console.say("\n".join(lines))
     columns: dict[str, Callable[[DiffRow], str]]
-    columns = {**_LOOK.columns, "mark": partial(_mark, comparison)}
+    columns = dict(_LOOK.columns)
+    if any(_mark(comparison, row) for row in shown):
+        columns["mark"] = partial(_mark, comparison)
     if comparison.blame is None:
         del columns["own L2"]
     else:
