@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,7 +212,7 @@ def test_an_operator_without_a_formula_is_named(write, run, listing):
 def test_weights_are_counted_wherever_the_file_keeps_them(write, listing, is_constant):
     onnx = pytest.importorskip("onnx")
     bias = np.arange(8, dtype="f4")
-    nodes = [("Identity", ["b"], ["same"]), ("Conv", ["x", "w", "same"], ["y"])]
+    nodes: list[Any] = [("Identity", ["b"], ["same"]), ("Conv", ["x", "w", "same"], ["y"])]
     weights = {"w": WEIGHT, "b": bias}
     if is_constant:
         values = {name: onnx.numpy_helper.from_array(each) for name, each in weights.items()}

@@ -113,6 +113,7 @@ def test_an_export_leaves_the_attributes_of_every_module_as_they_were(way, monke
     one = RunRequest(model, ImageRequest(("a.npy",)), ("all",))
     other = VariantRequest("net", one, export=ExportRequest(way))
     a, _ = prepare_comparison(CompareConfig(one, other))
+    assert isinstance(a.runner, EagerRunner)
     after = [vars(each) for each in a.runner.module.modules()]
     for old, new in zip(seen[0], after, strict=True):
         assert old.keys() == new.keys()
