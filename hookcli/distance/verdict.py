@@ -34,7 +34,8 @@ def verdict_text(comparison: Comparison) -> str:
     """
     answer = comparison.answer
     if answer is not None and any(row.reason or row.max_abs for row in comparison.rows):
-        return f"{_range_text(comparison)}; {answer.text}"
+        is_floor = not comparison.failed and answer.kind == "output" and (answer.distance or 0) > 1
+        return f"{_range_text(comparison)}; {'the output holds' if is_floor else answer.text}"
     changed = f"; {answer.text}" if answer is not None and answer.changed else ""
     return f"{first_text(comparison)}{changed}"
 
@@ -42,7 +43,8 @@ def verdict_text(comparison: Comparison) -> str:
 def _range_text(comparison: Comparison) -> str:
     """Return how many calls differ, how far, and how far they may differ."""
     failed, rows = comparison.failed, comparison.rows
-    measured = [row for row in failed or rows if not row.reason]
+    # Where a floor tolerates more than the whole output, a relative distance means nothing.
+    measured = [row for row in failed or rows if not row.reason and (row.tolerance or 0) < 1]
     number = f"{len(failed)} of {count(len(rows), 'call')}" if failed else count(len(rows), "call")
     text = f"{number} {_verb('differ', len(failed or rows))}"
     farthest = max(measured, key=lambda row: _value_of(row) or 0.0, default=None)
