@@ -99,13 +99,16 @@ def weights_drawn_once() -> Iterator[None]:
     """
     from hookcli.models import weights
     from hookcli.models.build import build_random as before
+    from hookcli.models.modules import copy_taken
     from hookcli.models.torchvision import Torchvision
 
     drawn = {}
 
     def build_random(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
-        if not isinstance(source, Torchvision) or arguments:
+        is_plain = isinstance(source, Torchvision) and not arguments
+        if not is_plain or getattr(source.builder, "func", copy_taken) is copy_taken:
             return before(source, request, **arguments)
+        assert isinstance(source, Torchvision)
         assert isinstance(source.builder, functools.partial)
         key = (source.builder.args, request.seed, request.size, request.arguments)
         if key in drawn:

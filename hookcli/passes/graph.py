@@ -176,6 +176,7 @@ class Graph:
         shown = [node for node in listed if not node.left_out]
         left_out = [(node.operation, node.left_out) for node in listed if node.left_out]
         returned, names_modules = frozenset(returned), any(node.scopes for node in shown)
+        shown = _place_untold(shown, returned) if names_modules else shown
         find = partial(_find_named, returned, left_out) if names_modules else _find_bare
         return cls(tuple(find(shown)), root, names_modules, left_out, returned, reasons, shown)
 
@@ -231,7 +232,6 @@ def _find_named(
 
     Operations that only return views or copies are no calls, nor is a part of a module of torch.
     """
-    nodes = _place_untold(nodes, returned)
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
     for place, node in enumerate(nodes):
         for name in node.inputs:

@@ -626,10 +626,7 @@ def test_a_folder_that_cannot_be_made_is_reported(run):
     ended = run("diff", "a", "b", "--pictures", "file/p")
     assert ended.code == 5
     assert ended.err.splitlines()[1] == "hint: choose another folder for --pictures"
-    assert (
-        ended.err.splitlines()[0]
-        == "error: cannot write 'file/p/report.html': Not a directory"
-    )
+    assert ended.err.splitlines()[0] == "error: cannot write 'file/p/report.html': Not a directory"
 
 
 def test_a_sequence_is_drawn_tall_enough_to_be_seen():

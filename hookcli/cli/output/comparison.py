@@ -25,7 +25,6 @@ from hookcli.records.text import figure_text, shape_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hookcli.cli.options import CallSort
     from hookcli.distance.comparison import Comparison
 
 _OWN = {  # with ``--blame``, these columns show own errors
@@ -64,7 +63,7 @@ def has_every_image(output_format: str) -> bool:
 
 
 def print_comparison(
-    comparison: Comparison, command: tuple[str, ...], output_format: str, top: int, sort: CallSort
+    comparison: Comparison, command: tuple[str, ...], output_format: str, top: int, sort: str
 ) -> None:
     """Print the verdict, and the ``top`` worst calls with the worst image of each call.
 
