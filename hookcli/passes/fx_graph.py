@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SELF = "L['self']"  # the name of the model in the graphs of torch.compile
 _INDEX = re.compile(r"""(?:\._modules)?\[['"]?(\w+)['"]?\]""")  # a module in a container, there
-_NUMBER = re.compile(r"[@#](\d+)$")  # the end of the key of a second or later call
+_NUMBER = re.compile(r"[@#](\d{1,4})$")  # the end of the key of a second or later call
 _LIKE = re.compile(r"new_.*|.*_like")  # functions that return a constant in the shape of a tensor
 _COMPUTING = ("call_function", "call_method")
 

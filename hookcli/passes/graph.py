@@ -139,7 +139,8 @@ class Graph:
     Every node belongs to one call, or is left out.
 
     Attributes:
-        calls: all calls that the graph shows, in the order in which they end.
+        calls: all calls that the graph shows, in the order in which they end; if no node says from
+            which module it comes, every node is a call of a layer of its own.
         root: the model itself, as a layer.
         names_modules: whether the nodes say which modules of the original model they come from.
         left_out: the operation of each node that belongs to no call, and the reason.
@@ -199,16 +200,6 @@ class Graph:
         return (self.root, *layers.values())
 
 
-def find_calls(nodes: Sequence[GraphNode]) -> Sequence[GraphCall]:
-    """Return the calls of modules and operations that nodes belong to, as the calls end.
-
-    The model itself is not among them. Operations that only return views or copies, and operations
-    that are part of a module of torch, are left out. If no node says from which module it comes,
-    every node is a call of a layer of its own.
-    """
-    return Graph.of(nodes).calls
-
-
 @dataclass(slots=True)
 class _Group:
     """The places of the nodes of one call of a module."""
@@ -222,7 +213,10 @@ class _Group:
 def _find_named(
     returned: frozenset[str], left_out: list[tuple[str, str]], nodes: Sequence[GraphNode]
 ) -> Iterator[GraphCall]:
-    """Yield the calls of a graph that names modules, and add other nodes to ``left_out``."""
+    """Yield the calls of a graph that names modules, and add other nodes to ``left_out``.
+
+    Operations that only return views or copies are no calls, nor is a part of a module of torch.
+    """
     nodes = _place_untold(nodes, returned)
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
     for place, node in enumerate(nodes):

@@ -72,6 +72,7 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 _GROUP_SIZE = 512 << 20  # bytes of values that one run of the file returns
 _UNKNOWN_SIZE = 4 << 20  # bytes of a value whose shape the file does not fix
 _MOST_SESSIONS = 4
+_DIGITS = 6  # of the index of a call
 _FEW_VALUES = 1024  # a smaller tensor may be a shape
 
 
@@ -504,7 +505,7 @@ def _list_nodes(
             )
             continue
         function = _read_list(metadata, _FUNCTION)
-        if len(function) == 3 and function[2].isdecimal():
+        if len(function) == 3 and _is_index(function[2]):
             operation, step, index = function[0], function[1], int(function[2])
             yield GraphNode(scopes, operation, step, outputs, weights, family, index, inputs)
             continue
@@ -562,10 +563,14 @@ def _read_scopes(
     pairs = zip(paths[:-1], kinds[:-1], strict=True)
     scopes = [Scope(aliases.get(path, path), kind) for path, kind in pairs if path]
     calls = [call.rpartition("#") for call in _read_list(metadata, _CALLS)]
-    if len(calls) == len(scopes) and all(number.isdecimal() for *_, number in calls):
+    if len(calls) == len(scopes) and all(_is_index(number) for *_, number in calls):
         known = zip(scopes, calls, strict=True)
         return tuple(Scope(path, each.kind, index=int(n)) for each, (path, _, n) in known)
     return tuple(repeats.mark(scopes, kinds[-1], paths[-1]))
+
+
+def _is_index(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _DIGITS
 
 
 class _Repeats:

@@ -216,3 +216,13 @@ def test_runs_with_other_numbers_of_tensors_have_no_false_difference(run):
     assert ended.code == 0, ended.err
     left_out = {each["call_id"] for each in json.loads(ended.out)["left_out"]}
     assert left_out == {f"encoder[{n}]" for n in range(3)}
+
+
+@pytest.mark.parametrize("index", ["9" * 5000, "-1", "x"])
+def test_a_damaged_index_of_a_call_is_no_index(index):
+    model = onnx.load("Net.onnx")
+    for node in model.graph.node:
+        node.metadata_props.add(key="hookcli.calls", value=repr([f"stem#{index}"]))
+        node.metadata_props.add(key="hookcli.function", value=repr(["relu", "relu", index]))
+    onnx.save(model, "damaged.onnx")
+    assert "stem" in {layer.module_path for layer in open_file("damaged").layers}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hookcli.passes.graph import Graph, GraphNode, Scope, find_calls
+from hookcli.passes.graph import Graph, GraphNode, Scope
 from hookcli.records.layouts import Channels
 
 BLOCK = Scope("block", "own.Block")
 CONV = Scope("block.conv", "torch.nn.modules.conv.Conv2d")
 RELU = Scope("block.relu", "torch.nn.modules.activation.ReLU")
 NORM = Scope("norm", "own.LayerNorm2d")
+
+
+def find_calls(nodes):
+    return Graph.of(nodes).calls
 
 
 def node(name, *scopes, operation="add", step=None):
