@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+from collections.abc import Sequence
+from typing import TypeAlias
+
+Members: TypeAlias = Sequence[tuple[str, bytes]]
 
 END = "<4s4H2IH"  # of an archive
-Members = "Sequence[tuple[str, bytes]]"
 
 
 def members_of(content: bytes) -> list[tuple[str, bytes]]:

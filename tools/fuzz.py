@@ -359,21 +359,24 @@ def commands_for(root: str, name: str) -> list[tuple[str, ...]]:
     if root == MODELS:
         place = f"{run}/{name.partition('/')[0]}"
         prefix = Path(place).name.partition("-")[0]
-        look = ("a.png", "--device", "cpu", "--grids", "none", "-q", "-o", "work/made")
-        look += ("--size", "32") * place.endswith(("detr", "linknet"))  # else they take 800 pixels
+        shared: tuple[str, ...] = ("a.png", "--device", "cpu", "--grids", "none", "-q")
+        shared += ("-o", "work/made")
+        shared += ("--size", "32") * place.endswith(
+            ("detr", "linknet")
+        )  # else they take 800 pixels
         if "/" in name:
             weights = [("--weights", each) for each in ("pretrained", "auto", "random")]
             model = f"{prefix}:{place}"
-            return [("layers", model), *(("inspect", model, *look, *each) for each in weights)]
+            return [("layers", model), *(("inspect", model, *shared, *each) for each in weights)]
         if name.endswith((".onnx", ".pt2", ".data")):
             export = f"{run}/{Path(name).stem}.onnx" if name.endswith(".data") else f"{run}/{name}"
             way = "torch-export" if name.endswith(".pt2") else "onnx"
             return [
                 ("layers", export),
-                ("inspect", export, *look),
+                ("inspect", export, *shared),
                 ("compare", "net.py:Small", "a.png", "--against", f"{way}={export}", "-q"),
             ]
-        return [("inspect", "net.py:Small", *look, "--weights", f"{run}/{name}")]
+        return [("inspect", "net.py:Small", *shared, "--weights", f"{run}/{name}")]
     if root == "labels.csv":
         return [
             ("map", "analyzed", "--labels", run, *made),
@@ -613,7 +616,7 @@ def make_models() -> None:
 
             save_file(net.state_dict(), folder / "w.safetensors")
         with contextlib.suppress(ImportError):
-            program = torch.onnx.export(net, (pixels,), dynamo=True, verbose=False)
+            program: Any = torch.onnx.export(net, (pixels,), dynamo=True, verbose=False)
             program.save(folder / "net.onnx")
             program.save(folder / "apart.onnx", external_data=True)
             (folder / "apart.onnx.data").rename(folder / "apart.data")
@@ -645,7 +648,7 @@ def _make_transformers(folder: Path) -> None:
         model.save_pretrained(folder / name)
         hf.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder / name)
     whole = folder / "hf-parts/model.safetensors"
-    tensors, names = load_file(whole), {}
+    tensors, names = load_file(whole), dict[str, str]()
     for number in range(2):
         part = dict(list(tensors.items())[number::2])
         file = f"model-{number}.safetensors"
