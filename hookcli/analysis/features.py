@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 Features: TypeAlias = "NDArray[np.float32]"
 
 _BLOCK = 16 << 20  # bytes of tensors to read at a time
-_WITHOUT_CHANNELS = "has no axis that is known to count channels"
 
 
 class EmptyLayerError(RequestError):
@@ -50,9 +49,7 @@ class Block:
     """The tensors of one call for some images, which have the same layout.
 
     Attributes:
-        keys: the keys of the images.
         values: the tensors as the run saved them, (images, …), as real numbers.
-        layout: the meaning of the axes.
     """
 
     keys: tuple[str, ...]
@@ -65,9 +62,7 @@ class Places:
     """The places of one call for one image.
 
     Attributes:
-        key: the key of the image.
         values: the features of each place, (places, C), row by row from the upper left corner.
-        grid: the number of rows and columns.
         prefix: the number of tokens that were left out because they cover no part of the image.
     """
 
@@ -82,8 +77,6 @@ class SavedCall:
     """A call whose tensors a run saved.
 
     Attributes:
-        run: the run.
-        call_id: the id of the call.
         layout: the name of the layout of the call's tensors, such as ``NCHW``.
         pool: how the run reduced the tensors: ``none``, ``mean``, ``max``, or a number N for maps
             of N x N values.
@@ -111,11 +104,7 @@ class SavedCall:
     def read(self, only: str | None = None) -> Iterator[Block]:
         """Yield saved tensors in blocks, in the order of the shards.
 
-        Args:
-            only: the key of an image to read alone; None reads all images.
-
-        Raises:
-            RequestError: a shard is missing or damaged.
+        ``only`` is the key of an image to read alone; None reads all images.
         """
         self.run.images_of(self.call_id)  # raises an error if the index is damaged
         for tensor in self.run.saved[self.call_id]:
@@ -229,9 +218,6 @@ class SavedCall:
         """Yield the places of each image, in the order of the shards.
 
         ``only`` is the key of an image to read alone; None reads all images.
-
-        Raises:
-            RequestError: the tensors have no places, or NaN or Inf.
         """
         for block in self.read(only):
             layout = block.layout
@@ -273,9 +259,6 @@ class SavedCall:
 
         Together, the parts have all saved values of each image. A part has at most about ``most``
         bytes.
-
-        Raises:
-            RequestError: the images' tensors differ in shape, or there are NaN or Inf.
         """
         shape = self.run.shape_of(self.call_id)
         rows = {key: row for row, key in enumerate(self.images)}
@@ -357,11 +340,7 @@ def _read_pool(run: Run) -> str:
 
 
 def check_finite(features: Array) -> None:
-    """Check that features have no NaN and no Inf.
-
-    Raises:
-        RequestError: they have.
-    """
+    """Raise a RequestError if features have a NaN or an Inf."""
     if not np.isfinite(features).all():
         raise RequestError("the features have NaN or Inf", "leave out the images that have them")
 

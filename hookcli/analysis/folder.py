@@ -55,12 +55,7 @@ class AnalysisFolder:
     _files: dict[str, None] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file, and return its name, which is relative to the folder.
-
-        Raises:
-            OutputError: the file cannot be written.
-            RequestError: the name, which may come from a run, leads out of the folder.
-        """
+        """Write a file in the folder, and return its name, which may come from a run."""
         with self.open(name) as stream:
             stream.write(data)
         return name
@@ -71,12 +66,7 @@ class AnalysisFolder:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Yield a stream whose content becomes a file.
-
-        Raises:
-            OutputError: the file cannot be written.
-            RequestError: the name, which may come from a run, leads out of the folder.
-        """
+        """Yield a stream whose content becomes a file."""
         if not _is_inside(self._made, name):
             raise RequestError(f"the run names a file outside its folder: {name!r}", AGAIN)
         file = self._made / name
@@ -90,15 +80,9 @@ class AnalysisFolder:
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
-    """Check that hookcli may write an analysis into a folder.
+    """Check that hookcli may write an analysis into a folder, which need not exist.
 
-    Args:
-        folder: the folder, which need not exist.
-        overwrite: whether an analysis in it may be replaced.
-
-    Raises:
-        OutputError: the folder is a URL, a file or a run folder, or it has files that no analysis
-            wrote; or, without ``overwrite``, it has an analysis.
+    The folder must be local and hold nothing but an earlier analysis, which ``overwrite`` replaces.
     """
     refuse_url(folder)
     refuse_run_folder(folder)
@@ -127,9 +111,6 @@ def make_folder(folder: Path, command: tuple[str, ...]) -> Iterator[AnalysisFold
 
     If the block ends without an error, the files replace those of an earlier analysis in
     ``folder``; otherwise ``folder`` does not change.
-
-    Raises:
-        OutputError: a file cannot be written, or would replace a file that no analysis wrote.
     """
     made = _make_parents(folder)
     try:

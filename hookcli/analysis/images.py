@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 class Geometry:
     """Where the places of an image lie.
 
-    Attributes:
-        file: the image as the user gave it, for people to read.
-        size: the width and height of the image in pixels.
-        part: left, top, right and bottom of the part that the network saw; None if unknown.
+    ``size`` is (width, height). ``part`` is what the network saw: left, top, right and bottom; None
+    if that is unknown.
     """
 
     file: str
@@ -41,15 +39,7 @@ class Geometry:
     part: Box | None
 
     def find_place(self, point: tuple[int, int], grid: tuple[int, int]) -> int:
-        """Return the position of the place at a pixel.
-
-        Args:
-            point: the pixel, from the left and the upper edge of the image.
-            grid: the number of rows and columns of places.
-
-        Raises:
-            RequestError: the pixel is outside the image, or the network did not see it.
-        """
+        """Return the position of the place at a pixel (x, y); ``grid`` is (rows, columns)."""
         x, y = point
         width, height = self.size
         if not (0 <= x < width and 0 <= y < height):
@@ -122,11 +112,7 @@ def list_contents(run: Run) -> dict[str, str]:
 
 
 def list_geometry(run: Run) -> dict[str, Geometry]:
-    """Return where the places of each image lie, by image key.
-
-    Raises:
-        RequestError: the manifest is damaged.
-    """
+    """Return where the places of each image lie, by image key."""
     try:
         images = convert(run.manifest["images"], tuple[ImageResult, ...])
     except DamagedError as error:
@@ -146,14 +132,9 @@ def _is_area(part: Sequence[float]) -> bool:
 
 
 def find_image(files: Mapping[str, str], name: str) -> str:
-    """Return the key of the image that has a key, a path or a file name.
+    """Return the key of the image that has ``name`` as its key, path or file name.
 
-    Args:
-        files: the file of each image of a run as the user gave it, by image key.
-        name: the key, the path or the file name.
-
-    Raises:
-        RequestError: no image of the run has it, or several do.
+    ``files`` maps keys to the files of a run as the user gave them.
     """
     if name in files:
         return name

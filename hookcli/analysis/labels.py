@@ -26,12 +26,10 @@ _HEADER = "its first line names the columns image and label"
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Where the labels of images come from.
+    """Where the labels of images come from: ``words`` is ``folders`` or the name of a CSV file.
 
-    Attributes:
-        words: ``folders``, or the name of a CSV file.
-        named: the labels in the file, by the path, file name or key of an image; None if the name
-            of a photo's folder is its label.
+    ``named`` has the labels of the file, by the path, file name or key of an image; None for
+    folders.
     """
 
     words: str
@@ -41,13 +39,7 @@ class Labels:
     def read(cls, words: str) -> Labels:
         """Read labels before it is known which images there are.
 
-        Args:
-            words: ``folders``, or the name of a CSV file with the columns ``image`` (the path, the
-                file name or the key of an image) and ``label``.
-
-        Raises:
-            RequestError: the file cannot be read, has other columns, or names an image twice with
-                different labels.
+        A CSV file has the columns ``image`` (the path, the file name or the key) and ``label``.
         """
         return cls(words, None if words == "folders" else _read_file(words))
 
@@ -55,9 +47,6 @@ class Labels:
         """Return the label of each image of a run that has one, by image key.
 
         Bytes of a folder's name that are not UTF-8, and control characters, become visible escapes.
-
-        Raises:
-            RequestError: the file names no image of the run, or several by one name.
         """
         files = list_files(run)
         if self.named is None:

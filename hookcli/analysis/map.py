@@ -265,14 +265,7 @@ def map_images(
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
     """Return the rows of the map, the groups of duplicates, and what the two axes explain.
 
-    Args:
-        keys: the keys of the images.
-        features: their features, (images, C).
-        neighbours: their nearest images.
-        labels: the labels, by image key; images may lack one.
-
-    Raises:
-        RequestError: the features are constant, or there are fewer than two of them.
+    ``features`` are (images, C). ``labels`` is by image key; images may lack one.
     """
     components = find_components(split_rows(features), 2)
     places = components.project(features)

@@ -19,8 +19,7 @@ _ROWS = 50_000  # of a row group
 class TableWriter:
     """Writes a table whose columns follow from its first part; equal parts make equal bytes.
 
-    Args:
-        stream: the stream to write to, which stays open.
+    The stream stays open.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -39,13 +38,7 @@ class TableWriter:
             self._writer.close()
 
     def add(self, texts: Mapping[str, str], columns: Mapping[str, NDArray[np.generic]]) -> None:
-        """Add rows.
-
-        Args:
-            texts: columns with the same text in all rows.
-            columns: the other columns, which have one value for each row; floats are stored as
-                float32.
-        """
+        """Add rows: ``texts`` are the same in all of them; floats are stored as float32."""
         (length,) = {len(column) for column in columns.values()}
         arrays: dict[str, Any] = {
             name: pa.array([text] * length).dictionary_encode() for name, text in texts.items()

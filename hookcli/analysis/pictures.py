@@ -30,16 +30,8 @@ def copy_pictures(
 ) -> ImagePictures:
     """Copy the pictures of at most 2,000 images into a folder, and return what they show.
 
-    Of a larger run, only images with a picture are kept. Files that are missing are left out.
-
-    Args:
-        run: the run.
-        folder: the folder of the analysis.
-        first: the keys of the images to prefer.
-        only: the keys of the images to copy; None for all.
-
-    Raises:
-        RequestError: ``report.json`` of the run is missing or damaged.
+    Of a larger run, only images with a picture are kept, those in ``first`` before others. Files
+    that are missing are left out. ``only`` has the keys of the images to copy; None means all.
     """
     try:
         known = read_document(run.files.file(DOCUMENT), ImagePictures)

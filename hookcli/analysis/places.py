@@ -125,12 +125,9 @@ class PlacesDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class Foreground:
-    """Which places are in front, by their first component.
+    """Which places are in front: ``threshold`` cuts the first component of all places.
 
-    Attributes:
-        components: the first component of all places.
-        threshold: the coordinate that separates foreground and background.
-        is_above: whether the foreground has the larger coordinates.
+    ``is_above`` tells whether the foreground has the larger coordinates.
     """
 
     components: Components
@@ -145,11 +142,9 @@ class Foreground:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The components by which places are coloured, the same for all images.
+    """The three components by which places are coloured, the same for all images.
 
-    Attributes:
-        components: the first three components.
-        foreground: which places they are about; None for all.
+    ``foreground`` says which places they are about; None for all.
     """
 
     components: Components
@@ -158,12 +153,10 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The place of a second image that is most similar to each place of a first.
+    """The place of a second image that is most similar to each place of a first; all are (P,).
 
-    Attributes:
-        places: the position of the match of each place, (P,).
-        similarity: the cosine of both places' features, (P,).
-        is_mutual: whether the match's own most similar place is the place itself, (P,).
+    ``similarity`` is the cosine; a match is mutual if its own most similar place is the place
+    itself.
     """
 
     places: NDArray[np.int64]
@@ -177,9 +170,6 @@ def find_basis(call: SavedCall, *, foreground: bool = False) -> Basis:
     With ``foreground``, the first component of all places separates foreground and background, and
     the result has the components of the foreground. The foreground is the side of the threshold
     that is rarer at the edges of the images.
-
-    Raises:
-        RequestError: the layer has no places, too few of them, or constant features.
     """
     components = _find(call, lambda places: places.values)
     if not foreground:
@@ -293,10 +283,7 @@ class Answered:
     """The answer for the places of one image.
 
     Attributes:
-        places: the places.
-        row: the row of the image.
         columns: what is known of each place, by the name of the column, (P,) each.
-        kept: the places that the answer is about, (P,).
         colours: the colours of the places, (P, 3); None for values.
         values: a value of each place, (P,); None for colours, or if there is none.
         marks: the middles of the places to mark, in shares of the width and height.
@@ -312,11 +299,7 @@ class Answered:
 
 
 def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
-    """Yield the colours of the places of every image.
-
-    Raises:
-        RequestError: the layer has no places.
-    """
+    """Yield the colours of the places of every image."""
     for places in call.read_places():
         colours, coordinates = colour_places(basis, places.values)
         share = None
@@ -330,17 +313,7 @@ def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
 def answer_similarity(
     call: SavedCall, image: str, point: tuple[int, int], geometry: Mapping[str, Geometry]
 ) -> Iterator[Answered]:
-    """Yield the similarity of the places of every image to one place.
-
-    Args:
-        call: the layer.
-        image: the key of the image with the place.
-        point: a pixel of the place.
-        geometry: where the places of each image lie.
-
-    Raises:
-        RequestError: the layer has no places, or there is none at the pixel.
-    """
+    """Yield the similarity of the places of every image to one place: ``point`` of ``image``."""
     start = read_image(call, image)
     place = geometry[image].find_place(point, start.grid)
     for places in call.read_places():
@@ -374,16 +347,8 @@ def answer_matches(
 ) -> tuple[Answered, Answered]:
     """Return the matches of the places of one image in another image, as seen from both.
 
-    Args:
-        call: the layer.
-        images: the keys of the two images.
-        point: a pixel of the first image, whose match is marked if it has one; None marks some
-            good matches.
-        geometry: where the places of each image lie.
-        mutual: whether only places count whose match chooses them, too.
-
-    Raises:
-        RequestError: the layer has no places, or there is none at the pixel.
+    Without ``point``, a pixel of the first image, some good matches are marked. With ``mutual``,
+    only places count whose match chooses them, too.
     """
     one, two = (read_image(call, key) for key in images)
     matches = match_places(one.values, two.values)
@@ -451,11 +416,7 @@ def choose_marks(matches: Matches, kept: NDArray[np.bool_], grid: tuple[int, int
 
 
 def read_image(call: SavedCall, key: str) -> Places:
-    """Return the places of one image.
-
-    Raises:
-        RequestError: the layer has no places, or no tensor of this image was saved.
-    """
+    """Return the places of one image."""
     for places in call.read_places(key):
         return places
     raise RequestError(f"{call.call_id!r} has no tensor of {key!r}", "choose other `layers`")
@@ -478,11 +439,7 @@ def write_bases(bases: Mapping[str, Basis]) -> bytes:
 
 
 def read_bases(folder: Path) -> dict[str, Basis]:
-    """Return the basis of each layer from the folder of another analysis, by the id of the call.
-
-    Raises:
-        RequestError: the folder has no file of bases, or the file is damaged.
-    """
+    """Return the basis of each layer from the folder of another analysis, by the id of the call."""
     file = folder / BASIS
     try:
         with (
@@ -507,16 +464,7 @@ def read_bases(folder: Path) -> dict[str, Basis]:
 
 
 def choose_basis(bases: Mapping[str, Basis], call_id: str, features: int) -> Basis:
-    """Return the basis of a layer from those of another analysis.
-
-    Args:
-        bases: what ``read_bases`` returned.
-        call_id: the id of the call.
-        features: the number of features of a place.
-
-    Raises:
-        RequestError: there is no basis of this layer and width.
-    """
+    """Return the basis of a layer from those of another analysis; the width must fit, too."""
     basis = bases.get(reversible(call_id))
     if basis is None:
         raise RequestError(f"there is no basis of {call_id!r}", f"there are: {', '.join(bases)}")

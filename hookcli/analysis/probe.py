@@ -144,12 +144,7 @@ class ProbeDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class ProbeScore:
-    """The result of a cross-validation.
-
-    Attributes:
-        folds: the share of right predictions in each fold.
-        predicted: the predicted label of each image.
-    """
+    """The share of right predictions in each fold, and the predicted label of each image."""
 
     folds: tuple[float, ...]
     predicted: NDArray[np.str_]
@@ -216,11 +211,7 @@ def _standardize(fitted: Features, tested: Features) -> None:
 
 
 def check_labels(labels: Sequence[str], folds: int) -> None:
-    """Check that there are several labels, each with enough images to split.
-
-    Raises:
-        RequestError: they do not suffice.
-    """
+    """Check that there are several labels, each with enough images to split."""
     counts = Counter(labels)
     if len(counts) < _FEWEST:
         raise RequestError(
@@ -243,19 +234,7 @@ def probe_layer(
     pool: Pool = "mean",
     folds: int = 5,
 ) -> tuple[ProbeRow, NDArray[np.str_]]:
-    """Return the row of a layer, and the label that is predicted for each image.
-
-    Args:
-        call: the layer.
-        keys: the keys of the images.
-        labels: the label of each of these images.
-        pool: how the features of an image are made from those of its places.
-        folds: the number of parts into which the images are split.
-
-    Raises:
-        RequestError: the tensors of an image were not saved or cannot be used.
-        EmptyLayerError: the features are constant, or there is no class token.
-    """
+    """Return the row of a layer, and the label that is predicted for each image in ``keys``."""
     rows = {key: row for row, key in enumerate(call.images)}
     missing = [key for key in keys if key not in rows]
     if missing:
@@ -325,11 +304,7 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 
 
 def match_control(run: Run, control: Run, keys: Sequence[str]) -> list[str]:
-    """Return the keys in a control run of images of a run.
-
-    Raises:
-        RequestError: the control lacks an image, or is the run itself.
-    """
+    """Return the keys in a control run of images of a run."""
     if str(run.folder) == str(control.folder):
         raise RequestError(
             f"the control {str(control.folder)!r} is the run itself",
@@ -353,8 +328,7 @@ def match_control(run: Run, control: Run, keys: Sequence[str]) -> list[str]:
 def read_pixels(run: Run, keys: Sequence[str]) -> tuple[Features | None, str]:
     """Return the pixels of photos, shrunk to 16 x 16, as features (images, 768).
 
-    Returns:
-        The pixels, and an empty text; or None and the reason, if a photo is missing or has changed.
+    If a photo is missing or has changed, return None and the reason.
     """
     files, contents = list_files(run), list_contents(run)
     rows = np.empty((len(keys), 3 * PIXELS * PIXELS), np.float32)

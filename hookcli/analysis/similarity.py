@@ -72,7 +72,6 @@ class LayerSimilarity:
         b: the ids of the calls of B, which are the columns; those of A without B.
         left_out: the ids of the calls that have the same features for all images.
         ckas: the linear CKA of each call of A with each call of B.
-        images: the number of images that were compared.
         batch: the number of images whose similarities were compared at once.
     """
 
@@ -145,17 +144,8 @@ def compare_layers(
     Without ``b``, the calls in ``a`` are compared with each other. Memory does not grow with the
     number of layers; the similarities are kept in a temporary file.
 
-    Args:
-        a: calls of one run.
-        b: calls of another run of the same images, or of the same run.
-        pool: ``none`` flattens the tensors as they were saved.
-        layer_done: called after each layer has been read, with the number of layers so far.
-        may_leave_out: whether layers with constant features are left out.
-
-    Raises:
-        RequestError: the runs have other images, or fewer than four images.
-        EmptyLayerError: a layer has constant features and may not be left out, or all layers have.
-        OutputError: the temporary file cannot be written.
+    ``layer_done`` is called with the number of layers that were read. Constant features raise an
+    EmptyLayerError; ``may_leave_out`` leaves out such layers if others remain.
     """
     calls = [*a, *b]
     rows = _match_rows(a, b)
@@ -205,9 +195,6 @@ def split_images(count: int) -> list[NDArray[np.int64]]:
 
     There is one batch of at most 2,000 images; of more images, hookcli makes batches of about 256,
     with images drawn at random, always the same ones.
-
-    Raises:
-        RequestError: there are fewer than four images.
     """
     if count < LEAST:
         raise RequestError(
@@ -223,15 +210,9 @@ def split_images(count: int) -> list[NDArray[np.int64]]:
 def list_pairs(
     a: Sequence[str], b: Sequence[str], ckas: NDArray[np.float64], *, is_one_run: bool
 ) -> Iterator[PairRow]:
-    """Yield a row for every pair of layers.
+    """Yield a row for every pair of layers; ``ckas`` is (len(a), len(b)).
 
     With one run, each pair is yielded once, and no layer is paired with itself.
-
-    Args:
-        a: the ids of the calls of A.
-        b: the ids of the calls of B.
-        ckas: the similarities (len(a), len(b)).
-        is_one_run: whether A and B are the same run.
     """
     for row, one in enumerate(a):
         for column, two in enumerate(b):

@@ -32,11 +32,7 @@ _MOST_THREADS = 1024
 def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
     """Return the request for variant B: ``request`` with the changes that ``--against`` names.
 
-    ``words`` are the values of ``--against``, such as ``dtype=bfloat16``.
-
-    Raises:
-        RequestError: a word cannot be parsed, or a setting occurs twice. Only ``edit`` and
-            ``prune`` may occur several times.
+    Only ``edit`` and ``prune`` may occur several times.
     """
     for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
@@ -115,11 +111,7 @@ def _change_model(model: ModelRequest, name: str, value: str) -> ModelRequest:
 
 
 def keep_export_in(file: Path, export: ExportRequest | None) -> ExportRequest:
-    """Return the request for an export that is kept in a file.
-
-    Raises:
-        RequestError: nothing is exported.
-    """
+    """Return the request for an export that is kept in a file."""
     if export is None or export.file is not None or export.way in _BARE:
         raise RequestError(
             "--keep-export needs a model to export", "--against onnx, or --against torch-export"

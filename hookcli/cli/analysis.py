@@ -79,18 +79,7 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The runs to analyse, and where the results go.
-
-    Attributes:
-        verb: the name of the command.
-        source: the runs, or the model, as the user named them.
-        runs: the finished runs.
-        facts: what documents say of the runs.
-        command: the words of the command that repeats the analysis.
-        place: the folder of the analysis.
-        output: the options of the output.
-        exit_code: the exit code of the run that was made, or 0.
-    """
+    """The runs to analyse, and where the results go."""
 
     verb: str
     source: RunOrModel
@@ -110,9 +99,6 @@ class Analysis:
         """Return the saved calls of a run that the user chose, by default all.
 
         ``pool`` is the form in which the tensors are needed, for the hint of an error.
-
-        Raises:
-            RequestError: the run saved no tensors, a form matches none, or none is left.
         """
         from hookcli.analysis.features import open_calls
 
@@ -186,20 +172,8 @@ def open_analysis(
 ) -> Iterator[Analysis]:
     """Yield the runs that a command analyses; hookcli runs the model first if the user named one.
 
-    Args:
-        source: the runs or the model.
-        style: the request with the command's own options.
-        output: the options of the output.
-        context: knows the name of the command, and which options the user gave.
-        save: the form in which a run of the model saves its tensors.
-        most: how many finished runs the command takes.
-        least: how many images a run of the model must have.
-        names: keys, paths or file names of images that it must have.
-        only: the layers that it observes, as in ``TensorRequest``; None if the user chose some.
-
-    Raises:
-        RequestError: a name is not the folder of a run, or the model lacks images.
-        OutputError: the analysis or the run cannot be written where the user said.
+    ``most`` bounds the finished runs, and ``least`` the images of a model's run, which must have
+    the images ``names``. ``only`` is as in ``TensorRequest``; None if the user chose layers.
     """
     from hookcli.analysis.folder import check_folder
     from hookcli.analysis.images import find_image

@@ -81,10 +81,7 @@ def _print_dry_run(config: RunConfig) -> int:
 def prepare_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> PreparedRun:
     """Prepare a run, and print the plan and the warnings on stderr.
 
-    Args:
-        config: the request.
-        quiet: whether to leave out the plan.
-        keeps: whether the run folder will be kept; if so, the plan names the folder and its size.
+    If the run folder will be kept (``keeps``), the plan names the folder and its size.
     """
     from hookcli.plan.prepare import prepare_run
 
@@ -101,10 +98,7 @@ def prepare_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> Pre
 def run_prepared(prepared: PreparedRun, *, quiet: bool, keeps: bool = True) -> RunResult:
     """Execute a prepared run, and print progress and warnings on stderr.
 
-    Args:
-        prepared: the run.
-        quiet: whether to leave out the progress.
-        keeps: whether the run folder will be kept; if so, errors mention ``--resume``.
+    If the run folder will be kept (``keeps``), errors mention ``--resume``.
     """
     from hookcli.cli.output.progress import Progress
 
@@ -141,10 +135,6 @@ def warn_before(skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
     """Print the warnings that are known before the models run.
 
     From now on, Python collects garbage as usual again.
-
-    Args:
-        skipped: the images that cannot be used.
-        models: the models, whose notes and warnings are printed.
     """
     warn_of_skipped(skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))

@@ -96,17 +96,9 @@ _FOR_RUNS = ("model", "images", "layers", "exclude", "storage_option")
 def open_runs(
     source: RunOrModel, context: typer.Context, most: int = 1, *, also: Sequence[str] = ()
 ) -> tuple[Run, ...]:
-    """Open the finished runs that the user named.
+    """Open the finished runs that the user named, at most ``most``.
 
-    Args:
-        source: the runs; ``source.is_run`` must be true.
-        context: knows which options the user gave.
-        most: how many runs the command takes.
-        also: further options that need a model.
-
-    Raises:
-        RequestError: a name is not the folder of a run, there are too many, or the user gave an
-            option that needs a model.
+    ``also`` names further options that need a model.
     """
     from hookcli.reading.load import load_run
 
@@ -189,15 +181,8 @@ def run_model(
 ) -> Iterator[tuple[Run, int]]:
     """Run a model, and yield the finished run and the exit code of ``hookcli inspect``.
 
-    Args:
-        config: the request, whose run folder is replaced.
-        keep: the folder in which the run is kept; None deletes it when the block ends.
-        check: raises an error if the images are of no use; it gets the name of each by its key.
-        quiet: whether to print only warnings.
-
-    Raises:
-        RequestError: a positional is the folder of a run, or ``check`` raises it.
-        OutputError: the run folder cannot be created, or a file in it cannot be written.
+    Without ``keep``, the folder of the run is deleted when the block ends. ``check`` gets the name
+    of each image by its key, and raises an error if the images are of no use.
     """
     from hookcli.reading.load import load_run
 

@@ -55,9 +55,6 @@ def check_golden(
 
     The result is empty if nothing differs. With ``update``, write the golden file instead of
     comparing, and return an empty string.
-
-    Raises:
-        HookcliError: the model cannot be run as requested, or cannot be compared with the file.
     """
     if update:
         check_replaceable(golden, overwrite=False)

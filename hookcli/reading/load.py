@@ -335,9 +335,6 @@ def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
 
     A form is a call id, or a glob with ``*`` and ``?``. A text in ``forms`` may hold several forms,
     separated by commas.
-
-    Raises:
-        RequestError: a form matches nothing, or the run saved no tensors.
     """
     separate = [each for form in forms for each in _split(run, form)]
     chosen = {call_id for form in separate for call_id in _match(run, form)}

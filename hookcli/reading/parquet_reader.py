@@ -52,10 +52,6 @@ def read_rows(folder: RunFolder, number: int) -> list[dict[str, Any]]:
     """Return the records of a chunk of an unfinished run, each as a dict by column.
 
     ``number`` is the number of the chunk, counted from 0.
-
-    Raises:
-        RequestError: the records are missing or damaged.
-        OutputError: the folder cannot be read.
     """
     name = records_file(number)
     try:

@@ -31,9 +31,6 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
     """Return the entry of ``report.json`` for the picture of a call.
 
     ``image_key`` chooses the image; None chooses the first image with a picture of the call.
-
-    Raises:
-        RequestError: the run has no such picture, or ``report.json`` is missing or damaged.
     """
     try:
         grids = read_document(files.file(DOCUMENT), Pictures).grids
@@ -58,11 +55,7 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
 
 
 def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
-    """Return the picture of a call in RGB: a grid, or the part of a sheet that shows the call.
-
-    Raises:
-        RequestError: the file is missing or damaged, or the sheet has no feature maps of the call.
-    """
+    """Return the picture of a call in RGB: a grid, or the part of a sheet that shows the call."""
     try:
         picture = decode_png(read_regular(files.file(grid.file), MOST_BYTES))
     except (OSError, ValueError, RuntimeError) as error:

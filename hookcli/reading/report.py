@@ -20,10 +20,6 @@ def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, Folder
     """Return the HTML page of a run folder, and how the folder differs from what the run wrote.
 
     With ``single_file``, the page contains the pictures instead of links to the pictures.
-
-    Raises:
-        RequestError: the folder is not a run folder, or the run is unfinished or damaged.
-        OutputError: the cloud storage of the folder cannot be used.
     """
     files = open_files(run)
     document, state = read_report(files)
@@ -31,12 +27,7 @@ def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, Folder
 
 
 def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
-    """Return the content of ``report.json``, and how the folder differs from what the run wrote.
-
-    Raises:
-        RequestError: the folder is not a run folder, or the run is unfinished or damaged.
-        OutputError: the cloud storage of the folder cannot be used.
-    """
+    """Return the content of ``report.json``, and how the folder differs from what the run wrote."""
     require_file(run, DOCUMENT)
     _, report = read_json(run, DOCUMENT, ReportDocument)
     return report, _look_at(run, report)

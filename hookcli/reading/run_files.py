@@ -152,11 +152,7 @@ def open_files(place: Place) -> RunFiles:
 
 
 def require_file(run: RunFiles, name: str) -> None:
-    """Check that a run folder has the file ``name``, which every finished run has.
-
-    Raises:
-        RequestError: the folder does not exist or is not a run folder, or the run is unfinished.
-    """
+    """Check that a run folder has the file ``name``, which every finished run has."""
     folder = repr(str(run.place))
     if not run.exists():
         raise RequestError(f"there is no folder {folder}", "give the folder of a run")
@@ -170,12 +166,7 @@ def require_file(run: RunFiles, name: str) -> None:
 
 
 def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:
-    """Return the content of a run's JSON file, both as a dictionary and as a value of ``kind``.
-
-    Raises:
-        RequestError: the file is missing or damaged, or a later version of hookcli wrote the file.
-        OutputError: the cloud storage of the run cannot be read.
-    """
+    """Return the content of a run's JSON file, both as a dictionary and as a value of ``kind``."""
     file = run.place / name
     try:
         return decode_both(run.read(name), kind)

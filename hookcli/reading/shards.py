@@ -45,11 +45,7 @@ _DTYPES = {
 
 
 def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
-    """Return the dtype in which numpy holds a saved tensor: float32 for bfloat16.
-
-    Raises:
-        RequestError: numpy lacks the dtype.
-    """
+    """Return the dtype in which numpy holds a saved tensor: float32 for bfloat16."""
     if tensor.dtype not in _DTYPES:
         raise RequestError(
             f"{tensor.tensor!r} was saved as {tensor.dtype}, which numpy cannot hold",
@@ -66,16 +62,7 @@ def read_rows(
     The function also checks that the dtype and the shape in the shard are those of the index. Set
     ``start`` equal to ``stop`` for the check alone.
 
-    Args:
-        run: the files of the run folder.
-        tensor: the saved tensor, as the index describes it.
-        start: the first row, counted from 0.
-        stop: the row after the last row.
-        ranges: the part to read of each axis after the first; empty for all of it.
-
-    Raises:
-        RequestError: the shard is missing, damaged, or different from the index, or numpy lacks the
-            dtype.
+    ``ranges`` has the part to read of each axis after the first; empty for all of it.
     """
     dtype_of_array = array_dtype(tensor)
     parts = tuple(slice(part.start, part.stop) for part in ranges)

@@ -147,9 +147,5 @@ class GoldenFile(Document):
 
 
 def golden_facts(manifest: Mapping[str, object]) -> GoldenFile:
-    """Return a run's golden file without calls, made from the content of ``manifest.json``.
-
-    Raises:
-        DamagedError: the manifest lacks a required fact, or a fact is malformed.
-    """
+    """Return a run's golden file without calls, made from the content of ``manifest.json``."""
     return convert({**manifest, "sketch": {}, "calls": []}, GoldenFile)

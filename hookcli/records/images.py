@@ -255,9 +255,7 @@ def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[s
     hookcli matches images by content. Of several images with the same content, hookcli prefers the
     image with the same key. If no image has the same content, hookcli matches images by key.
 
-    Args:
-        a: the hash of each image's content in A, by image key.
-        b: the same for B.
+    Both arguments map image keys to the hash of the content.
     """
     contents: dict[str, list[str]] = {}
     for key, content in b.items():

@@ -197,11 +197,6 @@ def recall_layout(
     The name comes from ``resolve_layout``. It shows neither the size of the feature maps nor the
     number of tokens before the image's tokens. ``recall_layout`` takes the smallest number with
     which the remaining tokens form an image in the proportions of ``pixels``.
-
-    Args:
-        name: the name of the layout, such as ``NLC``.
-        shape: the shape of the tensor, with the batch axis.
-        pixels: the height and width of the network's input; None means square.
     """
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)

@@ -27,11 +27,9 @@ def figure_text(value: float | None) -> str:
 
 
 def and_more(rest: int, form: str = " and {} more") -> str:
-    """Return ``" and 3 more"``, the end of a shortened list; empty if nothing was left out.
+    """Return ``" and 3 more"``, the end of a shortened list; empty if ``rest`` is not above 0.
 
-    Args:
-        rest: the number of items that were left out; 0 or less for none.
-        form: the text, with ``{}`` for the number and ``{s}`` for the s of a plural.
+    ``form`` has ``{}`` for the number and ``{s}`` for the s of a plural.
     """
     return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
 

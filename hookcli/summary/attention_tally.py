@@ -12,12 +12,7 @@ _OF_HEADS = ("entropy", "prefix_share", "distance")  # the statistics with one v
 
 @dataclass(slots=True)
 class HeadSums:
-    """One statistic of an attention call, summed over images for each head.
-
-    Attributes:
-        sums: for each head, the sum over the images that have a value.
-        counts: for each head, the number of images that have a value.
-    """
+    """One statistic of an attention call, per head: the sum, and how many images have a value."""
 
     sums: list[float]
     counts: list[int]
@@ -46,7 +41,6 @@ class AttentionTally:
     Attributes:
         row: the row of the first image that has statistics; its ``row_error`` and ``broken`` cover
             all images.
-        images: the number of images.
         heads: by the name of a statistic, the sums of this statistic for each head.
     """
 

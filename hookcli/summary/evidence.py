@@ -19,8 +19,6 @@ class Evidence:
     """The facts about a run that the rules of findings need.
 
     Attributes:
-        calls: by call id, the statistics of the call over the images.
-        model: the facts about the model; None if they are unknown.
         takes_any_size: whether the model is made for pictures of any size.
         sizes: by image key, the (height, width) of the given image and the (height, width) of the
             network's input.

@@ -74,11 +74,8 @@ class ScaleHit:
     """A call whose standard deviation is beyond the threshold of a rule.
 
     Attributes:
-        rule: ``exploding`` or ``vanishing``.
-        record: the record of the call.
         number: the factor by which the standard deviation is larger (``exploding``) or smaller
             (``vanishing``) than the counterpart suggests.
-        against: the record of the counterpart.
     """
 
     rule: str
@@ -137,11 +134,8 @@ def find_scale_hits(
     Consequences of a hit are not hits. These are the return to the earlier standard deviation, and
     the same change in later layers until their counterparts have changed, too.
 
-    Args:
-        records: the outputs of one image, or the gradients of these outputs, in the order in which
-            the model made them.
-        exploding: the threshold of the rule ``exploding``.
-        vanishing: the threshold of the rule ``vanishing``.
+    ``records`` are one image's outputs, or their gradients, in the order in which the model made
+    them.
     """
     row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
     spreads = [record.stats.std or 1.0 for record in row]

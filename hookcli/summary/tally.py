@@ -29,7 +29,6 @@ class Tally:
 
     Attributes:
         limits: by rule, the thresholds with which each image is compared; empty to apply no rules.
-        calls: by call id, the statistics of the call over the images so far.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)

@@ -135,9 +135,6 @@ def make_config(
 
     The default of ``--layers`` is ``leaf`` if one of the sides is an export. ``keep`` is the file
     of ``--keep-export``.
-
-    Raises:
-        RequestError: a word cannot be parsed, or there is no export to keep.
     """
     other = read_against(against, run)
     is_graph = other.export is not None or run.model.is_file or other.run.model.is_file

@@ -116,11 +116,7 @@ class PlacesRequest:
 
     @property
     def question(self) -> Question:
-        """What is asked of the places.
-
-        Raises:
-            RequestError: several questions are asked, or an option belongs to another question.
-        """
+        """What is asked of the places."""
         asked = {"pca": self.pca, "similar": self.similar, "correspond": self.correspond}
         names = [name for name, value in asked.items() if value]
         if len(names) > 1:

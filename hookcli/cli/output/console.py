@@ -32,11 +32,7 @@ def is_unused() -> bool:
 
 
 def print_data(text: str) -> None:
-    """Write a text to stdout, unless the reader has closed the pipe.
-
-    Raises:
-        OutputError: stdout cannot be written.
-    """
+    """Write a text to stdout, unless the reader has closed the pipe."""
     global _is_used
     _is_used = True
     try:

@@ -23,11 +23,8 @@ _EVERY = 10.0  # seconds between two lines
 class Progress(ProgressListener):
     """Shows the progress of a run on stderr while the ``with`` block lasts.
 
-    Args:
-        total: the number of images, or of other things to count.
-        noun: the word for these things.
-        is_shown: whether to show the progress; warnings are printed in any case.
-        quiet: whether to leave out the message about a resumed run.
+    ``noun`` is the word for the things that are counted. Warnings are printed even if not
+    ``is_shown``; ``quiet`` leaves out the message about a resumed run.
     """
 
     def __init__(

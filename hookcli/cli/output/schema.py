@@ -65,11 +65,7 @@ _SIDES = {
 
 
 def make_schema(name: str = "") -> dict[str, Any]:
-    """Return the JSON Schema of the named document, or of all documents if no name is given.
-
-    Raises:
-        RequestError: there is no document of this name.
-    """
+    """Return the JSON Schema of the named document, or of all documents if no name is given."""
     if not name:
         return {
             "$schema": _DIALECT,

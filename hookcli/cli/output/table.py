@@ -68,12 +68,7 @@ def print_listing(
 ) -> None:
     """Write rows to stdout in a format: ``table``, ``json``, ``jsonl``, ``csv`` or ``md``.
 
-    Args:
-        look: how the rows look.
-        rows: the rows of all formats except ``json``.
-        document: the document to print as ``json``.
-        output_format: the format.
-        caption: the lines below the table, for ``table`` and ``md``.
+    ``json`` prints ``document`` instead. ``caption`` has the lines below a table.
     """
     if output_format == "jsonl":
         print_lines(rows)

@@ -48,13 +48,8 @@ def to_words(text: str) -> str:
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
     """Return the option for a field of a request, or the command for a function or request class.
 
-    Args:
-        name: the path of the field, or the name of the function or class.
-        value: the value of the field, as text; None leaves the value out.
-        arguments: the arguments of the function, as text.
-
-    Returns:
-        Words for the command line; empty if the name is unknown.
+    ``name`` is the path of the field, or the name of the function or class. The result is empty if
+    it is unknown.
     """
     if name in COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)

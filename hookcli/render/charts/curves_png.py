@@ -28,7 +28,6 @@ class Curve:
     """A value of every layer.
 
     Attributes:
-        name: the name in the legend.
         values: the values; NaN where there is none.
         spread: how far the values vary, drawn as a band; empty for no band.
     """
@@ -47,12 +46,7 @@ def draw_curves(
 ) -> bytes:
     """Return a PNG of curves with values from 0 to 1.
 
-    Args:
-        layers: the names of the layers, in order.
-        curves: the curves.
-        levels: values that do not depend on a layer, each with its name; drawn as lines.
-        heading: the lines above the chart; the first one is the title.
-        theme: dark or light.
+    ``levels`` are named values that do not depend on a layer, drawn as lines.
     """
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
 

@@ -20,10 +20,7 @@ _BAND, _BARS, _GAP, _LINE = 180, 60, 26, 18  # pixels: heights of plots, of gaps
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
-    """The mean, standard deviation and share of zeros of a module's output.
-
-    The point also has the number of parameters of the module.
-    """
+    """The statistics of a module's output, and the module's number of parameters."""
 
     call_id: str
     mean: float

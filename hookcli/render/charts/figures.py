@@ -26,10 +26,6 @@ class Colors:
     """The colours of a chart in one theme.
 
     Attributes:
-        page: the background.
-        ink: titles.
-        dim: labels.
-        line: grids and axes.
         series: the lines and dots of the first series of values, the second, and so on.
         scale: the colours of a heat map, from the lowest value to the highest.
     """

@@ -25,14 +25,7 @@ _BAR, _GAP = 14, 16  # pixels: the width of the bar that explains the colours, a
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cells of a matrix in its picture, in pixels.
-
-    Attributes:
-        size: the width and height of the picture.
-        left: the distance of the first cell from the left edge.
-        top: the distance of the first cell from the upper edge.
-        side: the width and height of a cell.
-    """
+    """The cells of a matrix in its picture, in pixels; ``size`` is (width, height)."""
 
     size: tuple[int, int]
     left: int
@@ -49,12 +42,8 @@ def draw_matrix(
 ) -> tuple[bytes, Cells]:
     """Return a PNG of a matrix (rows, columns), and where its cells are.
 
-    Args:
-        values: the matrix; values outside ``span`` have the colours of its ends.
-        names: the names of the rows and of the columns.
-        heading: the lines above the matrix; the first one is the title.
-        theme: dark or light.
-        span: the values of the first and of the last colour.
+    ``names`` are those of the rows and of the columns. ``span`` has the values of the first and of
+    the last colour; values outside have these colours, too.
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts

@@ -30,17 +30,11 @@ def draw_scatter(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of points.
+    """Return a PNG of points (N, 2).
 
-    Args:
-        points: the points, (N, 2).
-        groups: the positions of the points of each group, which have one colour; if there is more
-            than one group, a legend names them. If there are more groups than colours, the last
-            ones have one colour together.
-        rings: the positions of points to emphasize.
-        names: the names of the two axes.
-        heading: the lines above the chart; the first one is the title.
-        theme: dark or light.
+    ``groups`` has the positions of the points of each colour; if there are several groups, a legend
+    names them. More groups than colours share the last colour. ``rings`` are positions to
+    emphasize.
     """
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
 

@@ -70,12 +70,9 @@ def bar(x: float, y: float, step: float, height: float) -> str:
 
 
 def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
-    """Return a legend: the heading and, to the right, each shape with its meaning.
+    """Return a legend: the heading (SVG) and, to the right, each shape with its meaning.
 
-    Args:
-        heading: the heading as SVG.
-        start: the distance of the first shape from the left edge of the plot.
-        entries: the SVG and the meaning of each shape.
+    ``start`` is the distance of the first shape from the left edge of the plot.
     """
     parts, x = [heading], LEFT + start
     for shape, text in entries:
@@ -91,13 +88,9 @@ def drawing_of_calls(
 ) -> str:
     """Return a whole SVG drawing with one column per call, and the call's name below the column.
 
-    Args:
-        label: a description for screen readers.
-        kind: the CSS class of the drawing.
-        parts: the SVG of the plots; the columns and names are appended to this list.
-        base: the y coordinate of the lower end of the columns.
-        calls: for each call, the id, the tooltip, and the anchor to which the column links (None
-            for no link). There must be at least one call.
+    ``kind`` is its CSS class; ``base`` is the y of the columns' lower end. ``calls``, at least one,
+    have the id, the tooltip, and the anchor of a link or None. ``parts`` grows by columns and
+    names.
     """
     places, step = space_out(len(calls))
     names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]

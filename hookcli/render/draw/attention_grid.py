@@ -46,16 +46,9 @@ def draw_heads(
     In each map, the largest value has the lightest colour, and is printed below the map. Each value
     fills the area of the image that the value's token covers.
 
-    Args:
-        seen: the network's input as an image file.
-        maps: the attention of one query, (heads, h, w); no value may be negative.
-        labels: one label for each head.
-        heading: the lines above the picture.
-        mark: the query's area on the image: left, top, width and height as shares of the image. A
-            frame marks the area in the input and in each map. None if the query covers no part of
-            the image.
-        tile: the longest side of a tile in the grids of feature maps, in pixels. The longest side
-            of an attention map is 2.6 times as large.
+    ``maps`` (heads, h, w) has no negative value. ``mark`` is the query's area on the image, which a
+    frame marks: left, top, width and height as shares of it; None if there is none. ``tile`` is the
+    longest side of a tile in the grids of feature maps; that of a map is 2.6 times as large.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     factor = _LARGER * tile / max(picture.size)

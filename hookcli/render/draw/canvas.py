@@ -115,15 +115,8 @@ class Canvas:
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
     """Return a palette of 256 RGB triples, as one flat list.
 
-    The palette has the levels of the colour map, the colour of values that are not finite, and a
-    ramp from the background to the text colour.
-
-    Args:
-        colormap: ``ember``, ``tide``, or the name of a colour map of matplotlib.
-        theme: the colours of background and text.
-
-    Raises:
-        RequestError: matplotlib has no such colour map.
+    The palette has the levels of the colour map (``ember``, ``tide`` or one of matplotlib), the
+    colour of values that are not finite, and a ramp from the background to the text colour.
     """
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
@@ -134,19 +127,12 @@ def load_map_palette(colormap: str) -> list[int]:
 
     The palette has 255 levels of the colour map, and the colour of values that are not finite.
     ``colormap`` is ``ember``, ``tide``, or the name of a colour map of matplotlib.
-
-    Raises:
-        RequestError: matplotlib has no such colour map.
     """
     return _to_palette(_list_colours(colormap, MAP_LEVELS))
 
 
 def list_stops(colormap: str) -> tuple[str, ...]:
-    """Return 33 evenly spaced colours of a colour map, lowest level first, as ``#rrggbb``.
-
-    Raises:
-        RequestError: matplotlib has no such colour map.
-    """
+    """Return 33 evenly spaced colours of a colour map, lowest level first, as ``#rrggbb``."""
     table = np.array(load_map_palette(colormap)).reshape(-1, 3)
     chosen = np.linspace(0, MAP_LEVELS - 1, _STOPS).round().astype(int)
     return tuple("#" + bytes(colour.tolist()).hex() for colour in table[chosen])

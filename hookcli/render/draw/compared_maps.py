@@ -70,13 +70,8 @@ class ComparedMaps:
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
     """Return the values to draw for two tensors of the same call and image.
 
-    Both tensors must have the same shape, (1, …), and differ in at least one value.
-
-    Args:
-        a: the tensor A, the reference.
-        b: the tensor B.
-        layout: the meaning of the axes of A and B; without height and width, the result has one bar
-            per channel instead of maps.
+    Both tensors must have the same shape, (1, …), and differ in at least one value. If their layout
+    has no height and width, the result has one bar per channel instead of maps.
     """
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -106,12 +106,7 @@ def _bar_range(compared: ComparedMaps) -> tuple[float, float]:
 
 
 def difference_text(largest: float, broken: int) -> str:
-    """Return the difference between two channels in words.
-
-    Args:
-        largest: the largest finite magnitude of the difference.
-        broken: the number of values of the difference that are NaN or Inf.
-    """
+    """Return in words the largest finite magnitude of a difference, and its NaN and Inf."""
     places = f"not finite in {broken:,} place{'' if broken == 1 else 's'}"
     if broken:
         return f"{places}, else up to {largest:.3g} apart" if largest else places

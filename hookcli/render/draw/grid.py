@@ -103,15 +103,9 @@ def draw_sheet(
 ) -> tuple[Canvas, list[Places]]:
     """Draw a sheet: one row per layer, with the layer's name above the labelled tiles.
 
-    If a single column would be too tall, the rows continue in further columns.
-
-    Args:
-        rows: the name, the tiles (K, h, w) and the labels of each layer.
-        heading: the lines above the rows.
-        tile_size: tiles are enlarged by the largest integer factor that fits this many pixels.
-
-    Returns:
-        The drawing, and the positions of the tiles in each row.
+    ``rows`` has the name, the tiles (K, h, w) and the labels of each layer. If a single column
+    would be too tall, the rows continue in further columns. Also return the tiles' positions in
+    each row.
     """
     cells = [enlarge(tiles, tile_size) for _, tiles, _ in rows]
     blocks = [

@@ -55,11 +55,8 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
     If the Grad-CAM is zero everywhere or has values that are not finite, only the input is drawn,
     and the heading says why.
 
-    Args:
-        seen: the network's input as an image file.
-        values: the Grad-CAM, (h, w), without negative values; resized bilinearly to the input.
-        heading: the lines above the picture. A further line with the size and the largest value of
-            the Grad-CAM is added.
+    ``values`` (h, w), not negative, are resized bilinearly to the input. The heading gets a line
+    with their size and their largest value.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
@@ -78,11 +75,7 @@ def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -
     The colours range from the smallest to the largest value. Places whose values are not finite are
     cyan. If the values have no range, only the input is drawn, and the heading says why.
 
-    Args:
-        seen: the network's input as an image file.
-        values: the values, (h, w); resized bilinearly to the input.
-        title: the first line above the picture.
-        of: what the values are, such as ``the mean of the 64 channels``.
+    ``values`` (h, w) are resized bilinearly; ``of`` says what they are.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     is_finite = np.isfinite(values)
@@ -109,11 +102,8 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     If the saliency is zero everywhere or has values that are not finite, only the input is drawn,
     and the heading says why.
 
-    Args:
-        seen: the network's input as an image file.
-        values: each pixel's saliency, (h, w): the largest gradient magnitude over the colours.
-        heading: the lines above the picture. Two lines that explain the values and the colours are
-            added.
+    ``values`` (h, w) are each pixel's largest gradient magnitude over the colours. The heading gets
+    two lines that explain values and colours.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"

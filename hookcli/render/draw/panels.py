@@ -58,7 +58,6 @@ class Mark:
 
     Attributes:
         place: the middle of the ring, in shares of the width and height of the picture.
-        colour: red, green and blue.
         label: a number beside the ring; empty for none.
     """
 
@@ -68,12 +67,9 @@ class Mark:
 
 
 def open_photo(data: bytes | None, grid: tuple[int, int], panels: int) -> Image.Image:
-    """Return the picture of an image as a panel shows it; an empty one if there is none.
+    """Return an image as one of ``panels`` shows it; ``grid`` (rows, columns) has its proportions.
 
-    Args:
-        data: an image file; None without one.
-        grid: the number of rows and columns of the image's places, which have its proportions.
-        panels: the number of panels beside each other.
+    Without ``data``, an image file, the picture is empty.
     """
     side = _SIDES[panels > _FEW]
     if data is None:

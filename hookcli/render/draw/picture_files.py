@@ -26,12 +26,7 @@ def write_picture(
 ) -> None:
     """Write a picture as a PNG and, if ``style`` names another format, also in that format.
 
-    Args:
-        write: writes a file, given its name relative to the run folder and its content.
-        file: the name of the PNG file, relative to the run folder.
-        canvas: the picture.
-        palette: 256 RGB triples, as one flat list.
-        style: the style with the picture format.
+    ``file`` is the name of the PNG, relative to the run folder.
     """
     write(file, to_png(canvas.to_image(palette)))
     for other in list_formats(file, style.format)[1:]:

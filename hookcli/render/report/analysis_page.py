@@ -25,11 +25,7 @@ def render_analysis(
 ) -> str:
     """Return the HTML page of an analysis; the same arguments always make the same page.
 
-    Args:
-        verb: the command, whose template is ``VERB.html.j2``.
-        title: the title of the page.
-        document: the result of the analysis.
-        values: what the template of the command needs besides the document.
+    The template is ``VERB.html.j2``; ``values`` is what it needs besides the document.
     """
     environment = make_environment()
     environment.filters |= {"data": _to_script, "hash": _hash, "number": figure_text}
@@ -52,12 +48,7 @@ def arrange_images(
 ) -> dict[str, Any]:
     """Return the values of the contact sheet on the page of an analysis.
 
-    Args:
-        pictures: the images to show, and their thumbnails.
-        groups: the groups of images that readers can choose.
-        sorts: orders of the images, by a short name.
-        total: the number of images that were analysed.
-        shown: which images are shown, if some are not.
+    ``shown`` says which of the ``total`` images are shown, if some are not.
     """
     note = ""
     if len(pictures.images) < total:

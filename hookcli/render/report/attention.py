@@ -21,13 +21,8 @@ def attention_for_script(
 ) -> list[dict[str, object]]:
     """Return data for the page's script: the facts about the attention calls of one image.
 
-    A call without a picture for this image is left out.
-
-    Args:
-        rows: the rows of ``attention.csv``; their order is the order of the result.
-        maps: the attention maps of this image.
-        heats: the pictures of this image, of any kind.
-        address: returns the URL under which the page finds a file of the run.
+    The order is that of ``rows``, which are from ``attention.csv``; a call without a picture is
+    left out. ``address`` returns the URL under which the page finds a file of the run.
     """
     maps_of = {each.call_id: each for each in maps}
     drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}

@@ -73,10 +73,7 @@ class Group:
     """Images that readers can choose together on the contact sheet.
 
     Attributes:
-        title: the group in the menu.
         word: a word for the mark of each image.
-        images: the keys of the images.
-        among: the number of all images.
         is_mark: whether a dot marks the images.
     """
 
@@ -91,9 +88,7 @@ class Group:
 class Sort:
     """Numbers by which readers can sort the contact sheet, the smallest first.
 
-    Attributes:
-        title: the order in the menu.
-        numbers: the number of each image, by image key; images without a number come last.
+    They are by image key; images without a number come last.
     """
 
     title: str
@@ -120,15 +115,6 @@ def lay_out(
 
     The top-level ``findings`` maps the position of a group to its text in the menu. ``style`` is
     CSS, and ``first`` is the number of images shown at first.
-
-    Args:
-        images: the images to show.
-        thumbnails: the pictures that hold thumbnails.
-        groups: the groups by position.
-        address: returns the URL under which the page finds a file.
-        word: the word for a group, such as ``finding``.
-        note: a sentence above the images.
-        sorts: orders besides those by name and prediction, by a short name.
     """
     shown = {image.key for image in images}
     sheets = [each for each in thumbnails if shown.intersection(each.images)]
@@ -192,11 +178,6 @@ def top_for_script(
 
     All positions are on the page. If the page does not show an image, the image's key replaces the
     position.
-
-    Args:
-        document: the document of the run.
-        places: the position of each layer on the page, by call id.
-        images: the images that the page shows.
     """
     top_images = document.top_images
     at = {image.key: place for place, image in enumerate(images)}
@@ -228,11 +209,6 @@ def pack_ranked(
     number of images per channel, the positions of these images on the page (channel after channel),
     and the values. ``others`` holds the keys of images that the page does not show. If the page
     shows n images, the first of the others has position n.
-
-    Args:
-        document: the document of the run.
-        places: the position of each layer on the page, by call id.
-        images: the images that the page shows.
     """
     ranked = {call: each for call, each in document.ranked_images.items() if call in places}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)

@@ -61,15 +61,9 @@ def for_script(
 ) -> dict[str, object]:
     """Return data for the page's script: the facts about the grids of one image.
 
-    Args:
-        grids: the grids of the image.
-        places: the position of each call on the page, by call id; grids of other calls are left
-            out.
-        address: returns the URL under which the page finds a file of the run.
-        is_first: whether this is the first image with grids. The URLs of its grids are already on
-            the page, and are left out of the result.
-        has_figures: whether to include the minimum, maximum, mean and standard deviation of each
-            channel; for 1,000 images, these numbers take 12 MB.
+    Grids of calls without a place on the page are left out, and the URLs of the first image's
+    grids, which the page has already. ``has_figures`` includes the minimum, maximum, mean and
+    standard deviation of each channel, which take 12 MB for 1,000 images.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [

@@ -41,16 +41,10 @@ def render_layers(
     total: int,
     pictures: Iterable[tuple[str, bytes]] = (),
 ) -> str:
-    """Return the HTML of a result.
+    """Return the HTML of a result; ``title`` and ``notes`` are its first lines.
 
-    Args:
-        title: the first line.
-        notes: the lines below the title.
-        rows: one row per shown call: the text of each cell, keyed by the heading of the column. All
-            rows must have the same headings.
-        total: the number of all calls, including calls without a row.
-        pictures: a caption and a PNG file for each picture; files that are not a readable PNG are
-            left out.
+    ``rows`` map headings, the same ones in all rows, to the cells of a call; ``total`` also counts
+    calls without a row. ``pictures`` are captions and PNG files; unreadable ones are left out.
     """
     lines = "".join(f"<div>{_text(note)}</div>" for note in notes)
     table = "".join(_row([*row.values()], "td") for row in rows)

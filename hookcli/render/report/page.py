@@ -69,13 +69,8 @@ def render_report(
 ) -> str:
     """Return the HTML page of a run.
 
-    Without ``read``, the same document and state always make the same page.
-
-    Args:
-        document: the content of the page.
-        state: how the run folder differs from what the run wrote.
-        read: returns the content of a file of the run; the page then embeds its pictures. With
-            None, the page links to the picture files.
+    ``read`` returns the content of a file of the run, and the page embeds its pictures; without
+    ``read``, it links to them, and the same document and state always make the same page.
     """
     address = _embed_files(read) if read else linked
     return _compile_template().render(
