@@ -196,7 +196,7 @@ class SavedCall:
         if self.pool != "none" and how != self.pool and (how != "mean" or self.pool == "max"):
             raise RequestError(
                 f"{self.call_id!r} was saved with `pool={self.pool!r}`, which has no {_NAMES[how]}",
-                self.saving_hint("none"),
+                _saving_hint(self.run, "none"),
             )
 
     def _reduce(self, block: Block, how: Pool) -> Array:
@@ -236,7 +236,7 @@ class SavedCall:
         if self.pool in ("mean", "max"):
             raise RequestError(
                 f"{self.call_id!r} was saved with `pool={self.pool!r}`, so it has no places",
-                self.saving_hint("none"),
+                _saving_hint(self.run, "none"),
             )
         if not block.layout.is_spatial:
             shape = shape_text((1, *block.values.shape[1:]))
@@ -273,10 +273,6 @@ class SavedCall:
                 self._check_finite(flat, tensor.images)
                 part[[rows[key] for key in tensor.images]] = flat
             yield part
-
-    def saving_hint(self, pool: str) -> str:
-        """Return the hint that says with which command to save the tensors in another form."""
-        return _saving_hint(self.run, pool)
 
 
 _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}

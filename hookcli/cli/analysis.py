@@ -197,10 +197,9 @@ def open_analysis(
         runs = open_runs(source, context, most, also=("keep_run",))
         yield gather(runs, (source.model, *source.images), errors.DONE)
         return
-    tensors = TensorRequest(save, sketch=False)
+    tensors = TensorRequest(save, sketch=False, only=only)
     config = replace(source.make_config(tensors, quiet=output.quiet), top_images=0)
     if only:
-        config = replace(config, tensors=replace(tensors, only=only))
         config = replace(config, run=replace(config.run, layers=("all",)))
 
     def check(files: Mapping[str, str]) -> None:

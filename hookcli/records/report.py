@@ -81,7 +81,6 @@ class TopChannel:
     values: tuple[float | None, ...]
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if there is not one value for each image."""
         if len(self.images) != len(self.values):
             raise ValueError(f"top images: {len(self.values)} values of {len(self.images)} images")
 
@@ -106,7 +105,6 @@ class RankedImages:
     values: tuple[float | None, ...]
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if not every channel has ``each`` images and ``each`` values."""
         if len(self.images) != len(self.values) or len(self.images) % self.each:
             raise ValueError(
                 f"ranked_images: {len(self.images)} images and {len(self.values)} values, "
@@ -150,7 +148,6 @@ class Request(Document):
     layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if the command does not begin with ``hookcli``."""
         if self.command[0] != "hookcli":
             raise ValueError("its command belongs to another program")
 

@@ -85,8 +85,7 @@ def print_comparison(
         print_wrapped(map(escape.for_terminal, lines))
     else:
         console.say("\n".join(lines))
-    columns: dict[str, Callable[[DiffRow], str]]
-    columns = dict(_LOOK.columns)
+    columns: dict[str, Callable[[DiffRow], str]] = dict(_LOOK.columns)
     if any(_mark(comparison, row) for row in shown):
         columns["mark"] = partial(_mark, comparison)
     if comparison.blame is None:
@@ -101,7 +100,6 @@ def print_comparison(
 
 
 def _mark(comparison: Comparison, row: DiffRow) -> str:
-    """Return what is special about a row."""
     first, blame = comparison.first, comparison.blame
     marks = {
         "culprit": blame is not None and row.call_id in blame.ids,

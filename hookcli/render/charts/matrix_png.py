@@ -38,12 +38,10 @@ def draw_matrix(
     names: tuple[Sequence[str], Sequence[str]],
     heading: Sequence[str],
     theme: Theme,
-    span: tuple[float, float] = (0.0, 1.0),
 ) -> tuple[bytes, Cells]:
     """Return a PNG of a matrix (rows, columns), and where its cells are.
 
-    ``names`` are those of the rows and of the columns. ``span`` has the values of the first and of
-    the last colour; values outside have these colours, too.
+    The colours range from 0 to 1. ``names`` are those of the rows and of the columns.
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
@@ -62,9 +60,7 @@ def draw_matrix(
     write_heading(figure, heading, theme)
     box = (left / width, below / height, columns * side / width, rows * side / height)
     axes = figure.add_axes(box)
-    image = axes.imshow(
-        values, ListedColormap(colors.scale), vmin=span[0], vmax=span[1], aspect="auto"
-    )
+    image = axes.imshow(values, ListedColormap(colors.scale), vmin=0, vmax=1, aspect="auto")
     label: dict[str, Any] = {"fontsize": 7, "color": colors.dim, "parse_math": False}
     axes.set_yticks(range(0, rows, step), shown[0][::step], **label)
     axes.set_xticks(range(0, columns, step), shown[1][::step], rotation=90, **label)
