@@ -832,6 +832,7 @@ class InspectConfig(RunConfig):
             "--top-images N",
             "List the N images that fire each channel most.",
             at_least=0,
+            at_most=1000,
             panel="Pictures",
         ),
     ] = 9

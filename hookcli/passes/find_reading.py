@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from hookcli.models.load import LoadedModel
     from hookcli.models.task import Task
 
-_ROUNDED = 1e-2  # half precision
 # The names of autograd's nodes, by what they tell of a model that ends in them.
 _NODE = re.compile(r"(\w+?)Backward\d*")
 _MOVES = re.compile(
@@ -88,7 +88,13 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
         return None
     pixels = loaded.pixels_to_try().detach().requires_grad_()
     for memory in (_keeping_no_tensors(), nullcontext()):  # a model may need them in its forward
-        with suppress(ForwardError), torch.enable_grad(), memory, unchanged(module):
+        with (
+            suppress(ForwardError),
+            warnings.catch_warnings(action="ignore"),  # some warn that a value has a gradient
+            torch.enable_grad(),
+            memory,
+            unchanged(module),
+        ):
             arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
             output = call_model(module, arguments, seed=inputs.seed)
             with loaded.guard():
@@ -96,7 +102,7 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
                 found, form, keys = task.find(picked), find_form(picked, task), name_keys(picked)
             if not isinstance(found, Tensor) or found.is_nested:
                 return "logits", 0, f"{_UNREAD}{keys}" if keys and form is None else ""
-            values, width = found.detach().float(), found.shape[1]
+            values, width = found.detach(), found.shape[1]
             told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}
             reading = told.pop() if told else _judge(found.grad_fn, values, module, pixels)
             if reading == "values" and (width, len(loaded.categories)) == (1, 2):
@@ -114,7 +120,8 @@ def _keeping_no_tensors() -> saved_tensors_hooks:
 def _judge(node: Any, values: Tensor, module: nn.Module, pixels: Tensor) -> Reading:
     """Return what ``values`` (N, K) are; without a node of autograd, the values may tell."""
     is_share, is_changed = _is_share(values), False
-    is_whole = is_share and bool(((values.sum(1) - 1).abs() < _ROUNDED).all())
+    rounding = 1e-2 if values.dtype.itemsize < 4 else 1e-4
+    is_whole = is_share and bool(((values.float().sum(1) - 1).abs() < rounding).all())
     other: Reading = "probabilities" if is_whole and values.shape[1] > 1 else "values"
     while node is not None:
         match = _NODE.fullmatch(type(node).__name__)
@@ -122,7 +129,8 @@ def _judge(node: Any, values: Tensor, module: nn.Module, pixels: Tensor) -> Read
         if not (_MOVES.fullmatch(name) or _CHANGES.fullmatch(name)):
             if _PROBABILITIES.fullmatch(name):
                 return other if is_changed else "probabilities"
-            return other if _OTHERS.fullmatch(name) or other != "values" else "logits"
+            is_positive = other != "values" and bool((values > 0).all())
+            return other if _OTHERS.fullmatch(name) or is_positive else "logits"
         is_changed |= _CHANGES.fullmatch(name) is not None
         nodes = [each for each, _ in node.next_functions if each is not None]
         nodes.sort(key=lambda each: (not _reads(each, pixels), hasattr(each, "variable")))

@@ -46,7 +46,7 @@ def resume_chunks(
         RequestError: the interrupted run took the same images in another order.
     """
     chunks: list[Chunk] = []
-    top = TopTally(min(settings.config.top_images, settings.images) * settings.has_several)
+    top = TopTally(settings.config.top_images * settings.has_several)
     if settings.config.folder.resume:
         saved = read_top(folder, len(sources))
         if saved is None or saved.count != top.count:

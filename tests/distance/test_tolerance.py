@@ -38,8 +38,8 @@ def test_a_gate_has_a_floor_only_if_it_is_saturated():
 def judge(kind, apart, size, tolerance=None, dtype="float32", coarsest=""):
     """The row of a call whose output has the size ``size`` and differs by ``apart``."""
     tensor = CallTensor("a", kind, (1, 2), dtype, coarsest=coarsest)
-    sizes = (Size(each, each, each, 2) for each in (apart, size, size))
-    pair = CallPair("cat", tensor, tensor, Distance(*sizes, cosine=1.0))
+    sizes = [Size(each, each, each, 2) for each in (apart, size, size)]
+    pair = CallPair("cat", tensor, tensor, Distance(sizes[0], sizes[1], sizes[2], cosine=1.0))
     return Judge(tolerance or Tolerance()).judge(pair).row
 
 

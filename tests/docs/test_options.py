@@ -15,6 +15,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 OF_OTHERS = {
     *("--activations-update", "--index-url"),  # of the plugin for pytest, and of pip
     *("--duplicates", "--strangers"),  # of tools/shapes.py
+    "--ways",  # of tools/blame.py
     *("--have", "--pack", "--python", "--quick", "--wheels"),  # of tools/gpu.py
 }
 

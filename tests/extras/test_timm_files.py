@@ -203,6 +203,6 @@ def test_a_file_of_weights_with_two_directories_is_refused(own):
     for number in (0, 1):
         torch.save({"a": torch.full((3,), number)}, "w.bin")
         members.append(members_of(Path("w.bin").read_bytes()))
-    (own / "pytorch_model.bin").write_bytes(with_two_directories(*members))
+    (own / "pytorch_model.bin").write_bytes(with_two_directories(members[0], members[1]))
     with pytest.raises(WeightsError, match="may have a second directory"):
         load_model(ModelRequest("timm:own", weights="pretrained"))

@@ -347,7 +347,7 @@ def test_a_file_of_weights_with_two_directories_is_refused(run, own, hf):
     for factor in (0, 1):
         torch.save({name: each * factor for name, each in state.items()}, "w.bin")
         contents.append(members_of(Path("w.bin").read_bytes()))
-    (own / "pytorch_model.bin").write_bytes(with_two_directories(*contents))
+    (own / "pytorch_model.bin").write_bytes(with_two_directories(contents[0], contents[1]))
     said, _ = refused(run("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained"), 4)
     assert said == (
         "cannot read the weights own/pytorch_model.bin: damaged or cut short "

@@ -70,6 +70,8 @@ RUN = "inspect model.py:make photos --size 16"
 RUNS = {  # the words of each run that commands read, by its folder
     "runs/plain": f"{RUN} --layers conv,relu --save tensors",
     "runs/other": f"{RUN} --layers conv,relu --save tensors --seed 1",
+    "runs/leaf": f"{RUN} --layers leaf --grids none",
+    "runs/leaves": f"{RUN} --layers leaf --grids none --seed 1",
     "runs/renamed": f"{RUN.replace('make', 'renamed')} --layers all",
     "runs/nan": f"{RUN} --model-arg flags=nan",
     "runs/resumed": f"{RUN} --grids none",
@@ -136,7 +138,12 @@ class Case:
 
 CASES = [
     # Layers
-    Case("--layers relu", "figures", of=f"{RUNNING} layers ablate compare {READING}"),
+    Case(
+        "--layers relu",
+        "figures",
+        of=f"{RUNNING} layers ablate compare {READING.replace('probe ', '')}",
+    ),
+    Case("--layers conv", "figures", of="probe"),
     Case("--layers relu", "out/*", of="export"),
     Case("--exclude conv", "figures", base="--layers conv,relu,fc"),
     Case("--at input", "figures", of="inspect compare golden"),
@@ -190,6 +197,7 @@ CASES = [
     Case("--mode train", "figures"),
     Case("--like resnet18", refused="--like"),
     Case("--provider cuda", refused="--provider"),
+    Case("--input-layout NHWC", refused="--input-layout"),
     # Images
     Case("--no-recursive", "*", images="nested"),
     Case("--null", "code", images="@null.txt"),
@@ -274,6 +282,8 @@ CASES = [
     Case("--blame", "stdout"),
     Case("--match order", refused="--match", of="compare"),
     Case("--match order", "stdout", images="runs/plain runs/renamed", of="diff"),
+    Case("--sort worst", "stdout", base="--layers all", of="compare"),
+    Case("--sort worst", "stdout", images="runs/leaf runs/leaves", of="diff"),
     Case("--keep-export new.onnx", refused="--keep-export"),
     Case("--pictures new", "new/*"),
     Case("--theme light", "new/*", base="--pictures new", of="compare diff"),
@@ -289,6 +299,7 @@ CASES = [
     Case("--mutual", "out/places.parquet", base="--correspond photos/b/1.png"),
     Case("--image photos/b/1.png", "out/places.parquet", base="--similar 3,3"),
     Case("--neighbours 1", "out/neighbours.csv"),
+    Case("--duplicates 1000", "out/*"),
     Case("--labels folders", "out/map.csv", of="map"),
     Case("--labels labels.csv", "out/*", of="probe"),
     Case("--folds 3", "out/*"),
@@ -498,7 +509,7 @@ def test_a_number_that_no_machine_can_hold_is_refused(observe, option):
 def test_a_request_for_more_top_images_than_there_are_lists_all(observe):
     words = ("inspect", *MODEL_WORDS.split(), "-o", "out", "--grids", "none", "--top-images")
     assert (
-        observe(*words, 6)["out/top_images.csv"] == observe(*words, 100_000)["out/top_images.csv"]
+        observe(*words, 6)["out/top_images.csv"] == observe(*words, 1000)["out/top_images.csv"]
     )
 
 

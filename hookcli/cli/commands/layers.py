@@ -103,6 +103,7 @@ def layers(
     """
     from hookcli.cli.completion import save_model_names
     from hookcli.passes.survey import survey_layers
+    from hookcli.plan.check import check_file_options
 
     request = ModelRequest(
         model,
@@ -115,6 +116,7 @@ def layers(
         inputs_as=inputs_as,
         input_layout=input_layout,
     )
+    check_file_options(request)
     with console.no_data():
         found, input_shape = survey_layers(request, layers, exclude, operations=operations)
     save_model_names()
