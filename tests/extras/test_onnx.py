@@ -646,7 +646,8 @@ def test_a_truncated_file_is_refused(refused):
 def test_text_is_no_onnx_file(refused):
     Path("text.onnx").write_text("hello")
     code, message, _ = refused("nets.py:Net", "a.npy", "--against", "onnx=text.onnx")
-    assert (code, message) == (4, "error: 'text.onnx' is damaged, or no ONNX file")
+    assert code == 4
+    assert message.startswith("error: 'text.onnx' is damaged, or no ONNX file: ")
 
 
 @pytest.mark.parametrize(
