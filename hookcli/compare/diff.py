@@ -110,9 +110,6 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
 
     Without compared values, the runs are neither equal nor different. ``judge`` is the judge
     that made the rows of the comparison.
-
-    Raises:
-        RequestError: no values were compared, or a tolerance names calls that do not exist.
     """
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:

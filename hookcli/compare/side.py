@@ -42,10 +42,6 @@ def run_side(
         observer: called with every observed call and tensor.
         called: receives the module paths of the layers that ran.
         effects: receives the effects of the side's edits.
-
-    Raises:
-        RequestError: the side asks for channels last, which is impossible for clips and pairs.
-        ForwardError: the model raised an exception.
     """
     batch = Batch([image.key], side.runner.place(pixels_of(image)))
     with naming(side):

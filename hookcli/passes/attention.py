@@ -94,10 +94,6 @@ class AttentionSettings:
 
         hookcli finds the calls by running the model on the run's first image, resized to this shape
         if necessary, and remembers the result for each shape.
-
-        Raises:
-            RequestError: the model's input is not a tensor with the pixels of one picture or clip.
-            ForwardError: the model raised an exception.
         """
         shape = tuple(pixels.shape[1:])
         if shape not in self.found:

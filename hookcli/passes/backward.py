@@ -71,10 +71,6 @@ def run_backward(
         pixels: the pixels of the images, (N, …), as ``Runner.place`` returns them.
         first_image: whether the run begins with these images. If so, hookcli keeps samples of the
             first image's gradients for histograms.
-
-    Raises:
-        BrokenForwardError: the model raised an exception.
-        HookcliError: the requested score cannot be computed from the model's output.
     """
     results = []
     for i, key in enumerate(keys):

@@ -39,11 +39,7 @@ _REFUSED = (
 
 
 def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
-    """Export a model for pixels (1, …) of one image.
-
-    Raises:
-        ModelError: the model cannot be exported.
-    """
+    """Export a model for pixels (1, …) of one image."""
     arguments = runner.inputs.arguments_of(runner.place(pixels))
     with quiet(), torch.no_grad():
         try:
@@ -56,11 +52,7 @@ def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
 
 
 def save_program(program: ExportedProgram, file: Path) -> None:
-    """Write a program to a ``.pt2`` file.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write a program to a ``.pt2`` file."""
     try:
         torch.export.save(program, file)
     except (OSError, RuntimeError) as error:

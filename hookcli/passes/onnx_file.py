@@ -83,11 +83,7 @@ _FEW_VALUES = 1024  # a smaller tensor may be a shape
 
 
 def require_onnx(*, exports: bool = False) -> None:
-    """Check that the packages that read ONNX files are installed, or those that export to them.
-
-    Raises:
-        RequestError: a package is missing.
-    """
+    """Check that the packages that read ONNX files are installed, or those that export to them."""
     for name in (*PACKAGES, *(["onnxscript"] if exports else [])):
         require_package("ONNX files need", name, name, "onnx")
 
@@ -99,11 +95,6 @@ def export_onnx(
 
     Without ``has_weights``, the weights are in another file of the same folder, which ONNX Runtime
     reads itself.
-
-    Raises:
-        RequestError: a package is missing.
-        ModelError: the model cannot be exported.
-        OutputError: the file cannot be written.
     """
     require_onnx(exports=True)
     positional, by_name = split_arguments(runner.inputs.arguments_of(runner.place(pixels)))
@@ -176,10 +167,6 @@ class OnnxRunner(GraphRunner):
 
         ``aliases`` has the first path of each module of the original model, by all its paths, and
         ``classes`` the full name of its class, by its first path.
-
-        Raises:
-            RequestError: a package is missing, or ONNX Runtime has no such provider.
-            ModelError: the file cannot be read.
         """
         require_onnx()
         chosen = PROVIDER if provider is None else find_provider(provider)
@@ -418,11 +405,7 @@ def _to_tensor(array: Any) -> Tensor:
 
 
 def find_provider(name: str) -> str:
-    """Return the execution provider of ONNX Runtime with a name such as ``cuda``, in any case.
-
-    Raises:
-        RequestError: ONNX Runtime has no such provider here.
-    """
+    """Return the execution provider of ONNX Runtime with a name such as ``cuda``, in any case."""
     import onnxruntime
 
     known: list[str] = onnxruntime.get_available_providers()

@@ -38,11 +38,6 @@ def make_runner(
         runner: runs the same model with PyTorch.
         pixels: the pixels (1, …) of the first image.
         provider: the execution provider of ONNX Runtime; None for the CPU.
-
-    Raises:
-        RequestError: a package or the provider is missing.
-        ModelError: the model cannot be exported, or the file cannot be read.
-        OutputError: the exported file cannot be written.
     """
     if export.way == "onnx":
         from hookcli.passes.onnx_file import OnnxRunner, export_onnx
@@ -101,10 +96,6 @@ def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
     """Return a runner of the model in a file, and the description of the model.
 
     The runner observes all layers.
-
-    Raises:
-        RequestError: a package is missing, or the file does not take pictures.
-        ModelError: the file cannot be read.
     """
     file = Path(request.name)
     runner: GraphRunner

@@ -117,9 +117,6 @@ def survey(
         inputs: how the model is called with pixels.
         operations: all functional operations of the model; needed only if ``selected`` contains an
             operation.
-
-    Raises:
-        ForwardError: the model raised an exception.
     """
     layers = (*list_layers(model), *(each.layer for each in operations))
     copies = {each.layer.module_path for each in operations if not each.computes}

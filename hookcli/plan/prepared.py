@@ -98,11 +98,7 @@ class EagerModel(PreparedModel):
 
 
 def require_eager(model: PreparedModel, what: str) -> EagerModel:
-    """Return ``model`` if it has modules; the option or command ``what`` needs them.
-
-    Raises:
-        RequestError: the model has no modules, because PyTorch does not run it.
-    """
+    """Return ``model`` if it has modules; the option or command ``what`` needs them."""
     if isinstance(model, EagerModel):
         return model
     raise RequestError(
@@ -205,11 +201,6 @@ def prepare_model(
     no side. Without weights, the result serves only to plan a run, and the model is not
     pruned. With ``finds_operations``, the runner knows all operations, even if none is chosen.
     Modules and parameters whose Python ``id`` is in ``taken`` are copied.
-
-    Raises:
-        RequestError: no layer matched, or an edit names something that the model does not have.
-        NoImageError: no image fits the model.
-        ModelError: the model could not be loaded.
     """
     if request.model.is_file:
         return _prepare_file(request, found)
@@ -293,12 +284,6 @@ def prepare_side(
             them.
         beside: the other side, if its model is ready. Modules that both sides would share are
             copied for this side.
-
-    Raises:
-        RequestError: no layer matched, the request needs something that the model does not have, or
-            the other side has changed modules that both would share.
-        NoImageError: no image fits the model.
-        ModelError: the model could not be loaded.
     """
     parts = {} if beside is None else _list_unshared(beside, request)
     taken = {each for each, can_copy in parts.items() if can_copy}
@@ -359,9 +344,6 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
         a: the first side.
         config: the comparison, whose second variant names the way to run the model.
         found: the images that the request names.
-
-    Raises:
-        HookcliError: as ``prepare_side`` and ``passes.runners.make_runner``.
     """
     request = config.other
     assert request.export is not None  # noqa: S101  the caller has checked this
@@ -418,11 +400,6 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     This makes the plan of the run, and chooses the score, the attention and the other settings.
     ``has_weights`` says whether ``model`` has its weights; without them, hookcli can only print the
     plan.
-
-    Raises:
-        RequestError: the score, target, layer, attention or box does not exist, or the tensors
-            would take too much disk space.
-        ForwardError: the model raised an exception.
     """
     features = None
     if has_weights and config.tensors.save is not None and config.backward is None:
@@ -500,10 +477,6 @@ def add_score(
         model: the model and the images.
         settings: the settings of the run.
         attention: which attention to compute; None computes no attention.
-
-    Raises:
-        RequestError: the score, target or layer does not exist, or the user asks for something that
-            needs modules and the model has none.
     """
     config = settings.config
     if not isinstance(model, EagerModel):

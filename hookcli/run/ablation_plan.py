@@ -115,10 +115,6 @@ def plan_ablation(
         model: the model with its layers and images; the weights may be missing.
         style: the requested channels and batch size.
         pixels: the pixels of one image, without a leading axis; None prepares the first image.
-
-    Raises:
-        RequestError: a layer has no channels or lacks a requested channel, or no layer runs.
-        ForwardError: the model raised an exception.
     """
     loaded, layers = model.loaded, model.runner.layers
     if pixels is None:

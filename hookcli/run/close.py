@@ -50,11 +50,6 @@ def close_run(
         products: the products that write the remaining files.
         totals: the sum of all chunks.
         top: the images that fire each channel most.
-
-    Raises:
-        RequestError: an edit changed nothing.
-        NoImageError: no image could be used; ``skipped.csv`` has been written.
-        OutputError: a file cannot be written.
     """
     model, config = prepared.model, prepared.settings.config
     if totals.images:

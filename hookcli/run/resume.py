@@ -41,9 +41,6 @@ def resume_chunks(
 
     Returns:
         The images that fire each channel most in the added chunks; empty if no chunk was added.
-
-    Raises:
-        RequestError: the interrupted run took the same images in another order.
     """
     chunks: list[Chunk] = []
     top = TopTally(min(settings.config.top_images, settings.images) * settings.has_several)
