@@ -198,9 +198,7 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
     yield from (ChangedFact(f"sha256 of {file}", old[file], new[file]) for file in changed)
 
 
-def _list_changed_types(
-    types: Mapping[tuple[str, str], Collection[str]],
-) -> Iterator[ChangedFact]:
+def _list_changed_types(types: Mapping[tuple[str, str], Collection[str]]) -> Iterator[ChangedFact]:
     """``types`` maps a layer's types in A and B to the ids of the calls with this pair."""
     for (one, two), ids in types.items():
         if one != two:

@@ -253,11 +253,7 @@ class _Sides:
         if self.match == "order":
             seen.measure_by_order(others)
         if self.blamer is not None:
-            self.blamer.add(
-                image_a.key,
-                (pixels_of(image_a), pixels_of(image_b)),
-                seen,
-            )
+            self.blamer.add(image_a.key, (pixels_of(image_a), pixels_of(image_b)), seen)
         if b.runner.merges_calls:
             effects.leave_out(seen.a, seen.partners.values(), listed[0], graph, seen.untold)
         elif a.runner.merges_calls:

@@ -324,10 +324,7 @@ class SeenCalls:
 
 
 def _describe(
-    call: Call,
-    tensor: Tensor,
-    before: dict[str, SeenCall],
-    origins: Mapping[str, tuple[str, str]],
+    call: Call, tensor: Tensor, before: dict[str, SeenCall], origins: Mapping[str, tuple[str, str]]
 ) -> SeenCall:
     """Describe a call after the calls ``before``, which may be on the way to it."""
     dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)

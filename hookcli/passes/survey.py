@@ -232,12 +232,7 @@ def _watch_forward(
 
 
 def _row(
-    entry: _Output,
-    layout: Layout,
-    calls: int,
-    several: int,
-    lead: tuple[int, ...],
-    written: str,
+    entry: _Output, layout: Layout, calls: int, several: int, lead: tuple[int, ...], written: str
 ) -> SurveyRow:
     shape = tuple(entry.tensor.shape)
     layer = entry.call.layer

@@ -521,10 +521,7 @@ def settle_ablation(
 
 
 def _try_with(
-    loaded: M,
-    request: RunRequest,
-    fitter: Fitter,
-    sources: Sequence[ImageSource],
+    loaded: M, request: RunRequest, fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[M, FirstImage]:
     """Add ``first``, which finds an image that the model takes, and ``choose`` to the model."""
     first = FirstImage(fitter, sources)

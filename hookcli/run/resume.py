@@ -95,10 +95,7 @@ def read_usable_chunks(
 
 
 def _read_usable(
-    settings: RunSettings,
-    sources: Sequence[ImageSource],
-    folder: RunFolder,
-    number: int,
+    settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, number: int
 ) -> Chunk | None:
     chunk = read_chunk(folder, number)
     size = chunk_size(settings.config.batch_size)
