@@ -106,14 +106,13 @@ class SeenCalls:
         array = np.array(to_array(tensor))
         last = next(reversed(self.a.values()), None)
         seen = _describe(call, tensor, self.a, self.origins[0])
-        saturated = is_gate(seen.tensor.module_type) and not np.any(np.greater(array, 0))
-        seen = replace(seen, tensor=replace(seen.tensor, is_saturated=bool(saturated)))
+        operator, kind = seen.tensor.operator, seen.tensor.module_type
+        is_saturated = is_gate(kind) and not np.any(np.greater(array, 0))
         if last is not None and np.array_equal(self.values[last.call.id].ravel(), array.ravel()):
             operator = last.tensor.operator or last.tensor.module_type  # a block passes it on
-            saturated = last.tensor.is_saturated
-            passed = replace(seen.tensor, operator=operator, is_saturated=saturated)
-            seen = replace(seen, tensor=passed)
-        self.a[call.id], self.values[call.id] = seen, array
+            is_saturated = last.tensor.is_saturated
+        known = replace(seen.tensor, operator=operator, is_saturated=is_saturated)
+        self.a[call.id], self.values[call.id] = replace(seen, tensor=known), array
 
     def measure(self, call: Call, tensor: Tensor) -> None:
         """Measure the distance of a tensor of B from its counterpart in A.
@@ -206,14 +205,8 @@ class SeenCalls:
         if not follower or values is None or values.shape != other.shape:
             return partner
         is_relu = self.a[follower].tensor.module_type.lower() in _RELUS
-        if (
-            is_relu
-            and follower in self.values
-            and np.any(np.less(values, 0))
-            and not np.any(np.less(other, 0))
-        ):
-            return follower
-        return partner
+        is_merged = is_relu and follower in self.values and np.any(np.less(values, 0))
+        return follower if is_merged and not np.any(np.less(other, 0)) else partner
 
     def _find_partner(self, call: Call, values: Values) -> str | None:
         """Return the id of the call of A with the path and the index of a call of B, if any."""

@@ -229,14 +229,7 @@ class Runner:
     ) -> dict[str, str]:
         """Return a sentence on the origin of ``NaN`` values, and one on the origin of ``Inf``.
 
-        The keys of the result are ``NaN`` and ``Inf``; a key is missing if the origin is unknown.
-
-        Args:
-            pixels: the pixels of one image, (1, …).
-            made_by: the texts of edits that are known to have made ``NaN`` or ``Inf``. The keys are
-                ``NaN`` and ``Inf``.
-            score: computes the score from which a backward pass starts, given the model's output;
-                None in a run without a backward pass.
+        The arguments and the result are those of ``passes.nan_origin.find_nan_origin``.
         """
         return {}
 

@@ -206,14 +206,9 @@ def prepare_model(
         return _prepare_file(request, found)
     load = partial(load_model, taken=taken) if has_weights else build_skeleton
     loaded = load(request.model)
-    loaded = loaded.for_bands(request.model, found.bands)
-    fitter = make_fitter(request.images, loaded, request.model.bands)
-    sources, unfit = fit_sources(fitter, found.sources)
-    sources, unprepared = release_pictures(fitter, sources)
-    loaded, first = _try_with(loaded, request, fitter, sources)
+    loaded, images = _fit_images(loaded.for_bands(request.model, found.bands), request, found)
     if has_weights:
         loaded = settle_reading(loaded)
-    images = (sources, [*found.skipped, *unfit, *unprepared], fitter, first)
     also = ("op:*",) if finds_operations else ()
     runner = _make_eager(loaded, request, at, edited_side, also, has_weights=has_weights)
     return EagerModel(request, loaded, runner, *images)
@@ -223,13 +218,9 @@ def _prepare_file(request: RunRequest, found: FoundImages) -> PreparedModel:
     """Make the model in a file ready; the arguments mean the same as in ``prepare_model``."""
     check_graph_request(request.model)
     runner, described = open_graph(request.model)
-    fitter = make_fitter(request.images, described, request.model.bands)
-    sources, unfit = fit_sources(fitter, found.sources)
-    sources, unprepared = release_pictures(fitter, sources)
-    described, first = _try_with(described, request, fitter, sources)
+    described, images = _fit_images(described, request, found)
     runner = runner.choosing(request.layers, request.exclude)
-    skipped = [*found.skipped, *unfit, *unprepared]
-    model = PreparedModel(request, described, runner, sources, skipped, fitter, first)
+    model = PreparedModel(request, described, runner, *images)
     _refuse_unless_eager(model, {})
     return model
 
@@ -365,11 +356,7 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
             runner = make_runner(request.export, b.runner, pixels, provider)
     shown = {layer.module_path for layer in a.layers}
     pairs_all = config.match == "order"
-    listed = tuple(
-        layer
-        for layer in runner.layers
-        if layer.module_path in shown or (pairs_all and layer.is_leaf)
-    )
+    listed = tuple(e for e in runner.layers if e.module_path in shown or (pairs_all and e.is_leaf))
     judged = [layer for layer in runner.layers if layer.is_leaf and layer not in listed]
     runner = replace(
         runner,
@@ -520,10 +507,13 @@ def settle_ablation(
     return PreparedAblation(model, config, scorer, has_weights and loaded.use_channels_last())
 
 
-def _try_with(
-    loaded: M, request: RunRequest, fitter: Fitter, sources: Sequence[ImageSource]
-) -> tuple[M, FirstImage]:
-    """Add ``first``, which finds an image that the model takes, and ``choose`` to the model."""
+def _fit_images(
+    loaded: M, request: RunRequest, found: FoundImages
+) -> tuple[M, tuple[list[ImageSource], list[SkippedImage], Fitter, FirstImage]]:
+    """Return a model with ``first`` and ``choose``, and the last fields of a ``PreparedModel``."""
+    fitter = make_fitter(request.images, loaded, request.model.bands)
+    sources, unfit = fit_sources(fitter, found.sources)
+    sources, unprepared = release_pictures(fitter, sources)
     first = FirstImage(fitter, sources)
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):
         first = FirstImage(fitter, sources, partial(goes_through, loaded))
@@ -534,7 +524,8 @@ def _try_with(
             info = replace(info, input_shape=tuple(pixels.shape))
     key = request.model.output_key
     choose = None if key is None else partial(choose_tensor, key)
-    return replace(loaded, info=info, first=first, choose=choose), first
+    loaded = replace(loaded, info=info, first=first, choose=choose)
+    return loaded, (sources, [*found.skipped, *unfit, *unprepared], fitter, first)
 
 
 def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:
