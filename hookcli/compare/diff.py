@@ -103,11 +103,7 @@ def diff_runs(
 
 
 def check_comparison(comparison: Comparison, judge: Judge) -> None:
-    """Check that a comparison compared any values.
-
-    Without compared values, the runs are neither equal nor different. ``judge`` is the judge
-    that made the rows of the comparison.
-    """
+    """Check that a comparison, whose rows ``judge`` made, compared any values."""
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
         if not any(matches(glob, call_id) for call_id in ids):
@@ -257,10 +253,9 @@ def _leave_out(
 
 
 def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[RunCall]:
-    """Return the calls of a run; convolutions without the name of their BatchNorm get that name.
+    """Return the calls; convolutions without the name of their BatchNorm get it from ``others``.
 
-    The other run tells the name. If it does not, the convolution has no counterpart, so it is left
-    out.
+    A convolution whose BatchNorm ``others`` does not name has no counterpart, so it is left out.
     """
     tensors = [call.tensor for call in others]
     known = {each.call_id: each.module_type for each in tensors}

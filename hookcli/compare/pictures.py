@@ -103,17 +103,10 @@ def write_pictures(
     title: str,
     theme: Theme = "dark",
 ) -> Path:
-    """Write the page of a comparison and the pictures, and return the path of the page.
+    """Write the page of a comparison and the pictures of ``rows``, and return the path of the page.
 
-    This replaces the page and the pictures of an earlier comparison in the folder.
-
-    Args:
-        folder: the folder for the page and the pictures.
-        comparison: the comparison.
-        rows: the rows of the calls to draw, as ``choose_rows`` returns them.
-        maps_of: returns what the picture of a row shows; called in several threads.
-        title: the title of the comparison, as ``name_models`` returns it.
-        theme: the colours of the pictures.
+    This replaces the page and the pictures of an earlier comparison in the folder. ``maps_of``
+    returns what the picture of a row shows; several threads call it.
     """
     several = len(comparison.images) > 1
     drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))

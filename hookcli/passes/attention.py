@@ -230,13 +230,7 @@ def attend(
 ) -> Iterator[AttentionListener | None]:
     """Compute the attention of the forward pass of one image that runs in the ``with`` block.
 
-    Args:
-        settings: what to compute; if None, the block computes nothing and yields None.
-        key: the key of the image.
-        pixels: the pixels of the image, (1, …).
-
-    Yields:
-        The listener, whose ``finish`` returns the results after the forward pass.
+    The block gets the listener, whose ``finish`` returns the results; None without ``settings``.
     """
     if settings is None:
         yield None

@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 def make_runner(
     export: ExportRequest, runner: EagerRunner, pixels: Tensor, provider: str | None = None
 ) -> GraphRunner:
-    """Return a runner that runs the model of ``runner`` in another way.
+    """Return a runner that runs the model of ``runner`` in another way, as ``export`` says.
 
-    Args:
-        export: the way, and the file to read or write.
-        runner: runs the same model with PyTorch.
-        pixels: the pixels (1, …) of the first image.
-        provider: the execution provider of ONNX Runtime; None for the CPU.
+    ``pixels`` (1, …) are those of the first image. ``provider`` is for ONNX Runtime; None is the
+    CPU.
     """
     if export.way == "onnx":
         from hookcli.passes.onnx_file import OnnxRunner, export_onnx

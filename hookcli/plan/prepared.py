@@ -267,14 +267,8 @@ def prepare_side(
 ) -> Side:
     """Load the model and find the images for one side of a comparison.
 
-    Args:
-        request: the variant of the model to run on this side.
-        found: the images that the request names.
-        at: whether to observe the outputs of layers, the inputs, or both.
-        judges_all: whether the runner also observes all leaf layers and all operations, to judge
-            them.
-        beside: the other side, if its model is ready. Modules that both sides would share are
-            copied for this side.
+    With ``judges_all``, the runner also observes all leaf layers and all operations. Modules that
+    the model would share with the side ``beside`` are copied for this side.
     """
     parts = {} if beside is None else _list_unshared(beside, request)
     taken = {each for each, can_copy in parts.items() if can_copy}
@@ -329,13 +323,7 @@ def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
 
 
 def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[Side, Side]:
-    """Return both sides of a comparison in which B does not run in PyTorch.
-
-    Args:
-        a: the first side.
-        config: the comparison, whose second variant names the way to run the model.
-        found: the images that the request names.
-    """
+    """Return both sides of the comparison of ``config``, in which B does not run in PyTorch."""
     request = config.other
     assert request.export is not None  # noqa: S101  the caller has checked this
     b = a
@@ -458,13 +446,7 @@ def _choose_again(
 def add_score(
     model: PreparedModel, settings: RunSettings, attention: AttentionSettings | None
 ) -> PreparedRun:
-    """Return a prepared run of the model with its score, Grad-CAM layers and attention.
-
-    Args:
-        model: the model and the images.
-        settings: the settings of the run.
-        attention: which attention to compute; None computes no attention.
-    """
+    """Return a prepared run of the model with its score, Grad-CAM layers and attention, if any."""
     config = settings.config
     if not isinstance(model, EagerModel):
         asked = {
