@@ -188,13 +188,8 @@ class SeenCalls:
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):
             return partner
-        path = call.layer.module_path
-        for call_id, each in self.a.items():
-            if each.call.layer.module_path == path and call_id in self.values:
-                is_new = call_id not in self.partners.values()
-                if is_new and is_same(self.values[call_id], values):
-                    return call_id
-        return partner if is_free else None
+        same = self._find_equal(lambda path: path == call.layer.module_path, values)
+        return same or (partner if is_free else None)
 
     def _find_merged(self, partner: str, other: Values) -> str:
         """Return the ReLU after ``partner`` in A if B merged it, as quantized files do."""
@@ -224,7 +219,8 @@ class SeenCalls:
         others = self.graph.list_calls(path)
         if self.graph.is_inferred and path and len(calls) != len(others):
             self.untold |= dict.fromkeys(itertools.chain(*calls.values()), _UNTOLD)
-            return self._find_equal(path, values)
+            place = path.rpartition(OPERATION)[0] or path
+            return self._find_equal(lambda p: (p.rpartition(OPERATION)[0] or p) == place, values)
         if len(calls) != len(others) and any(each.is_counted for each in others):
             index = self._align((path, index), calls, len(calls) - len(others), values)
         ids = calls.get(index, [])
@@ -256,16 +252,11 @@ class SeenCalls:
         is_after = is_norm and self.a[last].tensor.module_type == FOLDED
         return last if is_after and last not in self.partners.values() else None
 
-    def _find_equal(self, path: str, values: Values) -> str | None:
-        """Return a call of A in the same module that has the same values."""
-        place = path.rpartition(OPERATION)[0] or path
-        for call_id, each in self.a.items():
-            other = each.call.layer.module_path
-            is_near = (other.rpartition(OPERATION)[0] or other) == place
-            is_free = call_id not in self.partners.values()
-            if is_near and is_free and self._distance(call_id, values) < SAME:
-                return call_id
-        return None
+    def _find_equal(self, is_near: Callable[[str], bool], values: Values) -> str | None:
+        """Return the first free call of A with the same values among the layers by their paths."""
+        free = (key for key in self.a if key not in self.partners.values())
+        near = (key for key in free if is_near(self.a[key].call.layer.module_path))
+        return next((key for key in near if self._distance(key, values) < SAME), None)
 
     def _distance(self, call_id: str, values: Values) -> float:
         """Return the distance from a tensor of A; Inf if it is not known."""

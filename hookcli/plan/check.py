@@ -66,11 +66,9 @@ def check_request(
 
 
 def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> None:
-    """Check that options for files of models come with such a file.
+    """Check that options for files of models come with such a file, given the models that run.
 
-    Args:
-        models: the models that run.
-        exports_onnx: whether one of them also runs as an ONNX file.
+    With ``exports_onnx``, one of them also runs as an ONNX file.
     """
     like, layout, provider = (
         next(filter(None, (getattr(each, name) for each in models)), None)
