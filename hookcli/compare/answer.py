@@ -42,13 +42,10 @@ def compare_answers(model: ModelDescription, a: object, b: object) -> Answer | N
         with model.guard():
             form = find_form(model.pick(a), model.task)
             other = None if form is None else form[0].find(model.pick(b))
-        if (
-            form is None
-            or other is None
-            or getattr(other, "shape", 0) != getattr(form[1], "shape", 0)
-        ):
+        if form is None or other is None:
             return None
-        return compare(*form, other)
+        is_alike = getattr(other, "shape", 0) == getattr(form[1], "shape", 0)
+        return compare(*form, other) if is_alike else None
     if not ones or [each.shape for each in ones] != [each.shape for each in twos]:
         return None
     pairs = ((to_array(one), to_array(two)) for one, two in zip(ones, twos, strict=True))

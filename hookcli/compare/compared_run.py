@@ -113,13 +113,7 @@ class ComparedRun:
 
 
 def load_compared_run(name: str) -> ComparedRun:
-    """Read a run from its folder, from a golden file, or from standard input (``-``).
-
-    Raises:
-        RequestError: ``name`` is neither a run folder nor a golden file, the run is unfinished, or
-            the data are damaged or from a later version of hookcli.
-        OutputError: the cloud storage of the run cannot be used.
-    """
+    """Read a run from its folder, from a golden file, or from standard input (``-``)."""
     try:
         is_run = choose(name, Path(to_local(name)).is_dir(), not name.endswith(".json"))
         return _read_run(name) if is_run and name != "-" else _read_golden(name)

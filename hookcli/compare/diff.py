@@ -73,13 +73,10 @@ def diff_runs(
     types: dict[tuple[str, str], dict[str, None]] = {}
     left_out: dict[str, LeftOut] = {}
     for key, other in shared:
-        one_side, other_side = a.calls[key], b.calls[other]
+        calls = a.calls[key], b.calls[other]
         if match is None:
-            one_side, other_side = (
-                _name_norms(one_side, other_side),
-                _name_norms(other_side, one_side),
-            )
-        pairs = [*pair_calls(one_side, other_side, match or "id")]
+            calls = _name_norms(*calls), _name_norms(*calls[::-1])
+        pairs = [*pair_calls(*calls, match or "id")]
         if match is None and _is_graph(a) != _is_graph(b):
             pairs = [*_leave_out(pairs, left_out, is_graph_a=_is_graph(a))]
         for one, two in pairs:
@@ -106,14 +103,7 @@ def diff_runs(
 
 
 def check_comparison(comparison: Comparison, judge: Judge) -> None:
-    """Check that a comparison compared any values.
-
-    Without compared values, the runs are neither equal nor different. ``judge`` is the judge
-    that made the rows of the comparison.
-
-    Raises:
-        RequestError: no values were compared, or a tolerance names calls that do not exist.
-    """
+    """Check that a comparison, whose rows ``judge`` made, compared any values."""
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
         if not any(matches(glob, call_id) for call_id in ids):
@@ -201,9 +191,7 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
     yield from (ChangedFact(f"sha256 of {file}", old[file], new[file]) for file in changed)
 
 
-def _list_changed_types(
-    types: Mapping[tuple[str, str], Collection[str]],
-) -> Iterator[ChangedFact]:
+def _list_changed_types(types: Mapping[tuple[str, str], Collection[str]]) -> Iterator[ChangedFact]:
     """``types`` maps a layer's types in A and B to the ids of the calls with this pair."""
     for (one, two), ids in types.items():
         if one != two:
@@ -265,23 +253,19 @@ def _leave_out(
 
 
 def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[RunCall]:
-    """Return the calls of a run; convolutions without the name of their BatchNorm get that name.
+    """Return the calls; convolutions without the name of their BatchNorm get it from ``others``.
 
-    The other run tells the name. If it does not, the convolution has no counterpart, so it is left
-    out.
+    A convolution whose BatchNorm ``others`` does not name has no counterpart, so it is left out.
     """
     tensors = [call.tensor for call in others]
     known = {each.call_id: each.module_type for each in tensors}
     named = []
-    for call in calls:
-        call_id = call.tensor.call_id
-        if call.tensor.module_type == FOLDED != known.get(call_id, FOLDED):
-            norm = find_norm(tensors, call_id)
-            if not norm:
-                continue
-            call = replace(call, tensor=replace(call.tensor, call_id=norm))  # noqa: PLW2901
-        named.append(call)
-    return named
+    for tensor in (call.tensor for call in calls):
+        is_lost = tensor.module_type == FOLDED != known.get(tensor.call_id, FOLDED)
+        call_id = find_norm(tensors, tensor.call_id) if is_lost else tensor.call_id
+        named.append(replace(tensor, call_id=call_id))
+    pairs = zip(calls, named, strict=True)
+    return [replace(call, tensor=tensor) for call, tensor in pairs if tensor.call_id]
 
 
 def _without_key(call: RunCall | None) -> str:

@@ -44,9 +44,6 @@ def make_golden(run: Run) -> GoldenFile:
 
     If a call has no tensor, such as a missing gradient, the sketch is None, and ``reason`` of the
     call names the cause.
-
-    Raises:
-        RequestError: the run kept neither sketches nor whole tensors, or a file is damaged.
     """
     rows = [read_record(cells) for cells in run.records.to_pylist()]
     has_sketches = any(row.sketch is not None for row in rows)
@@ -72,9 +69,6 @@ def write_golden(golden: GoldenFile, file: Path) -> Path:
     """Write the document to ``file``, and return ``file``.
 
     If writing fails, an existing file is unchanged.
-
-    Raises:
-        OutputError: the file cannot be written.
     """
     return write_atomic(file, render_golden(golden).encode())
 

@@ -80,11 +80,6 @@ def compare_sides(
         blames: whether to find the calls that are to blame. Both runners then observe all layers
             and operations, and not only those that the comparison lists.
         worst: receives what the page shows of the calls that differ most; None without a page.
-
-    Raises:
-        RequestError: nothing could be compared, or an edit changed nothing.
-        ForwardError: a model raised an exception.
-        NoImageError: no image could be used.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
@@ -258,11 +253,7 @@ class _Sides:
         if self.match == "order":
             seen.measure_by_order(others)
         if self.blamer is not None:
-            self.blamer.add(
-                image_a.key,
-                (pixels_of(image_a), pixels_of(image_b)),
-                seen,
-            )
+            self.blamer.add(image_a.key, (pixels_of(image_a), pixels_of(image_b)), seen)
         if b.runner.merges_calls:
             effects.leave_out(seen.a, seen.partners.values(), listed[0], graph, seen.untold)
         elif a.runner.merges_calls:

@@ -58,14 +58,7 @@ class CallMaps:
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
-    """Check, before the comparison, that hookcli can draw pictures and write them to ``folder``.
-
-    Raises:
-        RequestError: a run saved no tensors or only parts of them, or the two runs saved tensors
-            with different dtypes.
-        OutputError: the folder is a run folder, holds files that no comparison wrote, or cannot be
-            read.
-    """
+    """Check, before the comparison, that hookcli can draw pictures and write them to ``folder``."""
     without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
     if without:
         raise RequestError(
@@ -87,12 +80,7 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Check, before a comparison, that hookcli can write its page to ``folder``.
-
-    Raises:
-        OutputError: the folder is a run folder, holds files that no comparison wrote, or cannot be
-            read.
-    """
+    """Check, before a comparison, that hookcli can write its page to ``folder``."""
     refuse_run_folder(folder, _ANOTHER)
     try:
         what = _say_protected(folder)
@@ -115,20 +103,10 @@ def write_pictures(
     title: str,
     theme: Theme = "dark",
 ) -> Path:
-    """Write the page of a comparison and the pictures, and return the path of the page.
+    """Write the page of a comparison and the pictures of ``rows``, and return the path of the page.
 
-    This replaces the page and the pictures of an earlier comparison in the folder.
-
-    Args:
-        folder: the folder for the page and the pictures.
-        comparison: the comparison.
-        rows: the rows of the calls to draw, as ``choose_rows`` returns them.
-        maps_of: returns what the picture of a row shows; called in several threads.
-        title: the title of the comparison, as ``name_models`` returns it.
-        theme: the colours of the pictures.
-
-    Raises:
-        OutputError: a file cannot be written, or exists although no comparison wrote it.
+    This replaces the page and the pictures of an earlier comparison in the folder. ``maps_of``
+    returns what the picture of a row shows; several threads call it.
     """
     several = len(comparison.images) > 1
     drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))

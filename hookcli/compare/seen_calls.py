@@ -106,14 +106,13 @@ class SeenCalls:
         array = np.array(to_array(tensor))
         last = next(reversed(self.a.values()), None)
         seen = _describe(call, tensor, self.a, self.origins[0])
-        saturated = is_gate(seen.tensor.module_type) and not np.any(np.greater(array, 0))
-        seen = replace(seen, tensor=replace(seen.tensor, is_saturated=bool(saturated)))
+        operator, kind = seen.tensor.operator, seen.tensor.module_type
+        is_saturated = is_gate(kind) and not np.any(np.greater(array, 0))
         if last is not None and np.array_equal(self.values[last.call.id].ravel(), array.ravel()):
             operator = last.tensor.operator or last.tensor.module_type  # a block passes it on
-            saturated = last.tensor.is_saturated
-            passed = replace(seen.tensor, operator=operator, is_saturated=saturated)
-            seen = replace(seen, tensor=passed)
-        self.a[call.id], self.values[call.id] = seen, array
+            is_saturated = last.tensor.is_saturated
+        known = replace(seen.tensor, operator=operator, is_saturated=is_saturated)
+        self.a[call.id], self.values[call.id] = replace(seen, tensor=known), array
 
     def measure(self, call: Call, tensor: Tensor) -> None:
         """Measure the distance of a tensor of B from its counterpart in A.
@@ -189,13 +188,8 @@ class SeenCalls:
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):
             return partner
-        path = call.layer.module_path
-        for call_id, each in self.a.items():
-            if each.call.layer.module_path == path and call_id in self.values:
-                is_new = call_id not in self.partners.values()
-                if is_new and is_same(self.values[call_id], values):
-                    return call_id
-        return partner if is_free else None
+        same = self._find_equal(lambda path: path == call.layer.module_path, values)
+        return same or (partner if is_free else None)
 
     def _find_merged(self, partner: str, other: Values) -> str:
         """Return the ReLU after ``partner`` in A if B merged it, as quantized files do."""
@@ -206,14 +200,8 @@ class SeenCalls:
         if not follower or values is None or values.shape != other.shape:
             return partner
         is_relu = self.a[follower].tensor.module_type.lower() in _RELUS
-        if (
-            is_relu
-            and follower in self.values
-            and np.any(np.less(values, 0))
-            and not np.any(np.less(other, 0))
-        ):
-            return follower
-        return partner
+        is_merged = is_relu and follower in self.values and np.any(np.less(values, 0))
+        return follower if is_merged and not np.any(np.less(other, 0)) else partner
 
     def _find_partner(self, call: Call, values: Values) -> str | None:
         """Return the id of the call of A with the path and the index of a call of B, if any."""
@@ -231,7 +219,8 @@ class SeenCalls:
         others = self.graph.list_calls(path)
         if self.graph.is_inferred and path and len(calls) != len(others):
             self.untold |= dict.fromkeys(itertools.chain(*calls.values()), _UNTOLD)
-            return self._find_equal(path, values)
+            place = path.rpartition(OPERATION)[0] or path
+            return self._find_equal(lambda p: (p.rpartition(OPERATION)[0] or p) == place, values)
         if len(calls) != len(others) and any(each.is_counted for each in others):
             index = self._align((path, index), calls, len(calls) - len(others), values)
         ids = calls.get(index, [])
@@ -263,16 +252,11 @@ class SeenCalls:
         is_after = is_norm and self.a[last].tensor.module_type == FOLDED
         return last if is_after and last not in self.partners.values() else None
 
-    def _find_equal(self, path: str, values: Values) -> str | None:
-        """Return a call of A in the same module that has the same values."""
-        place = path.rpartition(OPERATION)[0] or path
-        for call_id, each in self.a.items():
-            other = each.call.layer.module_path
-            is_near = (other.rpartition(OPERATION)[0] or other) == place
-            is_free = call_id not in self.partners.values()
-            if is_near and is_free and self._distance(call_id, values) < SAME:
-                return call_id
-        return None
+    def _find_equal(self, is_near: Callable[[str], bool], values: Values) -> str | None:
+        """Return the first free call of A with the same values among the layers by their paths."""
+        free = (key for key in self.a if key not in self.partners.values())
+        near = (key for key in free if is_near(self.a[key].call.layer.module_path))
+        return next((key for key in near if self._distance(key, values) < SAME), None)
 
     def _distance(self, call_id: str, values: Values) -> float:
         """Return the distance from a tensor of A; Inf if it is not known."""
@@ -324,10 +308,7 @@ class SeenCalls:
 
 
 def _describe(
-    call: Call,
-    tensor: Tensor,
-    before: dict[str, SeenCall],
-    origins: Mapping[str, tuple[str, str]],
+    call: Call, tensor: Tensor, before: dict[str, SeenCall], origins: Mapping[str, tuple[str, str]]
 ) -> SeenCall:
     """Describe a call after the calls ``before``, which may be on the way to it."""
     dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)

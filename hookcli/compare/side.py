@@ -34,18 +34,9 @@ def run_side(
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
-    """Run one image through the model of a side, and return the model's output.
+    """Run one image, which has pixels, through the model of a side, and return the model's output.
 
-    Args:
-        side: the side to run.
-        image: an image with pixels, not a skipped image.
-        observer: called with every observed call and tensor.
-        called: receives the module paths of the layers that ran.
-        effects: receives the effects of the side's edits.
-
-    Raises:
-        RequestError: the side asks for channels last, which is impossible for clips and pairs.
-        ForwardError: the model raised an exception.
+    ``called`` receives the module paths of the layers that ran; ``effects``, what the edits did.
     """
     batch = Batch([image.key], side.runner.place(pixels_of(image)))
     with naming(side):

@@ -63,12 +63,8 @@ class WorstCalls:
     def offer(self, judged: JudgedRow, place: int, layout: Layout, a: Values, b: Values) -> None:
         """Keep the tensors of a call if it is among those that differ most, or differs first.
 
-        Args:
-            judged: the row of the call for the image that is running.
-            place: the position of the call in the order in which the calls complete in A.
-            layout: the meaning of the axes of both tensors.
-            a: the tensor of A, which must not change any more.
-            b: the tensor of B, of which a copy is kept.
+        ``place`` is the call's position in A. The tensor ``a`` must not change any more; of ``b``,
+        a copy is kept.
         """
         rank = (-judged.excess, place)
         is_first = not judged.row.holds and (self._first is None or place < self._first.place)
@@ -82,11 +78,9 @@ class WorstCalls:
             self._worst = sorted([*self._worst, call], key=lambda each: each.rank)[:MOST_PICTURES]
 
     def finish(self, rows: Sequence[DiffRow], image: str) -> None:
-        """Reduce the tensors of the calls to draw, and forget all other tensors.
+        """Reduce the tensors of the calls to draw after an image, and forget all other tensors.
 
-        Args:
-            rows: the rows of all images so far, the worst call first.
-            image: the key of the image that is done.
+        ``rows`` are those of all images so far, the worst call first.
         """
         at_hand = {call.ids: call for call in (*self._worst, self._first) if call is not None}
         known, self._maps = self._maps, {}

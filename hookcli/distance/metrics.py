@@ -117,10 +117,7 @@ class Distance:
 
 
 def measure_arrays(
-    a: NDArray[np.generic],
-    b: NDArray[np.generic],
-    axis: int | None = None,
-    floor: float = 0.0,
+    a: NDArray[np.generic], b: NDArray[np.generic], axis: int | None = None, floor: float = 0.0
 ) -> Distance:
     """Return the exact distance of ``b`` from ``a``, which must have the same shape.
 

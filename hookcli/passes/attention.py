@@ -18,24 +18,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from hookcli.activations.attention import call_probabilities
-from hookcli.activations.attention_figures import (
-    CLASS_TOKEN,
-    cell_of,
-    measure_attention,
-    query_map,
-)
-from hookcli.activations.attention_maps import (
-    choose_side,
-    roll_out,
-    thin_map,
-    thin_queries,
-)
-from hookcli.activations.image_attention import (
-    CallAttention,
-    ImageAttention,
-    QueryMap,
-    QueryMaps,
-)
+from hookcli.activations.attention_figures import CLASS_TOKEN, cell_of, measure_attention, query_map
+from hookcli.activations.attention_maps import choose_side, roll_out, thin_map, thin_queries
+from hookcli.activations.image_attention import CallAttention, ImageAttention, QueryMap, QueryMaps
 from hookcli.hooks.layers import list_layers, list_watchable
 from hookcli.hooks.operation_filter import is_inside
 from hookcli.hooks.operations import listen_to_operations, split_path
@@ -94,10 +79,6 @@ class AttentionSettings:
 
         hookcli finds the calls by running the model on the run's first image, resized to this shape
         if necessary, and remembers the result for each shape.
-
-        Raises:
-            RequestError: the model's input is not a tensor with the pixels of one picture or clip.
-            ForwardError: the model raised an exception.
         """
         shape = tuple(pixels.shape[1:])
         if shape not in self.found:
@@ -249,13 +230,7 @@ def attend(
 ) -> Iterator[AttentionListener | None]:
     """Compute the attention of the forward pass of one image that runs in the ``with`` block.
 
-    Args:
-        settings: what to compute; if None, the block computes nothing and yields None.
-        key: the key of the image.
-        pixels: the pixels of the image, (1, …).
-
-    Yields:
-        The listener, whose ``finish`` returns the results after the forward pass.
+    The block gets the listener, whose ``finish`` returns the results; None without ``settings``.
     """
     if settings is None:
         yield None

@@ -65,16 +65,7 @@ def run_backward(
 ) -> PassResult:
     """Run images through the model, forward and backward, under hooks, one image at a time.
 
-    Args:
-        settings: the model and what to collect.
-        keys: the keys of the images.
-        pixels: the pixels of the images, (N, …), as ``Runner.place`` returns them.
-        first_image: whether the run begins with these images. If so, hookcli keeps samples of the
-            first image's gradients for histograms.
-
-    Raises:
-        BrokenForwardError: the model raised an exception.
-        HookcliError: the requested score cannot be computed from the model's output.
+    The arguments mean the same as in ``run_forward``.
     """
     results = []
     for i, key in enumerate(keys):

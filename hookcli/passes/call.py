@@ -83,11 +83,7 @@ def call_backward(value: Tensor) -> None:
 
 
 def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
-    """Return the model's output for ``pixels`` (N, …), which the model may overwrite.
-
-    Raises:
-        ForwardError: the model raised an exception.
-    """
+    """Return the model's output for ``pixels`` (N, …), which the model may overwrite."""
     with torch.inference_mode():
         inputs = loaded.inputs
         return call_model(loaded.module, inputs.arguments_of(pixels), seed=inputs.seed)

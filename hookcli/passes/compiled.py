@@ -57,9 +57,6 @@ class CompiledRunner(GraphRunner):
         """Return a runner of a model that observes all calls and the model itself.
 
         torch.compile traces the model for pixels (1, …) of one image.
-
-        Raises:
-            ModelError: the model cannot be traced.
         """
         graphs: list[list[GraphNode]] = []
         returned: list[str] = []

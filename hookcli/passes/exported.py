@@ -39,11 +39,7 @@ _REFUSED = (
 
 
 def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
-    """Export a model for pixels (1, …) of one image.
-
-    Raises:
-        ModelError: the model cannot be exported.
-    """
+    """Export a model for pixels (1, …) of one image."""
     arguments = runner.inputs.arguments_of(runner.place(pixels))
     with quiet(), torch.no_grad():
         try:
@@ -56,11 +52,7 @@ def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
 
 
 def save_program(program: ExportedProgram, file: Path) -> None:
-    """Write a program to a ``.pt2`` file.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write a program to a ``.pt2`` file."""
     try:
         torch.export.save(program, file)
     except (OSError, RuntimeError) as error:
@@ -152,7 +144,14 @@ class ProgramRunner(GraphRunner):
         receive: Callable[[str, Tensor], None],
         fed: Mapping[str, Tensor],
     ) -> list[Tensor]:
-        watched = _Watched(self.module, values, receive, fed)
+        wanted = frozenset(values)
+
+        def pass_on(name: str, result: Any) -> Any:
+            if name in wanted:
+                receive(name, result)
+            return fed[name].clone() if name in fed else result
+
+        watched = _Watched(self.module, pass_on)
         given = iter(fit_inputs(flatten(arguments), self.inputs))
         nodes = self.module.graph.find_nodes(op="placeholder")
         examples = [node.meta.get("val") for node in nodes]  # a number is part of the program
@@ -170,26 +169,12 @@ def _fixed_shape(example: Tensor) -> tuple[int | None, ...]:
 class _Watched(nn.Module):
     """A program whose values ``GraphRunner.compute`` can see and replace while it runs."""
 
-    def __init__(
-        self,
-        module: fx.GraphModule,
-        values: Collection[str],
-        receive: Callable[[str, Tensor], None],
-        fed: Mapping[str, Tensor],
-    ) -> None:
+    def __init__(self, module: fx.GraphModule, pass_on: Callable[[str, Any], Any]) -> None:
         super().__init__()
-        self._module = module
-        self._values = frozenset(values)
-        self._receive = receive
-        self._fed = fed
+        self._module, self._pass_on = module, pass_on
 
     def forward(self, *inputs: Tensor) -> object:
-        return _Interpreter(self._module, self.pass_on).run(*inputs, enable_io_processing=False)
-
-    def pass_on(self, name: str, result: Any) -> Any:
-        if name in self._values:
-            self._receive(name, result)
-        return self._fed[name].clone() if name in self._fed else result
+        return _Interpreter(self._module, self._pass_on).run(*inputs, enable_io_processing=False)
 
 
 class _Interpreter(fx.Interpreter):

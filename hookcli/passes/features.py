@@ -48,9 +48,6 @@ def find_feature_call(
     The features are an embedding that the model returns, the coarsest map of a detector's backbone,
     or what the model's head takes. If no call has these very values, the result is the call that
     ended last before the head. ``sides`` are the tensors of the layers to choose from.
-
-    Raises:
-        ForwardError: the model raised an exception.
     """
     runner = runner.plain or runner
     seen: list[_Seen] = []

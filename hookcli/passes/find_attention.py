@@ -106,10 +106,6 @@ def find_attention(
 
     The result holds for all images whose pixels have the shape of ``pixels``, (1, …). The model is
     unchanged afterwards.
-
-    Raises:
-        RequestError: the model's input is not a tensor with the pixels of one picture or clip.
-        ForwardError: the model raised an exception.
     """
     arguments = inputs.arguments_of(pixels)
     if not any(argument is pixels for argument in arguments) or pixels.dim() not in (4, 5):

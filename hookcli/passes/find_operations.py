@@ -40,10 +40,6 @@ def find_named_operations(
 
     Each option is a list of forms of the filter language, such as ``op:add``. If no form chooses
     operations, the model does not run, and the result is empty.
-
-    Raises:
-        FilterSyntaxError: a form cannot be read.
-        ForwardError: the model raised an exception.
     """
     if not name_operations(*options):
         return ()
@@ -57,9 +53,6 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
     ``Conv2d``, and operations that return no tensor. Afterwards, hookcli restores the state of the
     model, including buffers that batch norms change in training, and the random number generators.
     ``arguments`` are the positional arguments of the model; hookcli passes copies to the model.
-
-    Raises:
-        ForwardError: the model raised an exception.
     """
     finder = _Finder()
     with torch.inference_mode(False):  # in inference mode, tensors have no write counter
@@ -84,11 +77,7 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
 
 
 def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Listener) -> None:
-    """Run a forward pass without gradients, and call ``listener`` around each operation.
-
-    Raises:
-        ForwardError: the model raised an exception.
-    """
+    """Run a forward pass without gradients, and call ``listener`` around each operation."""
     with torch.no_grad(), listen_to_operations(model, list_watchable(model), listener):
         call_model(model, arguments)
 

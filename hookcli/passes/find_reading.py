@@ -55,9 +55,6 @@ def settle_reading(loaded: LoadedModel) -> LoadedModel:
     runs the user's own model on the first image, and looks for the operation in which it ends. A
     single output is a value if it has one name, and the logit or the probability of the second
     class if it has two names. Without names, a note says what hookcli assumes.
-
-    Raises:
-        RequestError: the model's output has no tensor with the requested output key.
     """
     task, names, info = loaded.task, len(loaded.categories), loaded.info
     if not isinstance(task, Classification):

@@ -132,9 +132,6 @@ def run_forward(
         first_image: whether the run begins with these images. If so, hookcli also keeps samples of
             all tensors for histograms, and finds the modules that overwrite the outputs of other
             modules.
-
-    Raises:
-        BrokenForwardError: the model raised an exception.
     """
     if len(keys) == 1:
         return _run_batch(settings, Batch(keys, pixels, first_image))

@@ -88,11 +88,7 @@ class GraphRunner(Runner):
         return True
 
     def choosing(self, forms: Sequence[str], exclude: Sequence[str] = ()) -> Self:
-        """Return a runner that observes the layers that the filter language chooses.
-
-        Raises:
-            RequestError: as ``hooks.filter.choose_layers``.
-        """
+        """Return a runner that observes the layers that the filter language chooses."""
         layers = choose_layers([*self._list_entries()], forms, exclude, self.operations)
         return replace(self, layers=layers)
 
@@ -151,9 +147,6 @@ class GraphRunner(Runner):
                 computed, in running order and before the model can overwrite the tensor.
             fed: tensors that the users of some values get instead. If the model returns such a
                 value, the output is the other tensor.
-
-        Raises:
-            ForwardError: the model raised an exception.
         """
         raise NotImplementedError
 

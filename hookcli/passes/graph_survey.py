@@ -40,9 +40,6 @@ def survey_graph(
 
     hookcli runs the file on zeros. The arguments mean the same as in
     ``passes.survey.survey_layers``.
-
-    Raises:
-        HookcliError: as ``passes.runners.open_graph``, or a form chooses no layer.
     """
     check_graph_request(request)
     runner, described = open_graph(request)

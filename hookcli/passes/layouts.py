@@ -34,9 +34,6 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
     (twice if there are functional operations among ``layers``), and then restores the model's state
     and the random number generators. If the model raises an exception or has lazy parameters, the
     layers are returned unchanged.
-
-    Raises:
-        ModelError: the model has deleted the working directory.
     """
     module, inputs = loaded.module, loaded.inputs
     if not _is_open(module, layers):
@@ -58,9 +55,6 @@ def infer_from(
 
     ``size`` is the height and width of the layers' input; None if it will be unknown later, too.
     The model's state and the random number generators are unchanged afterwards.
-
-    Raises:
-        ForwardError: the model raised an exception.
     """
     if not _is_open(module, layers):
         return tuple(layers)

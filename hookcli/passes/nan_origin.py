@@ -142,12 +142,8 @@ def find_backward_origin(
     * the gradient of a module's input: the module's own backward pass made the value;
     * the gradient of a parameter: the value was made while this gradient was computed.
 
-    Args:
-        model: the model to run again, with no edit applied yet.
-        inputs: how the model is called with pixels.
-        pixels: the pixels of one image, (1, …).
-        score: computes the score from which the backward pass starts, given the model's output.
-        changes: the edits of the run, which change the forward and the backward pass.
+    The model has no edit applied yet; ``changes`` change the forward and the backward pass. The
+    other arguments mean the same as in ``find_nan_origin``.
     """
     made: dict[str, str] = {}
 

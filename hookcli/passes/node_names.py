@@ -46,8 +46,6 @@ class NamedValues:
         names: the modules around the node, outermost first, as the file names them.
         operator: the operator of ONNX that the exporter wrote.
         step: a text that nodes share if a tool made them from one node.
-        outputs: the names of the values.
-        scopes: the modules around the node, outermost first.
     """
 
     names: tuple[str, ...]
@@ -67,11 +65,8 @@ def read_names(
 ) -> list[list[NamedValues]]:
     """Return the values of each node by the calls that compute them; empty without module names.
 
-    Args:
-        nodes: the nodes of a graph of ONNX in running order.
-        dependent: the names of the values that depend on the inputs.
-        classes: the full name of the class of each module of the original model, by path; empty if
-            the model is not known.
+    ``dependent`` has the names of the values that depend on the inputs; ``classes`` has the full
+    name of each class by the module's path, and is empty if the original model is not known.
     """
     found = [
         [each for each in _read_values(node) if not dependent.isdisjoint(each.outputs)]

@@ -83,11 +83,7 @@ _FEW_VALUES = 1024  # a smaller tensor may be a shape
 
 
 def require_onnx(*, exports: bool = False) -> None:
-    """Check that the packages that read ONNX files are installed, or those that export to them.
-
-    Raises:
-        RequestError: a package is missing.
-    """
+    """Check that the packages that read ONNX files are installed, or those that export to them."""
     for name in (*PACKAGES, *(["onnxscript"] if exports else [])):
         require_package("ONNX files need", name, name, "onnx")
 
@@ -99,11 +95,6 @@ def export_onnx(
 
     Without ``has_weights``, the weights are in another file of the same folder, which ONNX Runtime
     reads itself.
-
-    Raises:
-        RequestError: a package is missing.
-        ModelError: the model cannot be exported.
-        OutputError: the file cannot be written.
     """
     require_onnx(exports=True)
     positional, by_name = split_arguments(runner.inputs.arguments_of(runner.place(pixels)))
@@ -176,14 +167,11 @@ class OnnxRunner(GraphRunner):
 
         ``aliases`` has the first path of each module of the original model, by all its paths, and
         ``classes`` the full name of its class, by its first path.
-
-        Raises:
-            RequestError: a package is missing, or ONNX Runtime has no such provider.
-            ModelError: the file cannot be read.
         """
         require_onnx()
         chosen = PROVIDER if provider is None else find_provider(provider)
-        model = _load(file)
+        model = read_graph(file)
+        read_small_weights(file, model, most=_FEW_VALUES)  # from which ONNX Runtime infers shapes
         values = (*model.graph.value_info, *model.graph.output)
         shapes = {each.name: _describe_value(each).shape for each in values}
         known = keep_fixed({name: shape for name, shape in shapes.items() if shape})
@@ -328,7 +316,7 @@ class OnnxRunner(GraphRunner):
                     else "leave out layers that return such values: `exclude=('LAYER',)`",
                 ) from error
             found = zip(names, arrays, strict=True)
-            return {name: _to_tensor(each) for name, each in found if _is_numeric(each)}
+            return {name: torch.from_numpy(each) for name, each in found if _is_numeric(each)}
 
     def _feeds(self, session: Any, arguments: Sequence[Tensor]) -> dict[str, Any]:
         inputs = [each for each in session.get_inputs() if not each.name.endswith(_GIVEN)]
@@ -368,6 +356,7 @@ class OnnxRunner(GraphRunner):
         return self._sessions[key]
 
     def _start(self, values: Sequence[str], fed: tuple[str, ...]) -> Any:
+        import numpy as np
         import onnx
         import onnxruntime
 
@@ -384,7 +373,7 @@ class OnnxRunner(GraphRunner):
                 for place, name in enumerate(node.input):
                     node.input[place] = renamed.get(name, name)
             for name in fed:
-                kind = onnx.helper.np_dtype_to_tensor_dtype(_numpy_type(self._types[name]))
+                kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self._types[name]))
                 graph.input.append(onnx.helper.make_tensor_value_info(_given(name), kind, None))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -413,16 +402,8 @@ def _is_numeric(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
 
 
-def _to_tensor(array: Any) -> Tensor:
-    return torch.from_numpy(array)
-
-
 def find_provider(name: str) -> str:
-    """Return the execution provider of ONNX Runtime with a name such as ``cuda``, in any case.
-
-    Raises:
-        RequestError: ONNX Runtime has no such provider here.
-    """
+    """Return the execution provider of ONNX Runtime with a name such as ``cuda``, in any case."""
     import onnxruntime
 
     known: list[str] = onnxruntime.get_available_providers()
@@ -468,12 +449,6 @@ _DTYPES = {
 }
 
 
-def _numpy_type(name: str) -> Any:
-    import numpy as np
-
-    return np.dtype(name)
-
-
 def _given(name: str) -> str:
     return f"{name}{_GIVEN}"
 
@@ -487,14 +462,6 @@ def _errors() -> tuple[type[Exception], ...]:
         *("ModelLoaded", "NoModel", "NoSuchFile", "NotImplemented", "RuntimeException"),
     )
     return (RuntimeError, *(getattr(state, name) for name in names))
-
-
-def _load(file: Path) -> Any:
-    """Return the model without the weights in other files, except small tensors."""
-    # ONNX Runtime infers shapes from the small ones.
-    model = read_graph(file)
-    read_small_weights(file, model, most=_FEW_VALUES)
-    return model
 
 
 def _list_nodes(
@@ -518,34 +485,29 @@ def _list_nodes(
         own = [name for name in given if name in used] or given
         outputs = tuple(dequantized.get(name, name) for name in own)
         inputs = tuple(name for name in _list_read(node) if name in alive)
-        weights, family = list_weights(node, held), family_of_operation(node.op_type)
+        common = list_weights(node, held), family_of_operation(node.op_type)
         scopes = _read_scopes(metadata, repeats, aliases)
-        for each in named[number] if named else ():
-            outputs = tuple(dequantized.get(name, name) for name in each.outputs)
-            found = (each.scopes, each.function, each.step, outputs)
-            yield GraphNode(*found, weights, family, None, inputs)
         if named and named[number]:
-            continue
-        if scopes is None:
+            for each in named[number]:
+                outputs = tuple(dequantized.get(name, name) for name in each.outputs)
+                found = (each.scopes, each.function, each.step, outputs)
+                yield GraphNode(*found, *common, None, inputs)
+        elif scopes is None:
             name = _find_name(node.name or own[0] if own else node.op_type, names)
             left_out = "only quantizes" if node.op_type in _QUANTIZING else ""
             if alive.isdisjoint(node.output):
                 left_out = "does not depend on the input"
-            yield GraphNode(
-                *((), node.op_type, name, outputs, weights, family, None, inputs),
-                _find_owner(node, held, owned),
-                is_told=False,
-                left_out=left_out,
-            )
-            continue
-        function = _read_list(metadata, _FUNCTION)
-        if len(function) == 3 and _is_index(function[2]):
-            operation, step, index = function[0], function[1], int(function[2])
-            yield GraphNode(scopes, operation, step, outputs, weights, family, index, inputs)
-            continue
-        operation = name_aten(_read_list(metadata, _CLASSES)[-1])
-        step = _read_list(metadata, _SCOPES)[-1] or str(number)
-        yield GraphNode(scopes, operation, step, outputs, weights, family, None, inputs)
+            added = GraphNode((), node.op_type, name, outputs, *common, None, inputs)
+            owner = _find_owner(node, held, owned)
+            yield replace(added, owner=owner, is_told=False, left_out=left_out)
+        else:
+            operation, step, index = name_aten(_read_list(metadata, _CLASSES)[-1]), "", None
+            function = _read_list(metadata, _FUNCTION)
+            if len(function) == 3 and _is_index(function[2]):
+                operation, step, index = function[0], function[1], int(function[2])
+            else:
+                step = _read_list(metadata, _SCOPES)[-1] or str(number)
+            yield GraphNode(scopes, operation, step, outputs, *common, index, inputs)
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> Scope | None:
@@ -608,11 +570,7 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Tells two calls of a module in a row apart where the file does not.
-
-    A layer of torch with a single function starts a new call when the
-    function appears again.
-    """
+    """Tells calls in a row of a layer of torch with one function apart: it appears again."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None

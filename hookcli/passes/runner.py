@@ -150,9 +150,6 @@ class Runner:
                 with a text as in ``hooks.observe``; None if the caller does not need it.
             seen: returns the ids of the calls observed so far; if the model raises, the error names
                 the last of these calls.
-
-        Raises:
-            ForwardError: the model raised an exception, which is the error's ``__cause__``.
         """
         raise NotImplementedError
 
@@ -171,10 +168,6 @@ class Runner:
             observer: called as ``observer(call, tensor)`` with the own output of every call of the
                 layers, before the output is replaced. Tensors of integers are neither observed nor
                 replaced.
-
-        Raises:
-            RequestError: the runner cannot take the model apart.
-            ForwardError: the model raised an exception.
         """
         raise RequestError(
             "this way of running a model cannot replace the outputs of layers",
@@ -189,11 +182,7 @@ class Runner:
         return {}
 
     def ready(self) -> AbstractContextManager[None]:
-        """Return a ``with`` block in which this runner and another one can run batches in turn.
-
-        Raises:
-            RequestError: the model cannot run in the requested way, such as with channels last.
-        """
+        """Return a ``with`` block in which this runner and another one can run batches in turn."""
         return nullcontext()
 
     def unchanged(self) -> AbstractContextManager[None]:
@@ -240,14 +229,7 @@ class Runner:
     ) -> dict[str, str]:
         """Return a sentence on the origin of ``NaN`` values, and one on the origin of ``Inf``.
 
-        The keys of the result are ``NaN`` and ``Inf``; a key is missing if the origin is unknown.
-
-        Args:
-            pixels: the pixels of one image, (1, …).
-            made_by: the texts of edits that are known to have made ``NaN`` or ``Inf``. The keys are
-                ``NaN`` and ``Inf``.
-            score: computes the score from which a backward pass starts, given the model's output;
-                None in a run without a backward pass.
+        The arguments and the result are those of ``passes.nan_origin.find_nan_origin``.
         """
         return {}
 

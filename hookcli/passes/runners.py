@@ -31,18 +31,10 @@ if TYPE_CHECKING:
 def make_runner(
     export: ExportRequest, runner: EagerRunner, pixels: Tensor, provider: str | None = None
 ) -> GraphRunner:
-    """Return a runner that runs the model of ``runner`` in another way.
+    """Return a runner that runs the model of ``runner`` in another way, as ``export`` says.
 
-    Args:
-        export: the way, and the file to read or write.
-        runner: runs the same model with PyTorch.
-        pixels: the pixels (1, …) of the first image.
-        provider: the execution provider of ONNX Runtime; None for the CPU.
-
-    Raises:
-        RequestError: a package or the provider is missing.
-        ModelError: the model cannot be exported, or the file cannot be read.
-        OutputError: the exported file cannot be written.
+    ``pixels`` (1, …) are those of the first image. ``provider`` is for ONNX Runtime; None is the
+    CPU.
     """
     if export.way == "onnx":
         from hookcli.passes.onnx_file import OnnxRunner, export_onnx
@@ -101,10 +93,6 @@ def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
     """Return a runner of the model in a file, and the description of the model.
 
     The runner observes all layers.
-
-    Raises:
-        RequestError: a package is missing, or the file does not take pictures.
-        ModelError: the file cannot be read.
     """
     file = Path(request.name)
     runner: GraphRunner

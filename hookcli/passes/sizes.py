@@ -59,10 +59,6 @@ def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
 
     ``pixels`` (1, …) are the pixels of the image. hookcli runs the model once, and reads only the
     shapes and dtypes of the tensors.
-
-    Raises:
-        RequestError: no selected layer has any of the channels to save.
-        ForwardError: the model raised an exception.
     """
     runner = runner.plain or runner
     size = runner.size_of(pixels)

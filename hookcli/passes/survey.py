@@ -117,9 +117,6 @@ def survey(
         inputs: how the model is called with pixels.
         operations: all functional operations of the model; needed only if ``selected`` contains an
             operation.
-
-    Raises:
-        ForwardError: the model raised an exception.
     """
     layers = (*list_layers(model), *(each.layer for each in operations))
     copies = {each.layer.module_path for each in operations if not each.computes}
@@ -235,12 +232,7 @@ def _watch_forward(
 
 
 def _row(
-    entry: _Output,
-    layout: Layout,
-    calls: int,
-    several: int,
-    lead: tuple[int, ...],
-    written: str,
+    entry: _Output, layout: Layout, calls: int, several: int, lead: tuple[int, ...], written: str
 ) -> SurveyRow:
     shape = tuple(entry.tensor.shape)
     layer = entry.call.layer

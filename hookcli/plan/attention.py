@@ -29,11 +29,6 @@ def choose_attention(
 
     ``sources`` are the run's images; a worker of a cluster passes only one of them. Without
     weights, hookcli cannot run the model to find attention, so the result is None.
-
-    Raises:
-        RequestError: no attention runs inside the layers, the rollout cannot be computed, or the
-            network does not see the pixel of ``--patch``.
-        ForwardError: the model raised an exception.
     """
     request = scope.config.attention
     if request is None:
@@ -72,9 +67,6 @@ def choose_attention_layers(
     """Return the layers whose attention the user asked for.
 
     ``loaded`` may be a model without its weights.
-
-    Raises:
-        RequestError: a form of the filter language matches nothing.
     """
     operations = find_named_operations(loaded, request.layers)
     try:

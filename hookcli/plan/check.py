@@ -45,9 +45,6 @@ def check_request(
 
     The caller has called ``check_values``. ``edited_side`` is the side of edits that name no side.
     An edit may change gradients or parameters only in a run with gradients.
-
-    Raises:
-        RequestError: an option has a value that it cannot have.
     """
     model = request.model
     _check_words(request)
@@ -69,14 +66,9 @@ def check_request(
 
 
 def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> None:
-    """Check that options for files of models come with such a file.
+    """Check that options for files of models come with such a file, given the models that run.
 
-    Args:
-        models: the models that run.
-        exports_onnx: whether one of them also runs as an ONNX file.
-
-    Raises:
-        RequestError: an option has no effect.
+    With ``exports_onnx``, one of them also runs as an ONNX file.
     """
     like, layout, provider = (
         next(filter(None, (getattr(each, name) for each in models)), None)
@@ -97,12 +89,7 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
 
 
 def check_kept(file: Path, way: str) -> None:
-    """Check that an export can be kept in ``file``.
-
-    Raises:
-        RequestError: the name has another ending.
-        OutputError: the file exists already, or it cannot be written.
-    """
+    """Check that an export can be kept in ``file``."""
     suffix = {"onnx": ".onnx", "torch-export": ".pt2"}[way]
     if file.suffix != suffix:
         raise RequestError(
@@ -133,12 +120,7 @@ def _check_words(request: RunRequest) -> None:
 
 
 def check_run(config: RunConfig) -> None:
-    """Check the options of a command that writes a run folder.
-
-    Raises:
-        RequestError: an option has a value that it cannot have.
-        OutputError: the file for the pruned weights must not be written.
-    """
+    """Check the options of a command that writes a run folder."""
     backward = config.backward
     check_values(config)
     check_file_options(config.run.model)
@@ -201,11 +183,7 @@ def _check_cluster(cluster: ClusterRequest, device: str) -> None:
 
 
 def check_values(request: object) -> None:
-    """Check every value of a request against the range and the choices that its option declares.
-
-    Raises:
-        RequestError: a number is out of range, or a word is not among the choices.
-    """
+    """Check every value of a request against the range and the choices that its option declares."""
     for field, flag, value in list_values(request):
         if value is None:
             continue
@@ -219,11 +197,7 @@ def check_values(request: object) -> None:
 
 
 def check_score(score: ScoreRequest) -> None:
-    """Check the score that a backward pass starts from, or that an ablation measures.
-
-    Raises:
-        RequestError: the score does not exist, or takes no target.
-    """
+    """Check the score that a backward pass starts from, or that an ablation measures."""
     if ":" not in score.score and score.score not in SCORES:
         raise RequestError(
             f"`score` cannot be {score.score!r}",

@@ -6,11 +6,7 @@ import time
 
 
 class Clock:
-    """Measures the stages of a run.
-
-    Attributes:
-        seconds: how long each stage has taken, in the order of the stages.
-    """
+    """Measures how long each stage of a run takes, in the order of the stages."""
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds = {} if seconds is None else seconds

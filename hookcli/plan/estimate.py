@@ -42,12 +42,7 @@ class Plan:
 
 
 def make_plan(scope: Scope, outlook: Outlook, out_dir: Place) -> Plan:
-    """Return what a run will write.
-
-    Raises:
-        RequestError: the tensors or the attention would take more than ``--max-disk``.
-        ForwardError: the model raised an exception.
-    """
+    """Return what a run will write."""
     costs = [product.estimate(outlook) for product in list_products(scope)]
     has_skipped = scope.images < len(scope.config.run.images.names)  # skipped.csv lists them
     return Plan(

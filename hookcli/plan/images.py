@@ -46,9 +46,7 @@ class FoundImages:
 
 
 def find_images(
-    request: RunRequest,
-    leave_out: Place | None = None,
-    storage: tuple[tuple[str, str], ...] = (),
+    request: RunRequest, leave_out: Place | None = None, storage: tuple[tuple[str, str], ...] = ()
 ) -> FoundImages:
     """Find the images, and also read their content if they are few or a clip.
 

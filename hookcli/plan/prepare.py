@@ -36,15 +36,7 @@ if TYPE_CHECKING:
 
 
 def prepare_run(config: RunConfig) -> PreparedRun:
-    """Make a run ready: find the images, load the model, choose the layers.
-
-    Raises:
-        RequestError: an option has a value that it cannot have, or no layer matched.
-        NoImageError: no image could be used.
-        ModelError: the model could not be loaded.
-        OutputError: the run folder is protected or in use.
-        CompleteError: there is nothing left to resume.
-    """
+    """Make a run ready: find the images, load the model, choose the layers."""
     clock = Clock()
     found = _find_run(config, cleans_up=True)
     if config.save_weights is not None:
@@ -63,11 +55,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
 
 
 def plan_run(config: RunConfig) -> Plan:
-    """Return the plan of a run, without loading weights or writing anything.
-
-    Raises:
-        HookcliError: as ``prepare_run``.
-    """
+    """Return the plan of a run, without loading weights or writing anything."""
     found = _find_run(config, cleans_up=False)
     from hookcli.plan.prepared import prepare_model, settle_run
 
@@ -85,13 +73,7 @@ def _find_run(config: RunConfig, *, cleans_up: bool) -> FoundImages:
 
 
 def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> PreparedAblation:
-    """Make an ablation ready; without weights, the result serves only to plan the ablation.
-
-    Raises:
-        RequestError: an option has a value that it cannot have, or no layer matched.
-        NoImageError: no image could be used.
-        ModelError: the model could not be loaded.
-    """
+    """Make an ablation ready; without weights, the result serves only to plan the ablation."""
     check_values(config)
     check_file_options(config.run.model)
     check_request(config.run)
@@ -104,13 +86,7 @@ def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> Pre
 
 
 def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
-    """Make both sides of a comparison ready; all images are found before a model is loaded.
-
-    Raises:
-        RequestError: an option has a value that it cannot have, or no layer matched.
-        NoImageError: no image could be used.
-        ModelError: a model could not be loaded.
-    """
+    """Make both sides of a comparison ready; all images are found before a model is loaded."""
     one, two = config.run, config.other.run
     check_values(config)
     if config.blame and config.at != "output":

@@ -98,11 +98,7 @@ class EagerModel(PreparedModel):
 
 
 def require_eager(model: PreparedModel, what: str) -> EagerModel:
-    """Return ``model`` if it has modules; the option or command ``what`` needs them.
-
-    Raises:
-        RequestError: the model has no modules, because PyTorch does not run it.
-    """
+    """Return ``model`` if it has modules; the option or command ``what`` needs them."""
     if isinstance(model, EagerModel):
         return model
     raise RequestError(
@@ -205,24 +201,14 @@ def prepare_model(
     no side. Without weights, the result serves only to plan a run, and the model is not
     pruned. With ``finds_operations``, the runner knows all operations, even if none is chosen.
     Modules and parameters whose Python ``id`` is in ``taken`` are copied.
-
-    Raises:
-        RequestError: no layer matched, or an edit names something that the model does not have.
-        NoImageError: no image fits the model.
-        ModelError: the model could not be loaded.
     """
     if request.model.is_file:
         return _prepare_file(request, found)
     load = partial(load_model, taken=taken) if has_weights else build_skeleton
     loaded = load(request.model)
-    loaded = loaded.for_bands(request.model, found.bands)
-    fitter = make_fitter(request.images, loaded, request.model.bands)
-    sources, unfit = fit_sources(fitter, found.sources)
-    sources, unprepared = release_pictures(fitter, sources)
-    loaded, first = _try_with(loaded, request, fitter, sources)
+    loaded, images = _fit_images(loaded.for_bands(request.model, found.bands), request, found)
     if has_weights:
         loaded = settle_reading(loaded)
-    images = (sources, [*found.skipped, *unfit, *unprepared], fitter, first)
     also = ("op:*",) if finds_operations else ()
     runner = _make_eager(loaded, request, at, edited_side, also, has_weights=has_weights)
     return EagerModel(request, loaded, runner, *images)
@@ -232,13 +218,9 @@ def _prepare_file(request: RunRequest, found: FoundImages) -> PreparedModel:
     """Make the model in a file ready; the arguments mean the same as in ``prepare_model``."""
     check_graph_request(request.model)
     runner, described = open_graph(request.model)
-    fitter = make_fitter(request.images, described, request.model.bands)
-    sources, unfit = fit_sources(fitter, found.sources)
-    sources, unprepared = release_pictures(fitter, sources)
-    described, first = _try_with(described, request, fitter, sources)
+    described, images = _fit_images(described, request, found)
     runner = runner.choosing(request.layers, request.exclude)
-    skipped = [*found.skipped, *unfit, *unprepared]
-    model = PreparedModel(request, described, runner, sources, skipped, fitter, first)
+    model = PreparedModel(request, described, runner, *images)
     _refuse_unless_eager(model, {})
     return model
 
@@ -285,20 +267,8 @@ def prepare_side(
 ) -> Side:
     """Load the model and find the images for one side of a comparison.
 
-    Args:
-        request: the variant of the model to run on this side.
-        found: the images that the request names.
-        at: whether to observe the outputs of layers, the inputs, or both.
-        judges_all: whether the runner also observes all leaf layers and all operations, to judge
-            them.
-        beside: the other side, if its model is ready. Modules that both sides would share are
-            copied for this side.
-
-    Raises:
-        RequestError: no layer matched, the request needs something that the model does not have, or
-            the other side has changed modules that both would share.
-        NoImageError: no image fits the model.
-        ModelError: the model could not be loaded.
+    With ``judges_all``, the runner also observes all leaf layers and all operations. Modules that
+    the model would share with the side ``beside`` are copied for this side.
     """
     parts = {} if beside is None else _list_unshared(beside, request)
     taken = {each for each, can_copy in parts.items() if can_copy}
@@ -353,16 +323,7 @@ def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
 
 
 def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[Side, Side]:
-    """Return both sides of a comparison in which B does not run in PyTorch.
-
-    Args:
-        a: the first side.
-        config: the comparison, whose second variant names the way to run the model.
-        found: the images that the request names.
-
-    Raises:
-        HookcliError: as ``prepare_side`` and ``passes.runners.make_runner``.
-    """
+    """Return both sides of the comparison of ``config``, in which B does not run in PyTorch."""
     request = config.other
     assert request.export is not None  # noqa: S101  the caller has checked this
     b = a
@@ -383,11 +344,7 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
             runner = make_runner(request.export, b.runner, pixels, provider)
     shown = {layer.module_path for layer in a.layers}
     pairs_all = config.match == "order"
-    listed = tuple(
-        layer
-        for layer in runner.layers
-        if layer.module_path in shown or (pairs_all and layer.is_leaf)
-    )
+    listed = tuple(e for e in runner.layers if e.module_path in shown or (pairs_all and e.is_leaf))
     judged = [layer for layer in runner.layers if layer.is_leaf and layer not in listed]
     runner = replace(
         runner,
@@ -418,11 +375,6 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     This makes the plan of the run, and chooses the score, the attention and the other settings.
     ``has_weights`` says whether ``model`` has its weights; without them, hookcli can only print the
     plan.
-
-    Raises:
-        RequestError: the score, target, layer, attention or box does not exist, or the tensors
-            would take too much disk space.
-        ForwardError: the model raised an exception.
     """
     features = None
     if has_weights and config.tensors.save is not None and config.backward is None:
@@ -494,17 +446,7 @@ def _choose_again(
 def add_score(
     model: PreparedModel, settings: RunSettings, attention: AttentionSettings | None
 ) -> PreparedRun:
-    """Return a prepared run of the model with its score, Grad-CAM layers and attention.
-
-    Args:
-        model: the model and the images.
-        settings: the settings of the run.
-        attention: which attention to compute; None computes no attention.
-
-    Raises:
-        RequestError: the score, target or layer does not exist, or the user asks for something that
-            needs modules and the model has none.
-    """
+    """Return a prepared run of the model with its score, Grad-CAM layers and attention, if any."""
     config = settings.config
     if not isinstance(model, EagerModel):
         asked = {
@@ -547,13 +489,13 @@ def settle_ablation(
     return PreparedAblation(model, config, scorer, has_weights and loaded.use_channels_last())
 
 
-def _try_with(
-    loaded: M,
-    request: RunRequest,
-    fitter: Fitter,
-    sources: Sequence[ImageSource],
-) -> tuple[M, FirstImage]:
-    """Add ``first``, which finds an image that the model takes, and ``choose`` to the model."""
+def _fit_images(
+    loaded: M, request: RunRequest, found: FoundImages
+) -> tuple[M, tuple[list[ImageSource], list[SkippedImage], Fitter, FirstImage]]:
+    """Return a model with ``first`` and ``choose``, and the last fields of a ``PreparedModel``."""
+    fitter = make_fitter(request.images, loaded, request.model.bands)
+    sources, unfit = fit_sources(fitter, found.sources)
+    sources, unprepared = release_pictures(fitter, sources)
     first = FirstImage(fitter, sources)
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):
         first = FirstImage(fitter, sources, partial(goes_through, loaded))
@@ -564,7 +506,8 @@ def _try_with(
             info = replace(info, input_shape=tuple(pixels.shape))
     key = request.model.output_key
     choose = None if key is None else partial(choose_tensor, key)
-    return replace(loaded, info=info, first=first, choose=choose), first
+    loaded = replace(loaded, info=info, first=first, choose=choose)
+    return loaded, (sources, [*found.skipped, *unfit, *unprepared], fitter, first)
 
 
 def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:

@@ -49,11 +49,7 @@ class Overview(Chart):
     file = names.OVERVIEW
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
-        """Draw the overview from pictures that the run has written.
-
-        Raises:
-            OutputError: a picture is missing or cannot be read.
-        """
+        """Draw the overview from pictures that the run has written."""
         from hookcli.render.charts.overview_png import draw_overview
 
         try:

@@ -169,19 +169,11 @@ class Product:
         return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
-        """Return an estimate of what the product will write; hookcli calls this before the run.
-
-        Raises:
-            RequestError: the files would take more bytes than the user allows.
-        """
+        """Return an estimate of what the product will write; hookcli calls this before the run."""
         return Cost()
 
     def collect(self, _forward: Forward, _writer: GridWriter) -> None:
-        """Collect data from a forward pass, and write or queue files that need no further data.
-
-        Raises:
-            OutputError: a file cannot be written.
-        """
+        """Collect data from a forward pass, and write or queue files that need no further data."""
 
     def end_chunk(self, _ended: EndedChunk, _writer: GridWriter) -> Job | None:
         """Return the job that writes the product's remaining files of a chunk; None without a job.
@@ -194,9 +186,6 @@ class Product:
         """Write the product's last files, and return their names.
 
         The ``close`` methods of all products run at the same time.
-
-        Raises:
-            OutputError: a file cannot be written.
         """
         return []
 
@@ -205,9 +194,5 @@ class Product:
         return {}
 
     def illustrate(self, _document: ReportDocument, _end: RunEnd) -> list[str]:
-        """Write the files that are made from the whole document, and return their names.
-
-        Raises:
-            OutputError: a file cannot be written or read.
-        """
+        """Write the files that are made from the whole document, and return their names."""
         return []

@@ -67,15 +67,7 @@ def ablate_images(
 ) -> AblationResult:
     """Zero the channels of the prepared layers, one image after the other.
 
-    Args:
-        prepared: the model and the images.
-        planned: called with the plan when the first image is ready.
-        forward_done: called after each forward pass.
-
-    Raises:
-        RequestError: a requested channel or score does not exist.
-        ForwardError: the model raised an exception.
-        NoImageError: no image could be used.
+    ``planned`` is called when the first image is ready, ``forward_done`` after each forward pass.
     """
     model, style, on_error = prepared.model, prepared.config.style, prepared.model.request.on_error
     skipped = list(model.skipped)

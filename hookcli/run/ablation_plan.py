@@ -111,14 +111,8 @@ def plan_ablation(
 ) -> AblationPlan:
     """Return which channels of the layers will be zeroed, and in which forward passes.
 
-    Args:
-        model: the model with its layers and images; the weights may be missing.
-        style: the requested channels and batch size.
-        pixels: the pixels of one image, without a leading axis; None prepares the first image.
-
-    Raises:
-        RequestError: a layer has no channels or lacks a requested channel, or no layer runs.
-        ForwardError: the model raised an exception.
+    The weights of the model may be missing. ``pixels`` are those of one image, without a leading
+    axis; None prepares the first image.
     """
     loaded, layers = model.loaded, model.runner.layers
     if pixels is None:

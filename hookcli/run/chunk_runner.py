@@ -14,12 +14,7 @@ from hookcli.hooks.dense import list_not_finite
 from hookcli.images.fit import refuse_unlike
 from hookcli.passes.backward import BackwardSettings, run_backward
 from hookcli.passes.failure import is_out_of_memory
-from hookcli.passes.forward import (
-    BrokenForwardError,
-    ForwardSettings,
-    broken_forwards,
-    run_forward,
-)
+from hookcli.passes.forward import BrokenForwardError, ForwardSettings, broken_forwards, run_forward
 from hookcli.plan.prepared import require_eager
 from hookcli.products.product import EndedChunk, Forward
 from hookcli.records.images import SkippedImage
@@ -240,10 +235,7 @@ class ChunkRunner:
                 self.chunk.broken.setdefault(kind, result.keys[0])
 
     def _add(
-        self,
-        result: BatchResult,
-        seen: Mapping[str, Tensor],
-        images: Mapping[str, PreparedImage],
+        self, result: BatchResult, seen: Mapping[str, Tensor], images: Mapping[str, PreparedImage]
     ) -> None:
         """Add a forward pass to the chunk and all products; ``seen`` has the images' pixels."""
         chunk, loaded = self.chunk, self._model.loaded

@@ -63,10 +63,7 @@ class ChunkWriter:
             self.grids.close()
 
     def put(self, ended: EndedChunk, jobs: Sequence[Job]) -> None:
-        """Queue a chunk, and wait while the queue is full.
-
-        The functions in ``jobs`` write the remaining files of the chunk.
-        """
+        """Queue a chunk with the jobs that write its other files; wait while the queue is full."""
         self._waiting.append(self._thread.submit(self._write, ended, jobs))
         while len(self._waiting) > _MOST_WAITING:
             self._merge_next()

@@ -42,20 +42,7 @@ def close_run(
     totals: Chunk,
     top: TopTally,
 ) -> RunResult:
-    """Diagnose the run, and write its last files; the manifest comes last.
-
-    Args:
-        folder: the open run folder.
-        prepared: the run.
-        products: the products that write the remaining files.
-        totals: the sum of all chunks.
-        top: the images that fire each channel most.
-
-    Raises:
-        RequestError: an edit changed nothing.
-        NoImageError: no image could be used; ``skipped.csv`` has been written.
-        OutputError: a file cannot be written.
-    """
+    """Diagnose the run, and write its last files; the manifest comes last."""
     model, config = prepared.model, prepared.settings.config
     if totals.images:
         model.runner.edits.check_used(totals.edits.used)

@@ -44,13 +44,8 @@ def diagnose(
 ) -> Diagnosis:
     """Find the layers that did not run, and all findings.
 
-    hookcli may run the model again, to find out which module made a NaN.
-
-    Args:
-        model: the model and the images.
-        settings: the settings of the run.
-        scorer: computes the score of an output; None in a run without a backward pass.
-        totals: the sum of all chunks.
+    hookcli may run the model again, to find out which module made a NaN. ``scorer`` computes the
+    score of an output; None in a run without a backward pass.
     """
     uncalled = tuple(_find_uncalled(model.runner, totals))
     evidence = Evidence(

@@ -44,12 +44,8 @@ def assemble_facts(
 ) -> FinishedRun:
     """Return the content of the manifest, without the list of files.
 
-    Args:
-        request: the content of ``run.json``.
-        versions: the versions of libraries and the like, which replace the versions in ``request``.
-        skipped: the images that were skipped before the run.
-        totals: the sum of all chunks.
-        diagnosis: the findings and the layers that did not run.
+    ``request`` is the content of ``run.json``, whose versions ``versions`` replaces. ``skipped``
+    are the images that were skipped before the run.
     """
     return FinishedRun(
         **to_fields(replace(request, versions={**versions})),
@@ -66,10 +62,8 @@ def assemble_document(
 ) -> ReportDocument:
     """Return the content of ``report.json``, which the page shows.
 
-    Args:
-        facts: the facts of the manifest.
-        shown: the fields that the products of the run contribute.
-        style: the style of the grids, whose colours the page uses.
+    ``shown`` has the fields that the products of the run contribute; the page has the colours of
+    ``style``.
     """
     fields = {**to_fields(facts), "focus": None, **shown}
     return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

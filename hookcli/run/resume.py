@@ -41,9 +41,6 @@ def resume_chunks(
 
     Returns:
         The images that fire each channel most in the added chunks; empty if no chunk was added.
-
-    Raises:
-        RequestError: the interrupted run took the same images in another order.
     """
     chunks: list[Chunk] = []
     top = TopTally(settings.config.top_images * settings.has_several)
@@ -98,10 +95,7 @@ def read_usable_chunks(
 
 
 def _read_usable(
-    settings: RunSettings,
-    sources: Sequence[ImageSource],
-    folder: RunFolder,
-    number: int,
+    settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, number: int
 ) -> Chunk | None:
     chunk = read_chunk(folder, number)
     size = chunk_size(settings.config.batch_size)
