@@ -111,11 +111,7 @@ def choose_layers(
 
 
 def name_operations(*options: Sequence[str]) -> bool:
-    """Return whether any form of ``options`` chooses functional operations.
-
-    Raises:
-        FilterSyntaxError: a form cannot be read.
-    """
+    """Return whether any form of ``options`` chooses functional operations."""
     return any(is_operation_form(form) for forms in options for form in _read_forms(forms))
 
 

@@ -174,9 +174,6 @@ def listen_to_operations(
         model: the model whose modules make the calls.
         watchable: the modules of the model on which hooks fire, as ``list_watchable`` returns them.
         listener: receives each call.
-
-    Raises:
-        ForwardError: the block ended without an error, but the model has removed a hook.
     """
     mode = _Mode(listener)
     placed = PlacedHooks()

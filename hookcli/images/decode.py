@@ -247,9 +247,6 @@ def _find_zero(file: io.BufferedIOBase, size: int) -> float:
     """Return what the header of a FITS file, of ``size`` bytes, says to add to the values.
 
     It is 0, or 32,768 for unsigned integers of 16 bits.
-
-    Raises:
-        UndecodableError: the values have another scale.
     """
     place = file.tell()
     file.seek(0)

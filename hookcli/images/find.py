@@ -126,9 +126,6 @@ def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
     With ``null_separated``, NUL separates the names. In any other list, each line is a name; a byte
     order mark, and carriage returns at the ends of lines, are removed. ``word`` is the user's word
     for the list.
-
-    Raises:
-        RequestError: the list contains a NUL, and ``null_separated`` is False.
     """
     if null_separated:
         names = data.split(b"\0")
@@ -155,9 +152,6 @@ def _expand_or_skip(
     """Return what ``expand`` finds for a name.
 
     If the name cannot be read, return a skipped image.
-
-    Raises:
-        OutputError: the cloud storage of the name cannot be reached.
     """
     try:
         return expand(name, rules)

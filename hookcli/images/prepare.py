@@ -113,9 +113,6 @@ def release_pictures(
     A large picture takes 340 MB of memory, and a model's pixels usually much less. The pixels of a
     detection model, which takes whole pictures as floats, need three times the memory of the
     pictures: for such a model, the images are returned unchanged.
-
-    Raises:
-        NoImageError: no image is left.
     """
     released: list[ImageSource] = []
     skipped: list[SkippedImage] = []

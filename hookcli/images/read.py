@@ -123,9 +123,6 @@ class ImageSource:
         The state is the size and the modification time of the file. With ``verify``, the state also
         has the hash of the file. If the content of the image is kept, the state has only the hash,
         because the image may be a row of a tensor file or a folder of frames.
-
-        Raises:
-            OutputError: the cloud storage of the file cannot be reached.
         """
         if self.kept is not None:
             return FileState(self.name, sha256=self.kept.sha256)

@@ -38,9 +38,6 @@ def to_rgb(
 
     A transparent picture is laid on white. The pixels of ``image`` must be loaded. ``low`` has the
     lower bytes of colours of 16 bits, whose higher bytes are in ``image``.
-
-    Raises:
-        NoRangeError: the values have no natural range, and the picture is not alone.
     """
     found = None
     if low is not None or image.mode in _DEEP or _is_signed(image):

@@ -174,11 +174,7 @@ def read_inputs(request: ModelRequest) -> ExtraInputs | None:
 
 
 def list_parameters(module: nn.Module, extra: ExtraInputs) -> dict[str, object]:
-    """Return the defaults of the parameters of a model's forward that can be given by position.
-
-    Raises:
-        RequestError: an input has the name of none of them.
-    """
+    """Return the defaults of the parameters of a model's forward that can be given by position."""
     parameters = inspect.signature(module.forward).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     by_name = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]

@@ -122,10 +122,6 @@ class LoadedModel(ModelDescription):
 
         The score is for the target in ``style``, unless the caller of the function passes a class
         index as ``target``.
-
-        Raises:
-            RequestError: there is no such target or score, or no parameter can have a gradient.
-            ModelError: a parameter has no shape yet.
         """
         if ":" in style.score:
             load_score(style.score)
@@ -206,9 +202,6 @@ class LoadedModel(ModelDescription):
         The list is empty if the output has no known form. If the output holds features, the only
         prediction for each image says so. Other outputs of the user's own model are read only if
         the model ends in a classifier.
-
-        Raises:
-            ModelError: reading the output of the user's own model raised an exception.
         """
         with self.guard():
             if self.choose is not None:
@@ -258,14 +251,6 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
     number of classes, some or all weights are random, and a warning says which. For random weights,
     hookcli calls ``torch.manual_seed(seed)`` and then the builder. Modules and parameters whose
     Python ``id`` is in ``taken`` are replaced by copies before hookcli changes anything.
-
-    Raises:
-        UnknownModelError: no model has this name.
-        RequestError: the builder refuses the arguments, or the preprocessing does not allow a
-            requested change.
-        DeviceError: the device does not exist here.
-        WeightsError: weights that the user named cannot be loaded, or a download is damaged.
-        ModelError: the user's own code raised an exception, or a module cannot be copied.
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)

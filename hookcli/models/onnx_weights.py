@@ -44,11 +44,7 @@ def guard_onnx(file: Path) -> ForeignCode:
 
 
 def read_small_weights(file: Path, model: Any, most: int) -> None:
-    """Read tensors of at most ``most`` values from other files into the model.
-
-    Raises:
-        ModelError: another file is damaged.
-    """
+    """Read tensors of at most ``most`` values from other files into the model."""
     import onnx
 
     for tensor in _list_external(model):

@@ -94,11 +94,6 @@ def score_output(
     ``FILE.py:FUNCTION`` gets the output and the target, and returns a scalar. Other scores are
     computed by the first task that recognizes the output. ``target`` is None for the predicted
     class. A class that has no name in ``categories`` appears as its number.
-
-    Raises:
-        RequestError: the output has no score of this kind, or the target does not exist.
-        NoBoxError: a detection model found no box, or no box of the target's class.
-        ModelError: no gradient leads back from the score, or the user's function failed.
     """
     computed: object
     if ":" in style.score:

@@ -101,11 +101,7 @@ class Source:
 
     @classmethod
     def list_shelf(cls) -> list[str]:
-        """Return the names of the source's models that are installed or cached, sorted.
-
-        Raises:
-            RequestError: the library is not installed.
-        """
+        """Return the names of the source's models that are installed or cached, sorted."""
         return cls.list_names()
 
     @classmethod

@@ -80,9 +80,6 @@ class Task:
 
         If the model is built for one size, as a ViT is, the pictures get this size. For a detection
         model, this changes ``module`` itself, because the model resizes the pictures.
-
-        Raises:
-            RequestError: the request has a change that does not apply to this task.
         """
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))

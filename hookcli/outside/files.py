@@ -122,11 +122,7 @@ def split_key(name: str) -> tuple[str, str]:
 
 
 def write_atomic(file: Path, data: bytes) -> Path:
-    """Write a file completely or not at all, and return ``file``; missing folders are created.
-
-    Raises:
-        OutputError: the file cannot be written; no part of it remains.
-    """
+    """Write a file completely or not at all, and return ``file``; missing folders are created."""
     with open_atomic(file) as stream:
         stream.write(data)
     return file

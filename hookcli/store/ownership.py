@@ -46,11 +46,7 @@ class HeldRun:
 
 
 def find_run(folder: Folder) -> HeldRun | None:
-    """Return the run that a folder holds; None if the folder is no run folder.
-
-    Raises:
-        OutputError: the folder cannot be read.
-    """
+    """Return the run that a folder holds; None if the folder is no run folder."""
     request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
     listing = _decode(manifest, FileList)
     if request is None:

@@ -60,9 +60,6 @@ def write_records(
         write: writes a file of the run folder, given its name and content, and returns the name.
         number: the number of the chunk, from 0.
         records: the records, in the order of the rows.
-
-    Raises:
-        OutputError: the file cannot be written.
     """
     table = pa.Table.from_pylist([to_row(record) for record in records], schema=SCHEMA)
     stream = io.BytesIO()
