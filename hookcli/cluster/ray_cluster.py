@@ -55,9 +55,6 @@ class RayCluster:
 
     def count_workers(self) -> int:
         """Return the requested number of workers; without a request, as many as fit on the cluster.
-
-        Raises:
-            RequestError: no worker fits on the cluster.
         """
         if self._request.workers is not None:  # even if fewer fit now: nodes may still join
             return self._request.workers

@@ -85,11 +85,7 @@ class Edits:
         )
 
     def check_used(self, used: Collection[str]) -> None:
-        """Check that every edit was applied; ``used`` has the texts of the applied edits.
-
-        Raises:
-            RequestError: an edit was never applied: none of its layers ran or got a gradient.
-        """
+        """Check that every edit was applied; ``used`` has the texts of the applied edits."""
         for text in sorted({each.edit.text for each in self.resolved}.difference(used)):
             raise RequestError(
                 f"`edits` {text!r} changed nothing: none of its layers ran or got a gradient",

@@ -38,12 +38,7 @@ def is_operation_form(form: str) -> bool:
 
 
 def match_operations(operations: Sequence[FoundOperation], form: str) -> list[ChosenCall]:
-    """Return the calls that match a form, in running order.
-
-    Raises:
-        FilterSyntaxError: the form cannot be read, or its index is out of range.
-        NoLayerMatchedError: no call matches the form.
-    """
+    """Return the calls that match a form, in running order."""
     if form.startswith("re:"):
         pattern = to_pattern(form[3:])
         found = [each for each in operations if pattern.search(each.layer.module_path)]
@@ -154,9 +149,6 @@ def to_slice(form: str, first: int, last: int, count: int) -> slice:
             end.
         last: the position of the last item, counted in the same way.
         count: the length of the list.
-
-    Raises:
-        FilterSyntaxError: a position is 0 or out of range.
     """
     if first == 0 or last == 0:
         raise FilterSyntaxError(
@@ -172,11 +164,7 @@ def to_slice(form: str, first: int, last: int, count: int) -> slice:
 
 
 def to_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression.
-
-    Raises:
-        FilterSyntaxError: ``text`` is not a regular expression.
-    """
+    """Compile a regular expression."""
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:

@@ -68,11 +68,7 @@ class PlacedHooks:
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle, begin(module)))
 
     def check(self) -> None:
-        """Raise an error if any hook is no longer in place.
-
-        Raises:
-            ForwardError: the model has removed a hook.
-        """
+        """Raise an error if any hook is no longer in place."""
         for each in self._placed:
             hooks = ask(each.module, each.dictionary)
             if not isinstance(hooks, dict) or each.handle.id not in hooks:

@@ -120,9 +120,6 @@ def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = PLAIN) -
         frames: the largest number of evenly spaced frames to return. If it is 1, the frames are not
             counted.
         style: what to read, and the range of values.
-
-    Raises:
-        UndecodableError: the file cannot be decoded.
     """
     try:
         with _ALONE, warnings.catch_warnings(), _silent_tiff(file):

@@ -52,9 +52,6 @@ class Fitter:
         """Return the content of an image, with the frames or the pair that the model needs.
 
         An image whose content is already the model's pixels is returned unchanged.
-
-        Raises:
-            UndecodableError: the image cannot be read, or the model cannot take the image.
         """
         content = source.read()
         if content.ready is not None:

@@ -159,9 +159,6 @@ def find_bands(shape: Sequence[int]) -> int:
 
     Two equal lengths are the sides of a square picture. Of three different lengths, the bands are
     the shorter end axis.
-
-    Raises:
-        UndecodableError: both end axes have the same length.
     """
     first, middle, last = shape
     if first == last:

@@ -89,9 +89,6 @@ def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
     """Return the pixels of an image as a new tensor on the CPU, without a batch axis.
 
     ``content`` must be a result of ``fitter.fit``. The tensor shares no memory with ``content``.
-
-    Raises:
-        UndecodableError: the model's preprocessing does not take the picture.
     """
     if content.ready is not None:
         return torch.from_numpy(content.ready).clone()

@@ -103,12 +103,7 @@ class ImageSource:
         return not self.is_picture
 
     def read(self) -> ImageContent:
-        """Return the kept content of the image; if no content is kept, read the file.
-
-        Raises:
-            UndecodableError: the image cannot be used.
-            OutputError: the cloud storage of the file cannot be reached.
-        """
+        """Return the kept content of the image; if no content is kept, read the file."""
         if self.kept is not None:
             return self.kept
         rows = _read_or_refuse(self.file, 0, self.style)
@@ -202,9 +197,6 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
     """Return the size and the modification time of a file and, with ``verify``, the file's hash.
 
     A file that cannot be read has the state of a missing file. A pipe or a device has no hash.
-
-    Raises:
-        OutputError: the cloud storage of the file cannot be reached.
     """
     state = FileState(file)
     try:
@@ -248,9 +240,6 @@ def with_frames(
     """If the file is an animation, return the content with up to ``most`` evenly spaced frames.
 
     Content without pictures, or with several pictures, is returned unchanged.
-
-    Raises:
-        UndecodableError: the frames cannot be read or decoded.
     """
     if len(content.pictures) != 1 or _is_tensor_file(file):
         return content

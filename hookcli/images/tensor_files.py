@@ -33,9 +33,6 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
     Args:
         path: the path of the file, whose suffix shows the format.
         data: the content of the file.
-
-    Raises:
-        UndecodableError: the file cannot be read, or a tensor in the file does not hold images.
     """
     for name, array in _load_arrays(path, data).items():
         if array.dtype.kind not in "biuf":

@@ -35,12 +35,7 @@ _MOST_CALLS = 1 << 16  # of torch while a model is built; large models need 11,0
 
 
 def build_model(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Call the model's builder.
-
-    Raises:
-        RequestError: the builder refuses an argument that the user gave.
-        ModelError: the user's own code raised an exception.
-    """
+    """Call the model's builder."""
     given = read_arguments(source, request)
     most = source.most_values
     limited = nullcontext() if most is None else _LimitSize(request.name, most)

@@ -305,10 +305,6 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
 
     The kinds are floats, complex numbers, and integers (including booleans). The values must also
     be in the range of the model's dtype. Loading any other file would change values silently.
-
-    Raises:
-        WeightsError: ``state`` differs; the message names the first few differences and counts
-            the rest.
     """
     missing = [key for key in expected if key not in state]
     unexpected = [key for key in state if key not in expected]

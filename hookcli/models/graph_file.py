@@ -128,10 +128,6 @@ def describe_graph(
         inputs: the inputs of the graph.
         sha256: the hash of the file.
         reading: what the output is if the graph ends in a linear layer; else None.
-
-    Raises:
-        RequestError: the file takes something other than pictures, or a requested change does not
-            apply.
     """
     extra = read_inputs(request)
     if extra is not None:

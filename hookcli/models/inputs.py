@@ -159,11 +159,7 @@ class _Inputs(dict[str, object]):
 
 
 def read_inputs(request: ModelRequest) -> ExtraInputs | None:
-    """Return the inputs that the user gives besides the images; None if there are none.
-
-    Raises:
-        RequestError: a file cannot be read, a value is no value, or a name occurs twice.
-    """
+    """Return the inputs that the user gives besides the images; None if there are none."""
     if not request.inputs and request.inputs_as == "arguments":
         return None
     if len(names := [name for name, _ in request.inputs]) > len({*names}):

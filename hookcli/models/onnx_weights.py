@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def read_graph(file: Path) -> Any:
-    """Return the model in an ONNX file, without the weights that are in other files.
-
-    Raises:
-        ModelError: the file cannot be read, or its weights are missing or outside its folder.
-    """
+    """Return the model in an ONNX file, without the weights that are in other files."""
     import onnx
 
     try:
@@ -57,11 +53,7 @@ def read_small_weights(file: Path, model: Any, most: int) -> None:
 
 
 def hash_graph(file: Path) -> str:
-    """Return the sha256 of a file with a graph; with weights in other files, of all together.
-
-    Raises:
-        ModelError: a file cannot be read.
-    """
+    """Return the sha256 of a file with a graph; with weights in other files, of all together."""
     others = []
     if file.suffix == ".onnx":
         others = sorted({_find_place(tensor) for tensor in _list_external(read_graph(file))})

@@ -242,11 +242,7 @@ def _quiet() -> Iterator[None]:
 
 
 def import_open_clip(name: str) -> Any:
-    """Import open_clip, without torch's compiler.
-
-    Raises:
-        RequestError: the library is not installed.
-    """
+    """Import open_clip, without torch's compiler."""
     try:
         return call_without_compiler(partial(import_module, "open_clip"))
     except ImportError as error:

@@ -294,11 +294,7 @@ def _read_config(name: str, files: Files) -> dict[str, Any]:
 
 
 def import_smp(name: str) -> Any:
-    """Import segmentation_models_pytorch, without torch's compiler.
-
-    Raises:
-        RequestError: the library is not installed.
-    """
+    """Import segmentation_models_pytorch, without torch's compiler."""
     try:
         return call_without_compiler(partial(import_module, "segmentation_models_pytorch"))
     except ImportError as error:

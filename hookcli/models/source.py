@@ -241,9 +241,6 @@ class Source:
         """Return the preprocessing of a model, with the changes of ``request``.
 
         This changes a detection model itself, because such a model resizes its pictures.
-
-        Raises:
-            RequestError: a requested change does not apply to this model's preprocessing.
         """
         known, given = self.count_channels(request), len(request.mean or request.std or ())
         if known is not None and given not in (0, known):

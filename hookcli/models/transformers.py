@@ -437,11 +437,7 @@ def _make_processor(transformers: Any, config: Any) -> Any:
 
 
 def import_transformers(name: str) -> Any:
-    """Import transformers, without torch's compiler.
-
-    Raises:
-        RequestError: the library is not installed, or too old.
-    """
+    """Import transformers, without torch's compiler."""
     try:
         transformers = call_without_compiler(partial(import_module, "transformers"))
     except ImportError as error:

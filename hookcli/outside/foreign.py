@@ -202,9 +202,6 @@ def require_package(need: str, module: str, name: str, extra: str) -> None:
         module: the name under which Python imports the package.
         name: the name of the package.
         extra: the extra of hookcli that installs the package.
-
-    Raises:
-        RequestError: the package is missing.
     """
     if importlib.util.find_spec(module) is None:
         raise RequestError(

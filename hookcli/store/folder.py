@@ -172,10 +172,6 @@ class RunFolder:
         Args:
             facts: the content of the manifest, without the list of files.
             files: all files to list, without ``run.json`` and the manifest.
-
-        Raises:
-            OutputError: the folder or one of the files was deleted during the run, or the manifest
-                cannot be written.
         """
         self._check_lock()
         sizes = self._measure(sorted({REQUEST, *files}))

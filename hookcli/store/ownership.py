@@ -63,11 +63,7 @@ def find_run(folder: Folder) -> HeldRun | None:
 
 
 def is_run(place: Place) -> bool:
-    """Return whether a folder is a run folder.
-
-    Raises:
-        OutputError: the cloud storage of the folder cannot be used.
-    """
+    """Return whether a folder is a run folder."""
     try:
         with open_folder(place) as folder:
             return find_run(folder) is not None

@@ -68,9 +68,6 @@ def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
     """Write a state dict as a safetensors file, and return the file.
 
     A tensor with several names is written once per name.
-
-    Raises:
-        OutputError: the file cannot be written; no part of it remains.
     """
     laid_out = torch.contiguous_format
     own = {name: tensor.cpu().clone(memory_format=laid_out) for name, tensor in state.items()}
