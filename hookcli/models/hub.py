@@ -171,6 +171,9 @@ class FileSource(Source):
     def most_values(self) -> int | None:
         return None if self.files is None else self.files.most_values
 
+    def pin(self, loaded: str) -> str:
+        return "pretrained"  # the model's name already chooses one set of weights
+
 
 @contextlib.contextmanager
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
