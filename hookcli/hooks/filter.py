@@ -80,13 +80,7 @@ def choose_layers(
     """Return the layers that match any of ``forms`` and none of ``exclude``.
 
     Modules come first, in the order of ``entries``. Operations follow in running order.
-
-    Args:
-        entries: the modules of the model.
-        forms: the layers to choose.
-        exclude: the layers to leave out.
-        operations: the operations that the model calls, in running order; needed only if a form
-            chooses operations (``name_operations``).
+    ``operations`` are needed only if a form chooses operations (``name_operations``).
 
     Raises:
         FilterSyntaxError: a form cannot be read, or ``forms`` is empty.

@@ -143,12 +143,7 @@ def _call_id(path: str, call: int) -> str:
 def to_slice(form: str, first: int, last: int, count: int) -> slice:
     """Return the slice of a list that has the items from ``first`` to ``last``, both included.
 
-    Args:
-        form: the form that has the index, for error messages.
-        first: the position of the first item, counted from 1; negative positions count from the
-            end.
-        last: the position of the last item, counted in the same way.
-        count: the length of the list.
+    Positions are counted from 1, and negative ones from the end of the ``count`` items.
     """
     if first == 0 or last == 0:
         raise FilterSyntaxError(

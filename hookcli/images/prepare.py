@@ -316,10 +316,7 @@ def _stream(
 
 
 def _is_shared_memory_short() -> bool:
-    """Return whether shared memory may be too small for the pixels that workers send.
-
-    If shared memory is too small, a worker waits forever.
-    """
+    """Return whether shared memory may be too small for pixels; a worker would wait forever."""
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return True
     try:
@@ -332,8 +329,7 @@ def _is_shared_memory_short() -> bool:
 class _Images(Dataset["PreparedImage | HookcliError"]):
     """The images as a dataset from which workers take prepared images by index.
 
-    An error of hookcli is returned as an item instead of being raised, since torch would change the
-    message of an exception from a worker.
+    An error of hookcli is an item, since torch would change the message of a worker's exception.
     """
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:

@@ -82,7 +82,8 @@ class ImageSource:
         kept: the content of the image, if the content is kept in memory; with None, the file is
             read whenever the content is needed.
         style: how the file is read.
-        is_picture: whether the file is read as a picture; a tensor file of integers is one.
+        is_picture: whether the file is read as a picture, as a tensor file of integers is; the
+            pixels of other tensor files are used unchanged.
     """
 
     key: str
@@ -96,11 +97,6 @@ class ImageSource:
     def name(self) -> str:
         """The name of the image for people: ``file`` followed by ``row``."""
         return f"{self.file}{self.row}"
-
-    @property
-    def holds_pixels(self) -> bool:
-        """Whether the image comes from a tensor file, whose pixels are used unchanged."""
-        return not self.is_picture
 
     def read(self) -> ImageContent:
         """Return the kept content of the image; if no content is kept, read the file."""

@@ -101,10 +101,7 @@ class LoadedModel(ModelDescription):
         """Convert the weights to the channels-last memory format if this makes the model faster.
 
         The format is faster for networks of 2-D convolutions on the CPU and on CUDA. The choice
-        depends on the kind of device, but not on the machine.
-
-        Returns:
-            Whether the weights were converted.
+        depends on the kind of device, but not on the machine. Return whether they were converted.
         """
         convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
         deep = sum(max(m.kernel_size) > 1 for m in convolutions) > 1

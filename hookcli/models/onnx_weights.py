@@ -56,7 +56,7 @@ def hash_graph(file: Path) -> str:
     """Return the sha256 of a file with a graph; with weights in other files, of all together."""
     others = []
     if file.suffix == ".onnx":
-        others = sorted({_find_place(tensor) for tensor in _list_external(read_graph(file))})
+        others = sorted({_find(tensor).location for tensor in _list_external(read_graph(file))})
     try:
         hashes = [hash_file(file), *(hash_file(file.parent / place) for place in others)]
     except OSError as error:
@@ -77,18 +77,16 @@ def _list_external(message: Any) -> Iterator[Any]:
                 yield part
 
 
-def _find_place(tensor: Any) -> str:
+def _find(tensor: Any) -> Any:
     import onnx
 
-    place: str = onnx.external_data_helper.ExternalDataInfo(tensor).location
-    return place
+    return onnx.external_data_helper.ExternalDataInfo(tensor)
 
 
 def _check_external(file: Path, tensor: Any) -> None:
     """Check that the other file of a tensor exists, and is in the folder of the model."""
-    import onnx
-
-    place = _find_place(tensor)
+    found = _find(tensor)
+    place = found.location
     data = (file.parent / place).resolve()
     if not data.is_relative_to(file.parent.resolve()):
         raise ModelError(
@@ -97,6 +95,5 @@ def _check_external(file: Path, tensor: Any) -> None:
         )
     if not data.is_file():
         raise ModelError(f"the weights of {str(file)!r} are missing: {place!r}", "copy both files")
-    found = onnx.external_data_helper.ExternalDataInfo(tensor)
     if (found.offset or 0) + (found.length or 0) > data.stat().st_size:
         raise ModelError(f"the weights of {str(file)!r} are cut short: {place!r}", "copy it again")

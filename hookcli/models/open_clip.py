@@ -181,10 +181,7 @@ class OpenClip(FileSource):
 
 
 def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
-    """Return the vision part of a model.
-
-    It has no weights unless ``load_weights`` is given, or the ``file`` that holds them.
-    """
+    """Return the vision part of a model, with weights only if the arguments name them."""
     file = arguments.pop("file", None)
     options: dict[str, object] = {
         "load_weights": False,
