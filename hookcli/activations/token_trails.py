@@ -114,12 +114,9 @@ class TokenTrails:
         self.saw_softmax = self.shares.weighs_unknown
         if places is not None:
             self.shares.begin([] if call.is_fused else call.outputs, self._keys)
-        elif call.name == "softmax" and self._has_lost(call.tensors):
+        elif call.name == "softmax" and any((self._own(t) == LOST).any() for t in call.tensors):
             self.shares.begin_unknown(call.outputs)
         return places
-
-    def _has_lost(self, tensors: Sequence[Tensor]) -> bool:
-        return any(bool((self._own(part) == LOST).any()) for part in tensors)
 
     def _follow(self, call: FunctionCall) -> TokenPlaces | None:
         if call.is_fused:

@@ -62,7 +62,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
     if read["call"]:
         calls = [call for call in calls if call[1] == int(read["call"])]
         if not calls:
-            known = [_call_id(*call) for call in _all_calls(operations)]
+            known = [f"{path}#{n}" if n else path for path, n in _all_calls(operations)]
             raise NoLayerMatchedError(form, known, "operation")
     if not read["first"]:
         return calls
@@ -134,10 +134,6 @@ def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
         for call, moment in enumerate(each.moments)
     ]
     return [(path, call) for _, path, call in sorted(moments)]
-
-
-def _call_id(path: str, call: int) -> str:
-    return f"{path}#{call}" if call else path
 
 
 def to_slice(form: str, first: int, last: int, count: int) -> slice:

@@ -15,7 +15,7 @@ from hookcli.errors import ModelError, RequestError
 from hookcli.outside.foreign import foreign_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from hookcli.config import ModelRequest
     from hookcli.models.source import Source
@@ -143,12 +143,8 @@ class SkipInitialisation(TorchFunctionMode):
     _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.random_})
 
     def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
         # Torch calls an initializer by its own name with this mode off, so it is stopped here.
         if func in self._RANDOM and isinstance(args[0], Tensor):
             # Set to zero, since trunc_normal_ draws again until all values are in range.
@@ -165,12 +161,8 @@ class _EmptyOnMeta(TorchFunctionMode):
     """
 
     def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
         changed = {"device": "meta"} if func is torch.empty else {}
         return func(*args, **{**(kwargs or {}), **changed})
 
