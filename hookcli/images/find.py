@@ -117,7 +117,7 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
 
 
 def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
-    """Return the names in a list, separated by NUL, or by lines of any system."""
+    """Return the names in a list, one per line, or separated by NUL."""
     if null_separated:
         names = data.split(b"\0")
     elif b"\0" in data:
