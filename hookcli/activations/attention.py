@@ -27,13 +27,8 @@ def call_probabilities(
     """Return the probabilities of a call: the share of each query's attention on each key.
 
     Dropout is left out. If masks hide all keys from a query, the query's probabilities are zeros,
-    as in torch's own function.
-
-    Args:
-        function: ``scaled_dot_product_attention``, ``multi_head_attention_forward`` or ``softmax``.
-        args: the positional arguments of the call.
-        kwargs: its keyword arguments.
-        output: its return value, which is read only if the call is a softmax.
+    as in torch's own function. ``function`` is ``scaled_dot_product_attention``,
+    ``multi_head_attention_forward`` or ``softmax``; ``output`` is read only if it is a softmax.
 
     Returns:
         Probabilities (…, queries, keys) as float32. A softmax's probabilities may share the memory

@@ -37,9 +37,6 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
     its dtype, and the mean of integers is float32. ``style.dtype`` applies to floating-point values
     only: integers that are not averaged stay integers. Quantized tensors are dequantized.
     Complex tensors are saved as complex64, or as magnitudes if they are pooled.
-
-    Raises:
-        RequestError: the tensor holds no values (meta device), or is nested.
     """
     values = _as_plain(activation)
     if style.channels is not None and layout.channel_axis is not None:

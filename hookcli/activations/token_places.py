@@ -74,11 +74,9 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return these places, or unknown places if ``other`` has different places.
+        """Return these places, or unknown places for this ``reason`` if ``other`` is different.
 
-        Args:
-            other: the places of the same call in another forward pass; None keeps these places.
-            reason: the reason to report in ``unknown``.
+        ``other`` has the places of the same call in another forward pass; None keeps these places.
         """
         if other is None or self.unknown or self._is_like(other):
             return self

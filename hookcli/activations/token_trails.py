@@ -100,17 +100,10 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Follow the tokens through one call of a torch function.
+        """Follow the tokens through a call of ``function``, as a ``TorchFunctionMode`` gets it.
 
-        Args:
-            function: the function as torch passes it to a ``TorchFunctionMode``.
-            args: the positional arguments of the call.
-            kwargs: the keyword arguments of the call.
-            output: the return value of the call.
-
-        Returns:
-            The places of queries and keys if the call computes an attention or the softmax of an
-            attention; None for all other calls.
+        Return the places of queries and keys if the call computes an attention or the softmax of an
+        attention; None for all other calls.
         """
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
@@ -121,12 +114,9 @@ class TokenTrails:
         self.saw_softmax = self.shares.weighs_unknown
         if places is not None:
             self.shares.begin([] if call.is_fused else call.outputs, self._keys)
-        elif call.name == "softmax" and self._has_lost(call.tensors):
+        elif call.name == "softmax" and any((self._own(t) == LOST).any() for t in call.tensors):
             self.shares.begin_unknown(call.outputs)
         return places
-
-    def _has_lost(self, tensors: Sequence[Tensor]) -> bool:
-        return any(bool((self._own(part) == LOST).any()) for part in tensors)
 
     def _follow(self, call: FunctionCall) -> TokenPlaces | None:
         if call.is_fused:

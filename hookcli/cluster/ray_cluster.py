@@ -54,11 +54,7 @@ class RayCluster:
         self._stack.close()
 
     def count_workers(self) -> int:
-        """Return the requested number of workers; without a request, as many as fit on the cluster.
-
-        Raises:
-            RequestError: no worker fits on the cluster.
-        """
+        """Return the requested number of workers; without a request, as many as fit."""
         if self._request.workers is not None:  # even if fewer fit now: nodes may still join
             return self._request.workers
         room = sum(

@@ -54,13 +54,7 @@ class WorkerPool:
         self._assign_work()
 
     def wait(self) -> tuple[Work, ChunkResult | WorkerFailure]:
-        """Wait until a worker has run any chunk, and return the chunk and its result.
-
-        Raises:
-            ModelError: a worker has different versions, code or weights than this process, or
-                workers are killed repeatedly.
-            HookcliError: a worker could not load the model.
-        """
+        """Wait until a worker has run any chunk, and return the chunk and its result."""
         while True:
             call = self._cluster.wait(self._running, _PATIENCE)
             if call is None:

@@ -70,9 +70,6 @@ def check_channels(edit: Edit, count: int, where: str) -> None:
     """Check that the channels of an edit are below ``count``, the number of channels.
 
     ``where`` is what the error message calls the tensor or layer with the channels.
-
-    Raises:
-        RequestError: one of the channels does not exist.
     """
     missing = [channel for channel in edit.channels or () if channel >= count]
     if missing:

@@ -76,9 +76,6 @@ def read_edit(text: str, default_side: Side) -> Edit:
     """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``.
 
     ``default_side`` is the edit's side if ``text`` names none.
-
-    Raises:
-        EditSyntaxError: the text is not an edit.
     """
     matches = list(_WHAT.finditer(text))
     if not matches:
@@ -256,11 +253,7 @@ class Prune:
 
 
 def read_prune(text: str) -> Prune:
-    """Parse a request such as ``conv=0.3:l1``.
-
-    Raises:
-        RequestError: the text is not such a request.
-    """
+    """Parse a request such as ``conv=0.3:l1``."""
     layers, equals, what = text.rpartition("=")
     number, colon, method = what.partition(":")
     if not equals or not layers:

@@ -116,9 +116,6 @@ def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Prunin
     """Prune the weights by each ``--prune`` in ``texts``, in order.
 
     The model stays changed until ``Pruning.undo``. The method ``random`` uses ``seed``.
-
-    Raises:
-        RequestError: a text is not a valid ``--prune``, or matches no layer with a weight.
     """
     pruning = Pruning()
     with pruning.undone_on_error():
@@ -128,11 +125,7 @@ def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Prunin
 
 
 def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
-    """Check that each ``--prune`` names layers of the model, without reading the weights.
-
-    Raises:
-        RequestError: a text is not a valid ``--prune``, or matches no layer.
-    """
+    """Check that each ``--prune`` names layers of the model, without reading the weights."""
     for text in texts:
         select_layers(model, [read_prune(text).layers])
 

@@ -85,11 +85,7 @@ class Edits:
         )
 
     def check_used(self, used: Collection[str]) -> None:
-        """Check that every edit was applied; ``used`` has the texts of the applied edits.
-
-        Raises:
-            RequestError: an edit was never applied: none of its layers ran or got a gradient.
-        """
+        """Check that every edit was applied; ``used`` has the texts of the applied edits."""
         for text in sorted({each.edit.text for each in self.resolved}.difference(used)):
             raise RequestError(
                 f"`edits` {text!r} changed nothing: none of its layers ran or got a gradient",
@@ -98,11 +94,7 @@ class Edits:
 
 
 def list_edited_forms(texts: Sequence[str]) -> list[str]:
-    """Return the form of the filter language in each edit that is not an edit of parameters.
-
-    Raises:
-        EditSyntaxError: a text is not an edit.
-    """
+    """Return the form of the filter language in each edit that is not an edit of parameters."""
     edits = (read_edit(text, "output") for text in texts)
     return [edit.layers for edit in edits if edit.side != "param"]
 
@@ -117,9 +109,6 @@ def resolve_edits(
 
     This does not read the values of the model's parameters. ``operations`` (the model's functional
     operations) is needed only if an edit changes an operation.
-
-    Raises:
-        RequestError: a text is not an edit, matches nothing, or names channels that do not exist.
     """
     edits = [read_edit(text, default_side) for text in texts]
     return Edits(tuple(_resolve(model, edit, operations) for edit in edits))

@@ -84,11 +84,9 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(
         self, inputs: Mapping[Tensor, int] = _NOTHING, learned: Iterable[Tensor] = ()
     ) -> None:
-        """Prepare to follow a forward pass.
+        """Prepare to follow a forward pass of a model with the parameters and buffers ``learned``.
 
-        Args:
-            inputs: the channel axis of each input tensor.
-            learned: the parameters and buffers of the model.
+        ``inputs`` has the channel axis of each input tensor.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self._trails: MutableMapping[Tensor, Tensor | None] = WeakIdKeyDictionary()

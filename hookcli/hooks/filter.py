@@ -80,13 +80,7 @@ def choose_layers(
     """Return the layers that match any of ``forms`` and none of ``exclude``.
 
     Modules come first, in the order of ``entries``. Operations follow in running order.
-
-    Args:
-        entries: the modules of the model.
-        forms: the layers to choose.
-        exclude: the layers to leave out.
-        operations: the operations that the model calls, in running order; needed only if a form
-            chooses operations (``name_operations``).
+    ``operations`` are needed only if a form chooses operations (``name_operations``).
 
     Raises:
         FilterSyntaxError: a form cannot be read, or ``forms`` is empty.
@@ -111,11 +105,7 @@ def choose_layers(
 
 
 def name_operations(*options: Sequence[str]) -> bool:
-    """Return whether any form of ``options`` chooses functional operations.
-
-    Raises:
-        FilterSyntaxError: a form cannot be read.
-    """
+    """Return whether any form of ``options`` chooses functional operations."""
     return any(is_operation_form(form) for forms in options for form in _read_forms(forms))
 
 

@@ -97,11 +97,7 @@ def _join(key: str, name: object) -> str:
 
 
 def choose_tensor(output_key: str, output: object) -> Tensor:
-    """Return the tensor of a model's output that has this output key.
-
-    Raises:
-        RequestError: no tensor of the output has this key.
-    """
+    """Return the tensor of a model's output that has this output key."""
     tensors = dict(named_tensors(output))
     if output_key in tensors:
         return tensors[output_key]

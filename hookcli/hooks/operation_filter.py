@@ -38,12 +38,7 @@ def is_operation_form(form: str) -> bool:
 
 
 def match_operations(operations: Sequence[FoundOperation], form: str) -> list[ChosenCall]:
-    """Return the calls that match a form, in running order.
-
-    Raises:
-        FilterSyntaxError: the form cannot be read, or its index is out of range.
-        NoLayerMatchedError: no call matches the form.
-    """
+    """Return the calls that match a form, in running order."""
     if form.startswith("re:"):
         pattern = to_pattern(form[3:])
         found = [each for each in operations if pattern.search(each.layer.module_path)]
@@ -67,7 +62,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
     if read["call"]:
         calls = [call for call in calls if call[1] == int(read["call"])]
         if not calls:
-            known = [_call_id(*call) for call in _all_calls(operations)]
+            known = [f"{path}#{n}" if n else path for path, n in _all_calls(operations)]
             raise NoLayerMatchedError(form, known, "operation")
     if not read["first"]:
         return calls
@@ -141,22 +136,10 @@ def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
     return [(path, call) for _, path, call in sorted(moments)]
 
 
-def _call_id(path: str, call: int) -> str:
-    return f"{path}#{call}" if call else path
-
-
 def to_slice(form: str, first: int, last: int, count: int) -> slice:
     """Return the slice of a list that has the items from ``first`` to ``last``, both included.
 
-    Args:
-        form: the form that has the index, for error messages.
-        first: the position of the first item, counted from 1; negative positions count from the
-            end.
-        last: the position of the last item, counted in the same way.
-        count: the length of the list.
-
-    Raises:
-        FilterSyntaxError: a position is 0 or out of range.
+    Positions are counted from 1, and negative ones from the end of the ``count`` items.
     """
     if first == 0 or last == 0:
         raise FilterSyntaxError(
@@ -172,11 +155,7 @@ def to_slice(form: str, first: int, last: int, count: int) -> slice:
 
 
 def to_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression.
-
-    Raises:
-        FilterSyntaxError: ``text`` is not a regular expression.
-    """
+    """Compile a regular expression."""
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:

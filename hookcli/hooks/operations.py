@@ -169,14 +169,7 @@ def listen_to_operations(
     compare the results with a forward pass outside the block, run that forward pass inside
     ``without_fast_path``. The listener does not receive calls that other threads make, because a
     mode of torch cannot see other threads. Nor does it receive calls that hookcli's own hooks make.
-
-    Args:
-        model: the model whose modules make the calls.
-        watchable: the modules of the model on which hooks fire, as ``list_watchable`` returns them.
-        listener: receives each call.
-
-    Raises:
-        ForwardError: the block ended without an error, but the model has removed a hook.
+    ``watchable`` has the modules on which hooks fire, as ``list_watchable`` returns them.
     """
     mode = _Mode(listener)
     placed = PlacedHooks()

@@ -56,23 +56,16 @@ class PlacedHooks:
     ) -> None:
         """Call ``hook(module, args, output)`` after each forward pass of ``module``.
 
-        Args:
-            label: the name of the module in error messages.
-            module: the module that gets the hook.
-            hook: called with None as the output if the forward pass raised.
-            always: whether to call the hook even if the forward pass raised.
-            first: whether to call the hook before the earlier hooks of the module.
+        With ``always``, the hook is also called if the forward pass raised, with None as the
+        output; with ``first``, it is called before the earlier hooks of the module. ``label`` is
+        the name of the module in error messages.
         """
         own = Hook(hook)
         handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle, begin(module)))
 
     def check(self) -> None:
-        """Raise an error if any hook is no longer in place.
-
-        Raises:
-            ForwardError: the model has removed a hook.
-        """
+        """Raise an error if any hook is no longer in place."""
         for each in self._placed:
             hooks = ask(each.module, each.dictionary)
             if not isinstance(hooks, dict) or each.handle.id not in hooks:

@@ -17,7 +17,7 @@ _MOST_COLOURS = 4  # the maximum number of channels of an image: RGB and depth
 
 
 def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
-    """Return the facts about tokens that a model's modules show, by module path.
+    """Return the facts about tokens that ``modules`` show, by path; empty if none shows any.
 
     A patch convolution takes the colours of an image, and its kernel is as large as its stride. For
     each module, hookcli finds the smallest part of the model that contains the module and a patch
@@ -27,12 +27,6 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
     of tokens after the patches' tokens is ``num_detection_tokens`` in a configuration of
     transformers. If several modules around a module have such an attribute, hookcli reads the
     attribute of the outermost module.
-
-    Args:
-        modules: all modules of a model by their paths.
-
-    Returns:
-        The facts for every module; an empty dictionary if no module shows any fact.
     """
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
     inside = Counter(above for path in patches for above in _list_above(path))

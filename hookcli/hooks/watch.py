@@ -66,10 +66,6 @@ def watch(
         ends_first: whether to call ``finished`` before the ``finished`` of all other watchers.
         others: a dictionary to which hookcli adds the paths of unwatched operations that compute
             values, with empty texts, if ``layers`` has any operation.
-
-    Raises:
-        ForwardError: the model no longer has a module of ``layers``; or the block ended without an
-            error, but the model has removed a hook.
     """
     with ForeignCode("named_modules of the model"):
         modules = find_modules(model)

@@ -115,14 +115,8 @@ class Decoded:
 def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
     """Return the pictures in a file, which is read from the beginning, and stays open.
 
-    Args:
-        file: the content of the file.
-        frames: the largest number of evenly spaced frames to return. If it is 1, the frames are not
-            counted.
-        style: what to read, and the range of values.
-
-    Raises:
-        UndecodableError: the file cannot be decoded.
+    ``frames`` is the largest number of evenly spaced frames to return. If it is 1, the frames are
+    not counted.
     """
     try:
         with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
@@ -162,11 +156,7 @@ def is_picture(head: bytes) -> bool:
 
 
 def _name_content(file: io.BufferedIOBase) -> str:
-    """Return what a file is that Pillow cannot read, with advice on how to convert the file.
-
-    The first bytes show the type of the file. The returned text continues a sentence that begins
-    with the name of the file.
-    """
+    """Return what a file is that Pillow cannot read, with advice, to put after the file's name."""
     file.seek(0)
     head = file.read(PICTURE_HEAD)
     start = head[:12]
@@ -244,13 +234,7 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
 
 
 def _find_zero(file: io.BufferedIOBase, size: int) -> float:
-    """Return what the header of a FITS file, of ``size`` bytes, says to add to the values.
-
-    It is 0, or 32,768 for unsigned integers of 16 bits.
-
-    Raises:
-        UndecodableError: the values have another scale.
-    """
+    """Return what a FITS header of ``size`` bytes says to add: 0, or 32,768 to unsigned values."""
     place = file.tell()
     file.seek(0)
     cards = [card for card in _FITS_CARD.finditer(file.read(size)) if card.start() % 80 == 0]
@@ -326,11 +310,7 @@ def _drop_decoder(image: ImageFile) -> None:
 def _decode_frames(
     image: ImageFile, file: io.BufferedIOBase, style: ReadStyle, places: Sequence[int]
 ) -> list[tuple[Picture, Intensities | None]]:
-    """Return the frames at ``places``, each upright and with the range of its values.
-
-    The list ends before a frame that cannot be decoded. If the first frame cannot be decoded, the
-    error is raised.
-    """
+    """Return the frames at ``places``, upright and with ranges, until one cannot be decoded."""
     drawn = [_to_upright(image, file, style)]
     for place in places[1:]:
         try:
@@ -398,10 +378,7 @@ def _raster_formats() -> list[str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of a decoding error, on one line.
-
-    A message that only programmers understand is replaced.
-    """
+    """Return the message of a decoding error; one that only programmers understand is replaced."""
     text = (getattr(error, "strerror", None) or str(error)).strip().splitlines()
     if not text or _UNREADABLE.search(text[0]):
         return "its data is damaged or in an unknown format"
@@ -410,10 +387,7 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
-    """Return a ``with`` block in which libtiff prints no messages about ``file`` on stderr.
-
-    If ``file`` is not a TIFF file, the block changes nothing.
-    """
+    """Let libtiff print no messages about ``file`` on stderr in the ``with`` block."""
     file.seek(0)
     if not file.read(len(_TIFF[0])).startswith(_TIFF) or _stands_for_stderr(file):
         yield
@@ -432,10 +406,7 @@ def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
 
 
 def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
-    """Return whether the file has descriptor 2, which a file can get only if stderr was closed.
-
-    In this case, no message can reach the terminal.
-    """
+    """Return whether the file has descriptor 2, which it can get only if stderr was closed."""
     try:
         return file.fileno() == 2
     except OSError:  # the file is in memory

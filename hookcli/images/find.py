@@ -96,11 +96,7 @@ class _Rules:
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
-    """Return the bytes of a list of names.
-
-    For ``@FILE``, the list comes from a file. For ``-``, the list comes from ``stdin``; None means
-    standard input. If standard input is closed, the list is empty.
-    """
+    """Return the bytes of a list of names, from ``@FILE`` or, for ``-``, from standard input."""
     try:
         if word != "-":
             name = to_local(word[1:]) or "."
@@ -121,15 +117,7 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
 
 
 def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
-    """Return the names in a list.
-
-    With ``null_separated``, NUL separates the names. In any other list, each line is a name; a byte
-    order mark, and carriage returns at the ends of lines, are removed. ``word`` is the user's word
-    for the list.
-
-    Raises:
-        RequestError: the list contains a NUL, and ``null_separated`` is False.
-    """
+    """Return the names in a list, one per line, or separated by NUL."""
     if null_separated:
         names = data.split(b"\0")
     elif b"\0" in data:
@@ -152,13 +140,7 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
 def _expand_or_skip(
     name: str, rules: _Rules, expand: Callable[[str, _Rules], list[_Found]]
 ) -> list[_Found]:
-    """Return what ``expand`` finds for a name.
-
-    If the name cannot be read, return a skipped image.
-
-    Raises:
-        OutputError: the cloud storage of the name cannot be reached.
-    """
+    """Return what ``expand`` finds for a name, or a skipped image if it cannot be read."""
     try:
         return expand(name, rules)
     except StorageError as error:
@@ -195,10 +177,7 @@ def _explain_none(folder: str, rules: _Rules) -> str:
 
 
 def _match(pattern: str, rules: _Rules) -> list[_Found]:
-    """Return the images that match a glob, sorted by path.
-
-    A wildcard does not lead into run folders, nor into the folder ``rules.leave_out``.
-    """
+    """Return the images that match a glob, sorted; its wildcards lead into no run folder."""
     filesystem = choose_filesystem(pattern)
     start = _parent_of(re.split(r"[*?[]", pattern, maxsplit=1)[0])
     known = dict.fromkeys((start, ""), False)

@@ -52,9 +52,6 @@ class Fitter:
         """Return the content of an image, with the frames or the pair that the model needs.
 
         An image whose content is already the model's pixels is returned unchanged.
-
-        Raises:
-            UndecodableError: the image cannot be read, or the model cannot take the image.
         """
         content = source.read()
         if content.ready is not None:
@@ -105,12 +102,8 @@ def skip_failing(
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
     """Return why pixels do not fit a model that has accepted other pixels; empty if they fit.
 
-    Pixels fit if both shapes have the same number of axes and of channels. The function is for
-    models whose input hookcli does not know.
-
-    Args:
-        first: the shape of the accepted pixels, (C, …), without a batch axis.
-        shape: the shape of the pixels to check, (C, …), without a batch axis.
+    Pixels fit if both shapes, (C, …) without a batch axis, have the same number of axes and of
+    channels. The function is for models whose input hookcli does not know.
     """
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""
@@ -169,7 +162,7 @@ def _read_pair(file: str | None, style: ReadStyle) -> tuple[Picture, ...]:
         sources, skipped = read_images([file], style=style)
     except NoRangeError as error:
         raise error.refuse(file) from error
-    if skipped or sources[0].holds_pixels:
+    if skipped or not sources[0].is_picture:
         reason = skipped[0].reason if skipped else _NO_PAIR
         raise NoImageError(f"the second image cannot be used: {file!r} {reason}")
     return sources[0].read().pictures

@@ -71,11 +71,7 @@ class BandPicture:
 def draw(
     values: Array, style: ReadStyle, samples: Samples | None = None
 ) -> tuple[Image.Image | BandPicture, Intensities | None]:
-    """Return an array (H, W, C) as a picture, and the range of its values; None for bytes.
-
-    Raises:
-        UndecodableError: a band does not exist, or the picture needs a range.
-    """
+    """Return an array (H, W, C) as a picture, and the range of its values; None for bytes."""
     values = choose_bands(values, style.bands)
     check_size(values.shape[1], values.shape[0], values.shape[2])
     samples = samples or samples_of(values.dtype.kind, 8 * values.dtype.itemsize)
@@ -91,9 +87,6 @@ def scale_rows(
     """Return values on the scale from 0 (black) to 255 (white), and their range; None for bytes.
 
     Pictures of one or three bands are rounded to bytes, which people can see; others are floats.
-
-    Raises:
-        NoRangeError: the values have no natural range, and the picture is not alone.
     """
     is_seen = shape[2] in (1, COLOURS)
     made = np.empty(shape, np.uint8 if is_seen else np.float32)
@@ -166,9 +159,6 @@ def find_bands(shape: Sequence[int]) -> int:
 
     Two equal lengths are the sides of a square picture. Of three different lengths, the bands are
     the shorter end axis.
-
-    Raises:
-        UndecodableError: both end axes have the same length.
     """
     first, middle, last = shape
     if first == last:
@@ -179,11 +169,7 @@ def find_bands(shape: Sequence[int]) -> int:
 
 
 def put_bands_last(values: Array) -> Array:
-    """Return (H, W), (C, H, W) or (H, W, C) as (H, W, C).
-
-    Raises:
-        UndecodableError: it is not clear which axis holds the bands.
-    """
+    """Return (H, W), (C, H, W) or (H, W, C) as (H, W, C)."""
     if values.ndim == 2:
         return values[:, :, None]
     return np.moveaxis(values, find_bands(values.shape), -1)
@@ -193,9 +179,6 @@ def put_bands_first(pixels: Array, channels: int | None, bands: Sequence[int]) -
     """Return pixels (C, H, W) or (H, W, C) as (C, H, W), with the chosen bands.
 
     ``channels`` is the number of bands that the network takes; None if it is not known.
-
-    Raises:
-        UndecodableError: a band does not exist, or it is not clear which axis holds the bands.
     """
     is_last = channels is not None and pixels.shape[0] != channels == pixels.shape[-1]
     axis = find_bands(pixels.shape) if bands else (-1 if is_last else 0)

@@ -116,11 +116,7 @@ def _list_entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
-    """Return whether a folder, whose entries are ``inside``, is a run folder.
-
-    The names of the entries are not enough, since another tool may also write a ``run.json`` or a
-    ``manifest.json``.
-    """
+    """Return whether a folder is a run folder; another tool may also write a ``run.json``."""
     marks = {names.REQUEST, names.MANIFEST}
     return any(entry.name in marks for entry in inside) and ownership.is_run(Path(folder))
 
@@ -128,14 +124,9 @@ def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
 def _choose(
     inside: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the path of each file with one of ``suffixes``, and of each folder if ``recursive``.
+    """Yield the path of each visible file with one of ``suffixes``; if ``recursive``, of folders.
 
-    The second value tells whether the path is a folder. Hidden files and folders are left out.
-
-    Args:
-        inside: the entries of one folder.
-        suffixes: the suffixes of files, in lower case.
-        recursive: whether to yield folders.
+    The second value tells whether the path is a folder.
     """
     for entry in inside:
         if entry.name.startswith("."):

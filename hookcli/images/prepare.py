@@ -89,9 +89,6 @@ def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
     """Return the pixels of an image as a new tensor on the CPU, without a batch axis.
 
     ``content`` must be a result of ``fitter.fit``. The tensor shares no memory with ``content``.
-
-    Raises:
-        UndecodableError: the model's preprocessing does not take the picture.
     """
     if content.ready is not None:
         return torch.from_numpy(content.ready).clone()
@@ -113,9 +110,6 @@ def release_pictures(
     A large picture takes 340 MB of memory, and a model's pixels usually much less. The pixels of a
     detection model, which takes whole pictures as floats, need three times the memory of the
     pictures: for such a model, the images are returned unchanged.
-
-    Raises:
-        NoImageError: no image is left.
     """
     released: list[ImageSource] = []
     skipped: list[SkippedImage] = []
@@ -322,10 +316,7 @@ def _stream(
 
 
 def _is_shared_memory_short() -> bool:
-    """Return whether shared memory may be too small for the pixels that workers send.
-
-    If shared memory is too small, a worker waits forever.
-    """
+    """Return whether shared memory may be too small for pixels; a worker would wait forever."""
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return True
     try:
@@ -338,8 +329,7 @@ def _is_shared_memory_short() -> bool:
 class _Images(Dataset["PreparedImage | HookcliError"]):
     """The images as a dataset from which workers take prepared images by index.
 
-    An error of hookcli is returned as an item instead of being raised, since torch would change the
-    message of an exception from a worker.
+    An error of hookcli is an item, since torch would change the message of a worker's exception.
     """
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:

@@ -82,7 +82,8 @@ class ImageSource:
         kept: the content of the image, if the content is kept in memory; with None, the file is
             read whenever the content is needed.
         style: how the file is read.
-        is_picture: whether the file is read as a picture; a tensor file of integers is one.
+        is_picture: whether the file is read as a picture, as a tensor file of integers is; the
+            pixels of other tensor files are used unchanged.
     """
 
     key: str
@@ -97,18 +98,8 @@ class ImageSource:
         """The name of the image for people: ``file`` followed by ``row``."""
         return f"{self.file}{self.row}"
 
-    @property
-    def holds_pixels(self) -> bool:
-        """Whether the image comes from a tensor file, whose pixels are used unchanged."""
-        return not self.is_picture
-
     def read(self) -> ImageContent:
-        """Return the kept content of the image; if no content is kept, read the file.
-
-        Raises:
-            UndecodableError: the image cannot be used.
-            OutputError: the cloud storage of the file cannot be reached.
-        """
+        """Return the kept content of the image; if no content is kept, read the file."""
         if self.kept is not None:
             return self.kept
         rows = _read_or_refuse(self.file, 0, self.style)
@@ -123,9 +114,6 @@ class ImageSource:
         The state is the size and the modification time of the file. With ``verify``, the state also
         has the hash of the file. If the content of the image is kept, the state has only the hash,
         because the image may be a row of a tensor file or a folder of frames.
-
-        Raises:
-            OutputError: the cloud storage of the file cannot be reached.
         """
         if self.kept is not None:
             return FileState(self.name, sha256=self.kept.sha256)
@@ -205,9 +193,6 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
     """Return the size and the modification time of a file and, with ``verify``, the file's hash.
 
     A file that cannot be read has the state of a missing file. A pipe or a device has no hash.
-
-    Raises:
-        OutputError: the cloud storage of the file cannot be reached.
     """
     state = FileState(file)
     try:
@@ -251,9 +236,6 @@ def with_frames(
     """If the file is an animation, return the content with up to ``most`` evenly spaced frames.
 
     Content without pictures, or with several pictures, is returned unchanged.
-
-    Raises:
-        UndecodableError: the frames cannot be read or decoded.
     """
     if len(content.pictures) != 1 or _is_tensor_file(file):
         return content

@@ -107,9 +107,6 @@ def _names_file(name: str) -> bool:
 
 
 def _find_marked(names: dict[str, int]) -> set[str]:
-    """Return the folders that hold a ``run.json`` or a ``manifest.json``: possible run folders.
-
-    The keys of ``names`` are the names of all files.
-    """
+    """Return the possible run folders among files: those with ``run.json`` or a manifest."""
     marks = {REQUEST, MANIFEST}
     return {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}

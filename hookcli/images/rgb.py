@@ -38,9 +38,6 @@ def to_rgb(
 
     A transparent picture is laid on white. The pixels of ``image`` must be loaded. ``low`` has the
     lower bytes of colours of 16 bits, whose higher bytes are in ``image``.
-
-    Raises:
-        NoRangeError: the values have no natural range, and the picture is not alone.
     """
     found = None
     if low is not None or image.mode in _DEEP or _is_signed(image):
@@ -139,10 +136,7 @@ def _lay_on_white(image: Image.Image) -> Image.Image:
 
 
 def _convert(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
-    """Return the whole picture as RGB, converted by ``convert`` one band of rows at a time.
-
-    ``convert`` must return the band in mode RGB, and treat each pixel by itself.
-    """
+    """Return the picture as RGB; ``convert`` converts each pixel by itself, in bands of rows."""
     page = Image.new("RGB", image.size)
     for box in _boxes(image):
         page.paste(convert(image.crop(box)), box[:2])

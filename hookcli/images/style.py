@@ -65,11 +65,7 @@ class NoRangeError(UndecodableError):
 
 
 def check_shared(ranges: Sequence[Intensities]) -> None:
-    """Check that pictures which share one range all have a natural one.
-
-    Raises:
-        NoRangeError: a picture has none; the error suggests a range for the values of all.
-    """
+    """Check that pictures which share one range all have a natural one."""
     together, own = join_intensities(ranges), [each for each in ranges if each.rule == "own"]
     if together is not None and own:
         error = NoRangeError(own[0].smallest, own[0].largest)
@@ -99,11 +95,7 @@ PLAIN = ReadStyle()
 
 
 def check_size(width: int, height: int, bands: int = 1) -> None:
-    """Check that a picture is neither too thin nor so large that it could fill the memory.
-
-    Raises:
-        UndecodableError: it is.
-    """
+    """Check that a picture is neither too thin nor so large that it could fill the memory."""
     if not min(width, height) or max(width, height) > _MOST_ASPECT * min(width, height):
         raise UndecodableError(f"is {width} by {height} pixels, too thin to show a network")
     most = Image.MAX_IMAGE_PIXELS or 0
@@ -112,10 +104,6 @@ def check_size(width: int, height: int, bands: int = 1) -> None:
 
 
 def check_page(place: int, pages: int) -> None:
-    """Check that a file has a page.
-
-    Raises:
-        UndecodableError: the page does not exist.
-    """
+    """Check that a file has a page."""
     if place >= pages:
         raise UndecodableError(f"has {count(pages, 'page')}, and no page {place} (counted from 0)")

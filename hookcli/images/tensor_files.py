@@ -24,18 +24,11 @@ TENSOR_SUFFIXES = (".npy", ".safetensors")
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
     """Yield the name and the values of each image in a tensor file: (C, H, W) or (H, W, C).
 
-    Integers may also be (H, W).
+    Integers may also be (H, W). The suffix of ``path`` shows the format of ``data``.
 
     In a file with several tensors, the name of an image begins with ``:`` and the tensor's name. In
     a tensor of several images, the name ends with the row, such as ``[3]``. If the file holds a
     single image, the name is empty.
-
-    Args:
-        path: the path of the file, whose suffix shows the format.
-        data: the content of the file.
-
-    Raises:
-        UndecodableError: the file cannot be read, or a tensor in the file does not hold images.
     """
     for name, array in _load_arrays(path, data).items():
         if array.dtype.kind not in "biuf":

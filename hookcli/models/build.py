@@ -15,7 +15,7 @@ from hookcli.errors import ModelError, RequestError
 from hookcli.outside.foreign import foreign_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from hookcli.config import ModelRequest
     from hookcli.models.source import Source
@@ -35,12 +35,7 @@ _MOST_CALLS = 1 << 16  # of torch while a model is built; large models need 11,0
 
 
 def build_model(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Call the model's builder.
-
-    Raises:
-        RequestError: the builder refuses an argument that the user gave.
-        ModelError: the user's own code raised an exception.
-    """
+    """Call the model's builder."""
     given = read_arguments(source, request)
     most = source.most_values
     limited = nullcontext() if most is None else _LimitSize(request.name, most)
@@ -148,12 +143,8 @@ class SkipInitialisation(TorchFunctionMode):
     _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.random_})
 
     def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
         # Torch calls an initializer by its own name with this mode off, so it is stopped here.
         if func in self._RANDOM and isinstance(args[0], Tensor):
             # Set to zero, since trunc_normal_ draws again until all values are in range.
@@ -170,12 +161,8 @@ class _EmptyOnMeta(TorchFunctionMode):
     """
 
     def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
         changed = {"device": "meta"} if func is torch.empty else {}
         return func(*args, **{**(kwargs or {}), **changed})
 

@@ -58,9 +58,6 @@ def fetch_model(name: str, *, progress: bool = False) -> CatalogEntry:
     """Download the trained weights of a model unless they are cached, and load them once.
 
     Afterwards, the model also runs without a network.
-
-    Raises:
-        HookcliError: as ``load_model`` with weights that the user names.
     """
     loaded = load_model(ModelRequest(name, weights="pretrained", device="cpu", progress=progress))
     return CatalogEntry(

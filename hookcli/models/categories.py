@@ -18,9 +18,6 @@ def read_categories(text: str) -> tuple[str, ...]:
 
     The file has a name per line, or it is JSON: a list of names, or a mapping from an index to a
     name or to a list that ends in a name.
-
-    Raises:
-        RequestError: there is no such file, or it does not hold names.
     """
     if text == IMAGENET:
         names = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.meta["categories"]

@@ -144,14 +144,11 @@ class ModelDescription:
         The part is left, top, right and bottom in pixels of the image. It may be larger than the
         image, if the preprocessing adds a border. hookcli prepares two ramps of brightness in the
         same way as the image, and reads from them which pixel of the image every pixel of the input
-        shows. Return None if the preprocessing does more than to resize and crop.
+        shows. Return None if the preprocessing does more than to resize and crop. The arguments are
+        as in ``find_box``.
 
         For a large photo, hookcli draws smaller ramps of the same proportions, if half of them give
         the same part: then the preprocessing resizes the photo before it crops.
-
-        Args:
-            size: the width and height of the image.
-            as_pixels: whether the image is a tensor file, whose values are used unchanged.
         """
         times = min(size) // _LARGE_ENOUGH
         if times > 1 and not as_pixels:

@@ -19,9 +19,6 @@ def find_device(name: str) -> torch.device:
     """Return the device called ``name``.
 
     ``auto`` is the first of cuda, mps and cpu that is available.
-
-    Raises:
-        DeviceError: there is no such device.
     """
     if name == "auto":
         best = "mps" if torch.backends.mps.is_available() else "cpu"

@@ -55,10 +55,6 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
     If the user did not set ``num_classes``, the model gets the number of classes of the weights. If
     the model comes from a library, hookcli checks that the file fits before it builds the model
     with values.
-
-    Raises:
-        WeightsError: there is no such file, or it does not fit the model.
-        ModelError: the model's own code for loading raised an exception.
     """
     name, key = split_key(request.weights)
     file, label = Path(name), str(Path(request.weights))
@@ -240,9 +236,6 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
     ``_orig_mod.``, and a training class adds the attribute that holds the model. Tensors without
     this prefix belong to other modules, such as a criterion with weights. They are left out, and a
     note says so.
-
-    Raises:
-        WeightsError: the model is in the file more than once, under different prefixes.
     """
     names = {_bare(key): key for key in expected}
     tensors = {_bare(key): value for key, value in saved.tensors.items()}
@@ -312,10 +305,6 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
 
     The kinds are floats, complex numbers, and integers (including booleans). The values must also
     be in the range of the model's dtype. Loading any other file would change values silently.
-
-    Raises:
-        WeightsError: ``state`` differs; the message names the first few differences and counts
-            the rest.
     """
     missing = [key for key in expected if key not in state]
     unexpected = [key for key in state if key not in expected]

@@ -97,11 +97,7 @@ class GraphDescription(ModelDescription):
 
 
 def check_graph_request(request: ModelRequest) -> None:
-    """Check that the request changes nothing that the file fixes.
-
-    Raises:
-        RequestError: the request names weights, a dtype, a mode, arguments or a device.
-    """
+    """Check that the request has nothing that the file fixes: weights, a dtype or a device."""
     default = DEFAULTS.run.model
     for name in ("weights", "seed", "dtype", "mode", "arguments", "inputs_as"):
         if getattr(request, name) != getattr(default, name):
@@ -123,15 +119,7 @@ def describe_graph(
 ) -> GraphDescription:
     """Return the description of the model in the file that the request names.
 
-    Args:
-        request: the request.
-        inputs: the inputs of the graph.
-        sha256: the hash of the file.
-        reading: what the output is if the graph ends in a linear layer; else None.
-
-    Raises:
-        RequestError: the file takes something other than pictures, or a requested change does not
-            apply.
+    ``reading`` says what the output is if the graph ends in a linear layer; else None.
     """
     extra = read_inputs(request)
     if extra is not None:
@@ -182,11 +170,7 @@ def describe_graph(
 
 
 def fit_inputs(tensors: Sequence[Tensor], inputs: Sequence[GraphInput]) -> list[Tensor]:
-    """Return the tensors, with pictures (N, C, H, W) in the layouts of the inputs of a graph.
-
-    Raises:
-        ForwardError: an input takes whole numbers, and its tensor has others.
-    """
+    """Return the tensors, with pictures (N, C, H, W) in the layouts of a graph's inputs."""
     fitted = list(tensors)
     for place, (tensor, wanted) in enumerate(zip(tensors, inputs, strict=False)):
         if wanted.is_nhwc and tensor.dim() == len(wanted.shape):

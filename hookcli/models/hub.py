@@ -85,9 +85,6 @@ class Files:
         """Return the file of weights called ``name``, or the files into which it is divided.
 
         An index beside the parts names them. The result is empty if the model has neither.
-
-        Raises:
-            WeightsError: a part is missing, or the index is damaged.
         """
         if file := self.find(name):
             return [file]
@@ -174,6 +171,9 @@ class FileSource(Source):
     def most_values(self) -> int | None:
         return None if self.files is None else self.files.most_values
 
+    def pin(self, loaded: str) -> str:
+        return "pretrained"  # the model's name already chooses one set of weights
+
 
 @contextlib.contextmanager
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
@@ -200,11 +200,7 @@ def is_place(place: str) -> bool:
 
 
 def find_files(place: str) -> Files:
-    """Return the files in a folder if there is one called ``place``, or else in that repository.
-
-    Raises:
-        RequestError: ``place`` is a path, but there is no such folder.
-    """
+    """Return the files in a folder if there is one called ``place``, or else in that repository."""
     if _is_folder(place):
         return Folder(Path(place).expanduser())
     if place.startswith(_PATHS) or place.count("/") > 1:
@@ -217,11 +213,7 @@ def _is_folder(place: str) -> bool:
 
 
 def find_config(files: Files, model: str, name: str = "config.json") -> Path | None:
-    """Return the configuration file of ``model``, the user's name of it; None if it has none.
-
-    Raises:
-        ModelError: the file is neither cached nor reachable.
-    """
+    """Return the configuration file of ``model``, the user's name of it; None if it has none."""
     try:
         return files.find(name)
     except OSError as error:

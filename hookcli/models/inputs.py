@@ -159,11 +159,7 @@ class _Inputs(dict[str, object]):
 
 
 def read_inputs(request: ModelRequest) -> ExtraInputs | None:
-    """Return the inputs that the user gives besides the images; None if there are none.
-
-    Raises:
-        RequestError: a file cannot be read, a value is no value, or a name occurs twice.
-    """
+    """Return the inputs that the user gives besides the images; None if there are none."""
     if not request.inputs and request.inputs_as == "arguments":
         return None
     if len(names := [name for name, _ in request.inputs]) > len({*names}):
@@ -174,11 +170,7 @@ def read_inputs(request: ModelRequest) -> ExtraInputs | None:
 
 
 def list_parameters(module: nn.Module, extra: ExtraInputs) -> dict[str, object]:
-    """Return the defaults of the parameters of a model's forward that can be given by position.
-
-    Raises:
-        RequestError: an input has the name of none of them.
-    """
+    """Return the defaults of the parameters of a model's forward that can be given by position."""
     parameters = inspect.signature(module.forward).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     by_name = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]

@@ -101,10 +101,7 @@ class LoadedModel(ModelDescription):
         """Convert the weights to the channels-last memory format if this makes the model faster.
 
         The format is faster for networks of 2-D convolutions on the CPU and on CUDA. The choice
-        depends on the kind of device, but not on the machine.
-
-        Returns:
-            Whether the weights were converted.
+        depends on the kind of device, but not on the machine. Return whether they were converted.
         """
         convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
         deep = sum(max(m.kernel_size) > 1 for m in convolutions) > 1
@@ -122,10 +119,6 @@ class LoadedModel(ModelDescription):
 
         The score is for the target in ``style``, unless the caller of the function passes a class
         index as ``target``.
-
-        Raises:
-            RequestError: there is no such target or score, or no parameter can have a gradient.
-            ModelError: a parameter has no shape yet.
         """
         if ":" in style.score:
             load_score(style.score)
@@ -206,9 +199,6 @@ class LoadedModel(ModelDescription):
         The list is empty if the output has no known form. If the output holds features, the only
         prediction for each image says so. Other outputs of the user's own model are read only if
         the model ends in a classifier.
-
-        Raises:
-            ModelError: reading the output of the user's own model raised an exception.
         """
         with self.guard():
             if self.choose is not None:
@@ -258,14 +248,6 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
     number of classes, some or all weights are random, and a warning says which. For random weights,
     hookcli calls ``torch.manual_seed(seed)`` and then the builder. Modules and parameters whose
     Python ``id`` is in ``taken`` are replaced by copies before hookcli changes anything.
-
-    Raises:
-        UnknownModelError: no model has this name.
-        RequestError: the builder refuses the arguments, or the preprocessing does not allow a
-            requested change.
-        DeviceError: the device does not exist here.
-        WeightsError: weights that the user named cannot be loaded, or a download is damaged.
-        ModelError: the user's own code raised an exception, or a module cannot be copied.
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)

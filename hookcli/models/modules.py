@@ -59,9 +59,6 @@ def copy_taken(
     """Build a model, and replace its modules and parameters that are ``taken`` by copies.
 
     ``taken`` has the Python ``id`` of each module and parameter of another model.
-
-    Raises:
-        ModelError: a module cannot be copied.
     """
     copies: dict[int, Any] = {}
 

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def read_graph(file: Path) -> Any:
-    """Return the model in an ONNX file, without the weights that are in other files.
-
-    Raises:
-        ModelError: the file cannot be read, or its weights are missing or outside its folder.
-    """
+    """Return the model in an ONNX file, without the weights that are in other files."""
     import onnx
 
     try:
@@ -44,11 +40,7 @@ def guard_onnx(file: Path) -> ForeignCode:
 
 
 def read_small_weights(file: Path, model: Any, most: int) -> None:
-    """Read tensors of at most ``most`` values from other files into the model.
-
-    Raises:
-        ModelError: another file is damaged.
-    """
+    """Read tensors of at most ``most`` values from other files into the model."""
     import onnx
 
     for tensor in _list_external(model):
@@ -61,14 +53,10 @@ def read_small_weights(file: Path, model: Any, most: int) -> None:
 
 
 def hash_graph(file: Path) -> str:
-    """Return the sha256 of a file with a graph; with weights in other files, of all together.
-
-    Raises:
-        ModelError: a file cannot be read.
-    """
+    """Return the sha256 of a file with a graph; with weights in other files, of all together."""
     others = []
     if file.suffix == ".onnx":
-        others = sorted({_find_place(tensor) for tensor in _list_external(read_graph(file))})
+        others = sorted({_find(tensor).location for tensor in _list_external(read_graph(file))})
     try:
         hashes = [hash_file(file), *(hash_file(file.parent / place) for place in others)]
     except OSError as error:
@@ -89,18 +77,16 @@ def _list_external(message: Any) -> Iterator[Any]:
                 yield part
 
 
-def _find_place(tensor: Any) -> str:
+def _find(tensor: Any) -> Any:
     import onnx
 
-    place: str = onnx.external_data_helper.ExternalDataInfo(tensor).location
-    return place
+    return onnx.external_data_helper.ExternalDataInfo(tensor)
 
 
 def _check_external(file: Path, tensor: Any) -> None:
     """Check that the other file of a tensor exists, and is in the folder of the model."""
-    import onnx
-
-    place = _find_place(tensor)
+    found = _find(tensor)
+    place = found.location
     data = (file.parent / place).resolve()
     if not data.is_relative_to(file.parent.resolve()):
         raise ModelError(
@@ -109,6 +95,5 @@ def _check_external(file: Path, tensor: Any) -> None:
         )
     if not data.is_file():
         raise ModelError(f"the weights of {str(file)!r} are missing: {place!r}", "copy both files")
-    found = onnx.external_data_helper.ExternalDataInfo(tensor)
     if (found.offset or 0) + (found.length or 0) > data.stat().st_size:
         raise ModelError(f"the weights of {str(file)!r} are cut short: {place!r}", "copy it again")

@@ -8,7 +8,6 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,7 +30,7 @@ from hookcli.models.source import CONNECT_SECONDS, ModelWithWeights
 from hookcli.models.task import Preprocessing
 from hookcli.models.tasks import Features
 from hookcli.models.weights_file import load_content, loading_weights
-from hookcli.models.without_compiler import call_without_compiler
+from hookcli.models.without_compiler import import_library
 from hookcli.outside.files import hash_file
 from hookcli.outside.foreign import ask, first_line
 from hookcli.records.rows import CatalogEntry
@@ -51,6 +50,7 @@ _WEIGHTS = (
     *("open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth", "model.safetensors"),
 )
 _TASK = Features()
+import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,7 @@ class OpenClip(FileSource):
 
 
 def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
-    """Return the vision part of a model.
-
-    It has no weights unless ``load_weights`` is given, or the ``file`` that holds them.
-    """
+    """Return the vision part of a model, with weights only if the arguments name them."""
     file = arguments.pop("file", None)
     options: dict[str, object] = {
         "load_weights": False,
@@ -239,17 +236,3 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-def import_open_clip(name: str) -> Any:
-    """Import open_clip, without torch's compiler.
-
-    Raises:
-        RequestError: the library is not installed.
-    """
-    try:
-        return call_without_compiler(partial(import_module, "open_clip"))
-    except ImportError as error:
-        raise RequestError(
-            f"{name} needs open_clip", "install it: pip install 'hookcli[open_clip]'"
-        ) from error

@@ -110,11 +110,7 @@ def _call_factory(name: str, target: object, arguments: Mapping[str, object]) ->
 
 
 def import_code(place: str) -> ModuleType:
-    """Import, and thereby run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names.
-
-    Raises:
-        RequestError: there is no such module.
-    """
+    """Import, and thereby run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names."""
     return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
 
 

@@ -69,11 +69,7 @@ class ModelProcessor:
 
     @functools.cached_property
     def own(self) -> Any:
-        """The library's object.
-
-        Raises:
-            ModelError: it cannot be loaded.
-        """
+        """The library's object."""
         return self._load()
 
 
@@ -128,12 +124,7 @@ class ProcessorTransform:
         self.flips_colours = bool(self._ask("do_flip_channel_order"))
 
     def __call__(self, picture: Any) -> Tensor:
-        """Return the pixels (C, H, W) of a picture.
-
-        Raises:
-            UnfitPictureError: the processor does not take the picture, for example because a side
-                of it would be 0 pixels long.
-        """
+        """Return the pixels (C, H, W) of a picture."""
         changes = self._changes
         if len(self.mean) not in (1, COLOURS):
             picture = torch.tensor(spread_bands(picture, len(self.mean))).permute(2, 0, 1)

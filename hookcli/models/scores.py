@@ -42,9 +42,6 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
 
     ``text`` is ``predicted``, an index from 0, or a category's name in upper or lower case.
     ``categories`` holds the names by index; it is empty if they are not known.
-
-    Raises:
-        RequestError: there is no such class, or several classes have this name.
     """
     if text == "predicted":
         return None
@@ -94,11 +91,6 @@ def score_output(
     ``FILE.py:FUNCTION`` gets the output and the target, and returns a scalar. Other scores are
     computed by the first task that recognizes the output. ``target`` is None for the predicted
     class. A class that has no name in ``categories`` appears as its number.
-
-    Raises:
-        RequestError: the output has no score of this kind, or the target does not exist.
-        NoBoxError: a detection model found no box, or no box of the target's class.
-        ModelError: no gradient leads back from the score, or the user's function failed.
     """
     computed: object
     if ":" in style.score:
@@ -157,9 +149,6 @@ def load_score(text: str) -> Callable[[object, int | None], object]:
     """Return the user's score function, wrapped so that its exceptions become a ModelError.
 
     hookcli imports the user's code only once.
-
-    Raises:
-        RequestError: there is no function of this name.
     """
     place, _, name = text.rpartition(":")
     code = ForeignCode(f"`score={text!r}`", hint="try the function in Python first")

@@ -6,7 +6,6 @@ import math
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -32,7 +31,7 @@ from hookcli.models.task import COLOURS, Preprocessing
 from hookcli.models.tasks import Segmentation, is_floats
 from hookcli.models.timm import is_timm_name
 from hookcli.models.weights_file import loading_weights, read_weights_file
-from hookcli.models.without_compiler import call_without_compiler
+from hookcli.models.without_compiler import import_library
 from hookcli.outside.foreign import ask
 from hookcli.records.rows import CatalogEntry
 
@@ -56,6 +55,7 @@ _USUAL = {
     "std": [0.229, 0.224, 0.225],
 }  # of ImageNet
 _WEIGHTS = "model.safetensors"
+import_smp = partial(import_library, "segmentation_models_pytorch", "'hookcli[smp]'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +158,6 @@ class Smp(FileSource):
             warning="only the encoder's weights are trained: the decoder and the head are RANDOM "
             f"(seed {request.seed})",
         )
-
-    def pin(self, loaded: str) -> str:
-        return "pretrained"
 
     # Its preprocessing
 
@@ -291,17 +288,3 @@ def _read_config(name: str, files: Files) -> dict[str, Any]:
         raise ModelError(f"{name} is no model of segmentation_models_pytorch")
     config.pop("encoder_weights", None)
     return config
-
-
-def import_smp(name: str) -> Any:
-    """Import segmentation_models_pytorch, without torch's compiler.
-
-    Raises:
-        RequestError: the library is not installed.
-    """
-    try:
-        return call_without_compiler(partial(import_module, "segmentation_models_pytorch"))
-    except ImportError as error:
-        raise RequestError(
-            f"{name} needs segmentation_models_pytorch", "install it: pip install 'hookcli[smp]'"
-        ) from error

@@ -101,11 +101,7 @@ class Source:
 
     @classmethod
     def list_shelf(cls) -> list[str]:
-        """Return the names of the source's models that are installed or cached, sorted.
-
-        Raises:
-            RequestError: the library is not installed.
-        """
+        """Return the names of the source's models that are installed or cached, sorted."""
         return cls.list_names()
 
     @classmethod
@@ -245,9 +241,6 @@ class Source:
         """Return the preprocessing of a model, with the changes of ``request``.
 
         This changes a detection model itself, because such a model resizes its pictures.
-
-        Raises:
-            RequestError: a requested change does not apply to this model's preprocessing.
         """
         known, given = self.count_channels(request), len(request.mean or request.std or ())
         if known is not None and given not in (0, known):

@@ -80,9 +80,6 @@ class Task:
 
         If the model is built for one size, as a ViT is, the pictures get this size. For a detection
         model, this changes ``module`` itself, because the model resizes the pictures.
-
-        Raises:
-            RequestError: the request has a change that does not apply to this task.
         """
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
@@ -153,12 +150,10 @@ class Task:
     def read(
         self, found: Any, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
     ) -> Predictions:
-        """Return the predictions for each image of a batch.
+        """Return the predictions for each image of a batch from what ``find`` returned.
 
-        Args:
-            found: what ``find`` returns for the output of the batch.
-            categories: the class names by index; empty if they are not known.
-            sizes: the width and height of each image of the batch; empty if they are not known.
+        ``categories`` has the class names by index, and ``sizes`` the width and height of each
+        image; each is empty if they are not known.
         """
         raise NotImplementedError
 
@@ -299,13 +294,10 @@ class Preprocessing:
         return shape[-1] if is_last else self.channels
 
     def to_pixels(self, pictures: Pictures) -> Tensor:
-        """Return the pixels of one image.
+        """Return the pixels of one image, from one picture, the frames of a clip, or a pair.
 
         The shape is (3, H, W), or (1, H, W) for a network that takes grey pictures; for video, a
         clip (3, T, H, W); for optical flow, a pair (2, 3, H, W).
-
-        Args:
-            pictures: upright pictures: one picture, the frames of a clip, or a pair.
         """
         if self.bands != COLOURS and not hasattr(self.transform, "takes_bands"):
             return self.task.to_pixels(
@@ -317,12 +309,10 @@ class Preprocessing:
         return self.task.to_pixels(pictures, self.transform, self.size)
 
     def describe(self, pictures: Pictures, count: int) -> str:
-        """Return how the image was changed before the transform; empty if it was not.
+        """Return how an image of ``count`` pictures was changed before the transform, if it was.
 
-        Args:
-            pictures: all or some of the pictures that ``to_pixels`` gets; empty for a tensor file,
-                whose pixels are used unchanged.
-            count: how many pictures the image has.
+        ``pictures`` are all or some of them; empty for a tensor file, whose pixels are used as they
+        are.
         """
         if made := self.task.describe(pictures, count, self.size):
             return made

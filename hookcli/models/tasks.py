@@ -478,12 +478,8 @@ def read_predictions(
 ) -> list[tuple[Prediction, ...]]:
     """Return the predictions for each image of a batch; [] for an output of unknown form.
 
-    Args:
-        output: the model's output for the batch.
-        categories: the class names by index; if they do not fit the output, classes appear as
-            numbers.
-        sizes: the width and height of each image of the batch; empty if they are not known.
-        own: the task of the model, which may know the output better than other tasks.
+    If ``categories`` do not fit the output, classes appear as numbers. ``sizes`` has the width and
+    height of each image, if they are known. The task ``own`` of the model is asked first.
     """
     form = find_form(output, own)
     if form is None:

@@ -6,7 +6,6 @@ import functools
 import re
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
@@ -28,7 +27,7 @@ from hookcli.models.hub import (
 from hookcli.models.source import ModelWithWeights
 from hookcli.models.task import COLOURS, Preprocessing
 from hookcli.models.weights_file import load_content, loading_weights
-from hookcli.models.without_compiler import call_without_compiler
+from hookcli.models.without_compiler import import_library
 from hookcli.outside.foreign import ask
 from hookcli.records.rows import CatalogEntry
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _ON_HUB = re.compile(r"(?:hf[-_]hub:|hf:)?timm/([\w.-]+)")
+_import_timm = partial(import_library, "timm", "timm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class Timm(FileSource):
 
     @classmethod
     def list_shelf(cls) -> list[str]:
-        return sorted(f"{cls.prefix}{name}" for name in _import_timm_for("timm:NAME").list_models())
+        return sorted(f"{cls.prefix}{name}" for name in _import_timm("timm:NAME").list_models())
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
         """Return the tags of a model's weights, and which of them are cached."""
-        timm, short = _import_timm(), name.removeprefix(cls.prefix)
+        timm, short = _import_timm(name), name.removeprefix(cls.prefix)
         tags = _list_tags(timm).get(short, ())
         cached = [tag for tag in tags if _is_cached(timm, f"{short}.{tag}")]
         return CatalogEntry(name, "classification", tags, None, None, None, tuple(cached))
@@ -89,7 +89,7 @@ class Timm(FileSource):
         if self.files is not None:
             has_weights = self.files.is_remote or any(map(self.files.find, _WEIGHTS))
             return "" if has_weights else f"{request.name} has no weights"
-        config = _import_timm().get_pretrained_cfg(self.name.removeprefix(self.prefix))
+        config = _import_timm(self.name).get_pretrained_cfg(self.name.removeprefix(self.prefix))
         has_weights = config is not None and bool(config.has_weights)
         return "" if has_weights else f"timm has no trained weights for {request.name}"
 
@@ -132,10 +132,6 @@ class Timm(FileSource):
         names = ImageNetInfo(subset)
         return tuple(names.index_to_description(index) for index in range(names.num_classes()))
 
-    def pin(self, loaded: str) -> str:
-        """Return ``pretrained``: the model's name already chooses one set of timm's weights."""
-        return "pretrained"
-
     def count_channels(self, request: ModelRequest) -> int | None:
         asked = dict(request.arguments).get("in_chans", "")
         return int(asked) if asked.isdecimal() else COLOURS
@@ -164,7 +160,7 @@ class Timm(FileSource):
 
 def _find_builder(name: str) -> Callable[..., nn.Module]:
     """Return timm's builder of a model; the builder loads weights if given ``pretrained=True``."""
-    timm = _import_timm_for(f"timm:{name}")
+    timm = _import_timm(f"timm:{name}")
     if not timm.is_model(name):
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])
     try:
@@ -176,7 +172,7 @@ def _find_builder(name: str) -> Callable[..., nn.Module]:
 
 
 def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
-    timm = _import_timm_for(name)
+    timm = _import_timm(name)
     config = find_config(files, name)
     if config is None:
         raise ModelError(f"{name} has no config.json", "timm's save_for_hf writes one")
@@ -202,20 +198,9 @@ def _is_cached(timm: Any, name: str) -> bool:
     return bool(config.hf_hub_id) and is_cached(config.hf_hub_id, *_WEIGHTS)
 
 
-def _import_timm_for(name: str) -> Any:
-    try:
-        return _import_timm()
-    except ImportError as error:
-        raise RequestError(f"{name} needs timm", "install it: pip install timm") from error
-
-
 def is_timm_name(name: str) -> bool:
     """Return whether timm is installed and has a model called ``name`` (without ``timm:``)."""
     try:
-        return bool(_import_timm().is_model(name))
-    except ImportError:
+        return bool(_import_timm("timm:NAME").is_model(name))
+    except RequestError:
         return False
-
-
-def _import_timm() -> Any:
-    return call_without_compiler(partial(import_module, "timm"))

@@ -176,11 +176,7 @@ def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Modu
 
 
 def find_builder(name: str) -> Callable[..., nn.Module]:
-    """Return torchvision's builder of a model.
-
-    Raises:
-        UnknownModelError: no model has this name.
-    """
+    """Return torchvision's builder of a model."""
     names = Torchvision.list_names()
     if name not in names:
         raise UnknownModelError(name, names)

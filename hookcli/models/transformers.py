@@ -13,7 +13,6 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookcli.errors import HookcliError, ModelError, RequestError, WeightsError, hint_near
@@ -34,7 +33,7 @@ from hookcli.models.source import ModelWithWeights
 from hookcli.models.task import COLOURS, Preprocessing, Task
 from hookcli.models.tasks import Features, read_problem
 from hookcli.models.weights_file import loading_weights, read_weights_file
-from hookcli.models.without_compiler import call_without_compiler
+from hookcli.models.without_compiler import import_library
 from hookcli.outside.foreign import ForeignCode, ask
 from hookcli.records.rows import CatalogEntry
 from hookcli.records.text import and_more
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 _CONFIG = "hf-config:"
 _LEAST = (5, 4)  # the first version whose image processors compute with torch by default
-_INSTALL = "install it: pip install 'hookcli[hf]'"
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Choices of an implementation, which the library may fetch from the hub
@@ -213,9 +211,6 @@ class Transformers(FileSource):
             if self.files is not None and (found := self.files.find_parts(name)):
                 return found
         return []
-
-    def pin(self, loaded: str) -> str:
-        return "pretrained"
 
     # Its preprocessing
 
@@ -437,15 +432,8 @@ def _make_processor(transformers: Any, config: Any) -> Any:
 
 
 def import_transformers(name: str) -> Any:
-    """Import transformers, without torch's compiler.
-
-    Raises:
-        RequestError: the library is not installed, or too old.
-    """
-    try:
-        transformers = call_without_compiler(partial(import_module, "transformers"))
-    except ImportError as error:
-        raise RequestError(f"{name} needs transformers", _INSTALL) from error
+    """Import transformers, without torch's compiler."""
+    transformers = import_library("transformers", "'hookcli[hf]'", name)
     version = transformers.__version__
     if tuple(map(int, version.split(".")[:2])) < _LEAST:
         least = ".".join(map(str, _LEAST))

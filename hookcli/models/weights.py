@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Build the model with the requested weights.
-
-    Raises:
-        RequestError: the builder refuses an argument.
-        WeightsError: weights that the user named cannot be loaded.
-        ModelError: the user's own code raised an exception.
-    """
+    """Build the model with the requested weights."""
     if request.weights == "random":
         return _random(source, request, "the weights are RANDOM, as asked for")
     if request.weights == "auto":

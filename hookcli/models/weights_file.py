@@ -70,10 +70,6 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
 
     The state dict may be inside the dict of a checkpoint. ``key`` names the part of the file that
     holds it: a key, several keys joined by dots, or the beginning of the names of its tensors.
-
-    Raises:
-        WeightsError: the file cannot be read, has no tensors, has tensors that no model has, is one
-            of several shards, or cannot be loaded without running code in it.
     """
     content, sha256 = load_content(file)
     if shard := name_shard([file.suffix, *_list_keys(content)]):
@@ -97,11 +93,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
 
 
 def load_content(file: Path) -> tuple[object, str]:
-    """Return the content of a weights file, and the sha256 of the bytes that were read.
-
-    Raises:
-        WeightsError: the file cannot be read, or cannot be loaded without running code in it.
-    """
+    """Return the content of a weights file, and the sha256 of the bytes that were read."""
     try:
         with ForeignCode("loading", error=WeightsError), open_regular(file) as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()

@@ -24,7 +24,9 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hookcli.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,6 +64,15 @@ def call_without_compiler(function: Callable[[], T]) -> T:
         if not str(error.name).startswith(_COMPILER):
             raise
     return function()
+
+
+def import_library(module: str, install: str, name: str) -> Any:
+    """Import the library that the model ``name`` needs, without torch's compiler."""
+    try:
+        return call_without_compiler(lambda: import_module(module))
+    except ImportError as error:
+        hint = f"install it: pip install {install}"
+        raise RequestError(f"{name} needs {module}", hint) from error
 
 
 @contextmanager

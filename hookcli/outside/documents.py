@@ -100,11 +100,7 @@ class LaterVersionError(DamagedError):
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Decode JSON as a value of ``kind``; the schema version is not checked.
-
-    Raises:
-        DamagedError: the data are not JSON, or do not fit ``kind``.
-    """
+    """Decode JSON as a value of ``kind``; the schema version is not checked."""
     try:
         value = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -129,10 +125,6 @@ def decode_escaped(data: bytes, kind: type[T]) -> T:
 
     Python represents a file name that is not UTF-8 with lone surrogates, which msgspec does not
     decode.
-
-    Raises:
-        LaterVersionError: this version does not know the ``schema_version`` yet.
-        DamagedError: the data are not JSON, or do not fit ``kind``.
     """
     try:
         document = json.loads(data)
@@ -148,12 +140,7 @@ def encode_escaped(value: object) -> bytes:
 
 
 def convert(document: object, kind: type[T]) -> T:
-    """Convert decoded JSON to a value of ``kind``.
-
-    Raises:
-        LaterVersionError: this version does not know the ``schema_version`` yet.
-        DamagedError: the document does not fit ``kind``.
-    """
+    """Convert decoded JSON to a value of ``kind``."""
     if isinstance(document, dict):
         version = document.get("schema_version", SCHEMA_VERSION)
         if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:

@@ -122,11 +122,7 @@ def split_key(name: str) -> tuple[str, str]:
 
 
 def write_atomic(file: Path, data: bytes) -> Path:
-    """Write a file completely or not at all, and return ``file``; missing folders are created.
-
-    Raises:
-        OutputError: the file cannot be written; no part of it remains.
-    """
+    """Write a file completely or not at all, and return ``file``; missing folders are created."""
     with open_atomic(file) as stream:
         stream.write(data)
     return file
@@ -134,11 +130,7 @@ def write_atomic(file: Path, data: bytes) -> Path:
 
 @contextlib.contextmanager
 def open_atomic(file: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream whose content becomes ``file`` if the ``with`` block ends without an error.
-
-    Raises:
-        OutputError: the file cannot be written; no part of it remains.
-    """
+    """Yield a stream whose content becomes ``file`` if the ``with`` block ends without an error."""
     refuse_url(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -177,11 +169,7 @@ def _lock(folder: str | Path, stack: contextlib.ExitStack, kind: int = 0) -> Non
 
 
 def refuse_url(file: Path) -> None:
-    """Refuse a file or folder to write that is a URL.
-
-    Raises:
-        OutputError: it is a URL.
-    """
+    """Refuse a file or folder to write that is a URL."""
     if _URL.match(str(file)):
         url = str(file).replace(":/", "://", 1)
         raise OutputError(

@@ -205,12 +205,8 @@ def list_values(
     """Yield each field with an option, in a request and in all requests inside it.
 
     Each item is the field, its flag and its value. The name of a field in an inner request is the
-    path to the field: ``run.model.seed``.
-
-    Args:
-        request: the request.
-        left_out: classes of inner requests whose fields are left out.
-        path: a prefix for the names of the fields, ending with a dot.
+    path to the field: ``run.model.seed``, which begins with ``path``. Inner requests of the classes
+    ``left_out`` are left out.
     """
     kind: Any = type(request)
     for field in list_fields(kind):

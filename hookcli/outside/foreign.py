@@ -195,17 +195,7 @@ def _change_directory(directory: str) -> None:
 
 
 def require_package(need: str, module: str, name: str, extra: str) -> None:
-    """Check that an optional package is installed.
-
-    Args:
-        need: what needs the package, with the verb.
-        module: the name under which Python imports the package.
-        name: the name of the package.
-        extra: the extra of hookcli that installs the package.
-
-    Raises:
-        RequestError: the package is missing.
-    """
+    """Check that a package is installed; ``need`` says what needs it, and ends in the verb."""
     if importlib.util.find_spec(module) is None:
         raise RequestError(
             f"{need} {name}, which is not installed", f"pip install 'hookcli[{extra}]'"

@@ -500,7 +500,7 @@ def _fit_images(
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):
         first = FirstImage(fitter, sources, partial(goes_through, loaded))
     info = loaded.info
-    if all(source.holds_pixels for source in sources):
+    if not any(source.is_picture for source in sources):
         info = replace(info, preprocessing=UNPREPARED)
         if not loaded.knows_input and (pixels := first()) is not None:
             info = replace(info, input_shape=tuple(pixels.shape))

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def check_folder(
     place: Place, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Check that a new run may write into a folder; the folder is not changed.
+    """Check that a new run may write into a folder, which need not exist and is not changed.
 
     Args:
-        place: the folder, which need not exist.
+        place: the folder.
         planned: the names of the files that the new run may write.
         replace_run: whether the new run may replace or resume a run in the folder.
         replace_any: whether the new run may replace a run in the folder, and the folder may also
@@ -33,10 +33,6 @@ def check_folder(
 
     Returns:
         The run that the folder already holds; None if it holds no run.
-
-    Raises:
-        OutputError: the place is not a folder, a run is writing into the folder, the arguments do
-            not allow what the folder holds, or a file with a planned name was not written by a run.
     """
     folder = find_folder(place)
     if folder is None:

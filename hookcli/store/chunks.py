@@ -88,15 +88,7 @@ class ChunkFiles:
         """Write a journal with the names of all files, then the files, and last ``chunk`` itself.
 
         If an earlier process was killed while it saved the same chunk, this deletes the files that
-        only the earlier process wrote.
-
-        Args:
-            place: the run folder.
-            chunk: the results of the images, to save as the chunk's last file.
-
-        Raises:
-            OSError: the run folder no longer exists.
-            OutputError: a file cannot be written or deleted.
+        only the earlier process wrote. A run folder that no longer exists raises an OSError.
         """
         last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)
         with open_folder(place) as folder:

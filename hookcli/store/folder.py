@@ -108,11 +108,7 @@ class RunFolder:
             )
 
     def write(self, name: str, data: bytes) -> str:
-        """Write one file of the run and return its name; several threads may call this at once.
-
-        Raises:
-            OutputError: the file cannot be written, or a file that no run wrote has the name.
-        """
+        """Write one file of the run and return its name; several threads may call this at once."""
         self.claim([name])
         return self._folder.write(name, data)
 
@@ -152,9 +148,6 @@ class RunFolder:
         """Return the content of a file of this run.
 
         Return None if the file does not exist, or if no journal or manifest of this run names it.
-
-        Raises:
-            OutputError: the file cannot be read.
         """
         return self._folder.read(name) if name in self._known else None
 
@@ -163,11 +156,7 @@ class RunFolder:
         return name in self._known and self._folder.is_file(name)
 
     def remove(self, names: set[str]) -> None:
-        """Delete the files in ``names`` that a journal or manifest of this run names.
-
-        Raises:
-            OutputError: a file cannot be deleted.
-        """
+        """Delete the files in ``names`` that a journal or manifest of this run names."""
         self._check_lock()
         self._folder.remove(names & self._known)
 
@@ -183,10 +172,6 @@ class RunFolder:
         Args:
             facts: the content of the manifest, without the list of files.
             files: all files to list, without ``run.json`` and the manifest.
-
-        Raises:
-            OutputError: the folder or one of the files was deleted during the run, or the manifest
-                cannot be written.
         """
         self._check_lock()
         sizes = self._measure(sorted({REQUEST, *files}))

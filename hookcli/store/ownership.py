@@ -46,11 +46,7 @@ class HeldRun:
 
 
 def find_run(folder: Folder) -> HeldRun | None:
-    """Return the run that a folder holds; None if the folder is no run folder.
-
-    Raises:
-        OutputError: the folder cannot be read.
-    """
+    """Return the run that a folder holds; None if the folder is no run folder."""
     request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
     listing = _decode(manifest, FileList)
     if request is None:
@@ -67,11 +63,7 @@ def find_run(folder: Folder) -> HeldRun | None:
 
 
 def is_run(place: Place) -> bool:
-    """Return whether a folder is a run folder.
-
-    Raises:
-        OutputError: the cloud storage of the folder cannot be used.
-    """
+    """Return whether a folder is a run folder."""
     try:
         with open_folder(place) as folder:
             return find_run(folder) is not None

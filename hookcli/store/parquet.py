@@ -54,15 +54,9 @@ SCHEMA = _make_schema()
 def write_records(
     write: Callable[[str, bytes], str], number: int, records: Sequence[LayerRecord]
 ) -> str:
-    """Write the records of one chunk and return the name of the file.
+    """Write the records of one chunk, in order, and return the name of the file.
 
-    Args:
-        write: writes a file of the run folder, given its name and content, and returns the name.
-        number: the number of the chunk, from 0.
-        records: the records, in the order of the rows.
-
-    Raises:
-        OutputError: the file cannot be written.
+    ``write`` writes a file of the run folder, given its name and content, and returns the name.
     """
     table = pa.Table.from_pylist([to_row(record) for record in records], schema=SCHEMA)
     stream = io.BytesIO()

@@ -50,9 +50,6 @@ def write_shard(
         write: writes a file of the run folder, given its name and content, and returns the name.
         number: the number of the chunk, from 0.
         kept: for each call id, the key of each image and the image's tensor (1, …).
-
-    Raises:
-        OutputError: the shard cannot be written; no part of it remains.
     """
     tensors: dict[str, Tensor] = {}
     rows: dict[str, dict[str, object]] = {}
@@ -71,9 +68,6 @@ def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
     """Write a state dict as a safetensors file, and return the file.
 
     A tensor with several names is written once per name.
-
-    Raises:
-        OutputError: the file cannot be written; no part of it remains.
     """
     laid_out = torch.contiguous_format
     own = {name: tensor.cpu().clone(memory_format=laid_out) for name, tensor in state.items()}
@@ -101,9 +95,6 @@ def write_index(
         shards: the names of all shards, in order.
         channels: the saved channels of each call, by call id. A call that saved all channels is
             left out.
-
-    Raises:
-        OutputError: a shard cannot be read, or the index cannot be written.
     """
     calls: dict[str, list[SavedTensor]] = {}
     chosen = {reversible(call_id): tuple(kept) for call_id, kept in (channels or {}).items()}

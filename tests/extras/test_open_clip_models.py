@@ -171,7 +171,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_command(run, monkeypa
     def missing(_function):
         raise ImportError
 
-    monkeypatch.setattr("hookcli.models.open_clip.call_without_compiler", missing)
+    monkeypatch.setattr("hookcli.models.without_compiler.call_without_compiler", missing)
     said = refused(run("inspect", "open_clip:RN50", CAT, *LOOK), 2)
     assert "open_clip:RN50 needs open_clip" in said
     assert "pip install 'hookcli[open_clip]'" in said

@@ -165,7 +165,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_command(run, monkeypa
     def missing(_function):
         raise ImportError
 
-    monkeypatch.setattr("hookcli.models.smp.call_without_compiler", missing)
+    monkeypatch.setattr("hookcli.models.without_compiler.call_without_compiler", missing)
     said = refused(run("inspect", "smp:unet/resnet18", CAT, *LOOK), 2)
     assert "smp:unet/resnet18 needs segmentation_models_pytorch" in said
     assert "pip install 'hookcli[smp]'" in said

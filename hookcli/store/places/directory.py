@@ -128,11 +128,7 @@ class Directory(Folder):
             return False
 
     def find(self, name: str) -> Entry | None:
-        """Return the entry with this name, without following links; None if there is none.
-
-        Raises:
-            OutputError: a folder in the name is a link or a file, or cannot be read.
-        """
+        """Return the entry with this name, without following links; None if there is none."""
         with (
             self._explain(name),
             suppress(FileNotFoundError),

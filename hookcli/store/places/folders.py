@@ -35,11 +35,7 @@ def open_folder(place: Place, *, make: bool = False) -> Folder:
 
 
 def find_folder(place: Place) -> Folder | None:
-    """Open a run folder; return None for a folder on this machine that does not exist.
-
-    Raises:
-        OutputError: the place is a file, or the folder cannot be read.
-    """
+    """Open a run folder; return None for a folder on this machine that does not exist."""
     try:
         return open_folder(place)
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -151,12 +151,7 @@ class Lease(Lock):
 def refuse_locked(path: Url) -> int:
     """Check that no run holds the lock of a folder.
 
-    Returns:
-        The number of the newest lock file, which has expired; 0 if there is no lock file.
-
-    Raises:
-        OutputError: another run holds the lock.
-        OSError: the storage cannot be read.
+    Return the number of the newest lock file, which has expired; 0 if there is no lock file.
     """
     newest = _newest(path)
     holder = _read(path, newest) if newest else None
