@@ -27,7 +27,7 @@ from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.tolerance import EPSILON, coarser
 from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.runner import Batch
-from hookcli.records.calls import OPERATION
+from hookcli.records.calls import OPERATION, ROOT_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -117,6 +117,8 @@ class Blamer:
         culprit, its inputs are wrong because of them, so they are to blame instead.
         """
         found = find_culprits([*self._worst.values()], self.dtype, rtol)
+        if [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ())):
+            return replace(found, culprits=())  # B shows no call inside the model
         culprits = (one for each in found.culprits for one in self._trace_back(each))
         return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
 
@@ -202,8 +204,8 @@ class _Measured:
         values = self.seen.values.get(partner)
         self.types[partner] = call.layer.module_type
         self.untold |= {partner} if call.layer.module_path in self.tools else set()
-        if values is None:
-            if not self.is_idle(partner, array):
+        if values is None:  # integers are quantized values, which A cannot have
+            if array.dtype.kind not in "iu" and not self.is_idle(partner, array):
                 self.errors[partner] = None
             return
         self.errors[partner] = self._measure(partner, call, values, array)
