@@ -25,7 +25,6 @@ from hookcli.distance.blame import OwnError, find_culprits
 from hookcli.distance.judge import find_floor
 from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.tolerance import EPSILON, coarser
-from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import OPERATION
 
@@ -85,12 +84,10 @@ class Blamer:
             pixels: the pixels (1, …) for A and for B, on the host.
             seen: the calls of both sides for this image, with the outputs of A.
         """
-        values, runner = seen.values, self.b.runner
+        values, graph = seen.values, seen.graph
         self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
-        untold: Collection[str] = ()
-        if isinstance(runner, GraphRunner):
-            untold = runner.graph.untold if runner.names_modules else runner.graph.paths
-        own = _Measured(seen, seen.partners, runner.merges_calls, untold)
+        untold = () if graph is None else graph.untold if graph.names_modules else graph.paths
+        own = _Measured(seen, seen.partners, self.b.runner.merges_calls, untold)
         with naming(self.b):
             run_again(self.b.runner, image, pixels[1], own.feed, own)
         moved = _Measured(seen, {call_id: call_id for call_id in values})

@@ -13,7 +13,7 @@ from hookcli.compare.left_out import may_be_idle
 from hookcli.distance.axes import FAR, measure_flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -81,7 +81,12 @@ def pair_by_order(
         n: n if n in paired else (kinds_a[n], a[n].shape) for n in a if n in paired or n not in out
     }
     keys_b = {n: similar.get(n, (kinds_b[n], b[n].shape)) for n in b if similar.get(n) != ""}
-    gaps = [*_match(keys_a, keys_b, pairs)]
+    ids_a, ids_b, gaps, start_a, start_b = [*keys_a], [*keys_b], [], 0, 0
+    matcher = SequenceMatcher(None, [*keys_a.values()], [*keys_b.values()], autojunk=False)
+    for block in matcher.get_matching_blocks():  # the last one is empty, at both ends
+        gaps.append((ids_a[start_a : block.a], ids_b[start_b : block.b]))
+        start_a, start_b = block.a + block.size, block.b + block.size
+        pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
     _pair_nearest(keys_a, keys_b, pairs)
     for gap_a, gap_b in gaps:
         rest, ends = [n for n in gap_a if n not in pairs.values()], gap_b[-1:]
@@ -92,19 +97,6 @@ def pair_by_order(
     taken = {*pairs.values()}
     free = {one: two for one, two in norms.items() if two not in taken and one not in paired}
     return {each: free.get(partner, partner) for each, partner in pairs.items()}
-
-
-def _match(
-    a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]
-) -> Iterator[tuple[list[str], list[str]]]:
-    """Pair the longest stretches of calls with equal keys, and yield the calls between them."""
-    ids_a, ids_b = [*a], [*b]
-    start_a = start_b = 0
-    matcher = SequenceMatcher(None, [*a.values()], [*b.values()], autojunk=False)
-    for block in matcher.get_matching_blocks():  # the last one is empty, at both ends
-        yield ids_a[start_a : block.a], ids_b[start_b : block.b]
-        start_a, start_b = block.a + block.size, block.b + block.size
-        pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
 
 
 def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]) -> None:
