@@ -167,7 +167,8 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
                 row |= judge(comparison, layers)
                 if (name, way) in noises:
                     row["size"] = own_error(plain, layers)
-                    row["noise"] = own_error(noises[name, way], layers)
+                    noise = noises[name, way]
+                    row["noise"] = own_error(noise, list_merged(noise, layers))
                     if row["size"] > QUIET * row["noise"]:
                         loud[way, row["by_blame"]] += 1
                 row["seconds"] = round(time.perf_counter() - start, 1)
@@ -209,15 +210,22 @@ def judge(comparison: Comparison, layers: Sequence[str]) -> dict[str, Any]:
     """Return what the comparison names, and whether that is among the ``layers`` of the fault."""
     culprits = [each.call_id for each in blame_of(comparison).culprits]
     first = comparison.first.call_id if comparison.first else ""
-    for each in comparison.left_out:
-        if each.call_id in layers and each.kind != "idle":
-            layers = [*layers, each.reason.rpartition(" ")[2]]  # merged into, or a part of
+    layers = list_merged(comparison, layers)
     return {
         "by_blame": bool(culprits) and _is_planted(culprits[0], layers),
         "by_first": _is_planted(first, layers),
         "culprits": culprits[:6],
         "first": first,
     }
+
+
+def list_merged(comparison: Comparison, layers: Sequence[str]) -> list[str]:
+    """Return some layers, and the layers that they are merged into or a part of."""
+    found = [*layers]
+    for each in comparison.left_out:
+        if each.call_id in found and each.kind != "idle":
+            found.append(each.reason.rpartition(" ")[2])
+    return found
 
 
 def _is_planted(call_id: str, planted: Sequence[str]) -> bool:

@@ -25,12 +25,11 @@ from hookcli.distance.blame import OwnError, find_culprits
 from hookcli.distance.judge import find_floor
 from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.tolerance import EPSILON, coarser
-from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import OPERATION, ROOT_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call
 
     Values = NDArray[np.generic]
+
+_QUANTIZED = ("Conv", "Linear")  # a quantizer changes these, with what it merges into them
 
 
 @dataclass(slots=True)
@@ -83,16 +84,16 @@ class Blamer:
             pixels: the pixels (1, …) for A and for B, on the host.
             seen: the calls of both sides for this image, with the outputs of A.
         """
-        values, runner = seen.values, self.b.runner
+        values, graph = seen.values, seen.graph
         self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
-        untold = runner.graph.untold if isinstance(runner, GraphRunner) else frozenset()
-        own = _Measured(seen, seen.partners, runner.merges_calls, untold)
+        untold = () if graph is None else graph.untold if graph.names_modules else graph.paths
+        own = _Measured(seen, seen.partners, self.b.runner.merges_calls, untold)
         with naming(self.b):
-            _run(self.b.runner, image, pixels[1], own.feed, own)
+            run_again(self.b.runner, image, pixels[1], own.feed, own)
         moved = _Measured(seen, {call_id: call_id for call_id in values})
         move = _Mover(EPSILON[self.dtype])
         near = torch.from_numpy(move(to_array(pixels[0])))
-        _run(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
+        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
         for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
             self.own[image, each.call_id] = each
@@ -162,13 +163,14 @@ class Blamer:
         return found
 
 
-def _run(
+def run_again(
     runner: Runner,
     image: str,
     pixels: Tensor,
     feed: Callable[[str], Values | None],
     observer: Callable[[Call, Tensor], None],
 ) -> None:
+    """Run an image, while each call passes on what ``feed`` returns instead of its own output."""
     runner.run_fed(Batch([image], runner.place(pixels.contiguous())), feed, observer)
 
 
@@ -183,7 +185,7 @@ class _Measured:
     seen: SeenCalls  # the calls of both sides, with the outputs of A
     partners: Mapping[str, str]  # the id in A, by the id in the fed run
     reshapes: bool = False  # a call may have another shape than in A, as exports merge reshapes
-    tools: frozenset[str] = frozenset()  # the paths of layers that are nodes that a tool added
+    tools: Collection[str] = ()  # the paths of layers that are nodes that a tool added
     # by the id in A, or by the own id if A has no such call
     errors: dict[str, OwnError | None] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
@@ -237,13 +239,14 @@ class _Measured:
 
     def _is_same(self, call_id: str, array: Values) -> bool:
         values = self.seen.values[call_id]
-        return values.shape == array.shape and is_same(values, array)
+        return (self.reshapes or values.shape == array.shape) and is_same(values, array)
 
     def is_idle(self, call_id: str, array: Values) -> bool:
         """Return whether a call only passes on values of another call, as a dropout does."""
         others = (each for each in self.seen.values if each != call_id)
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
-        return may_be_idle(kind) and any(self._is_same(each, array) for each in others)
+        is_idle = self.reshapes or may_be_idle(kind)
+        return is_idle and any(self._is_same(each, array) for each in others)
 
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
@@ -281,7 +284,9 @@ class _Measured:
                 rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
                 scaled = (max(each * epsilon / EPSILON[dtype], epsilon / 2) for each in rounded)
                 whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
-                yield replace(error, rounding=whole, channel_rounding=tuple(channels))
+                types = [each.module_type for each in near]
+                kind = next((n for n in types if n.startswith(_QUANTIZED)), error.module_type)
+                yield replace(error, rounding=whole, channel_rounding=tuple(channels), kind=kind)
 
 
 class _Mover:

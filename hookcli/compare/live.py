@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.compare.answer import compare_answers
-from hookcli.compare.blame import Blamer
+from hookcli.compare.blame import Blamer, run_again
 from hookcli.compare.diff import check_comparison, pair_ids
 from hookcli.compare.left_out import list_left_out
 from hookcli.compare.seen_calls import SeenCalls
-from hookcli.compare.side import list_side_changes, list_uncalled, pixels_of, run_side
+from hookcli.compare.side import list_side_changes, list_uncalled, naming, pixels_of, run_side
 from hookcli.distance.answer import sum_up
 from hookcli.distance.comparison import Comparison, LeftOut
 from hookcli.distance.judge import CallPair, Judge
@@ -251,11 +251,14 @@ class _Sides:
         if (found := compare_answers(a.model, one, two)) is not None:
             self.answers[image_a.key] = found
         if self.match == "order":
-            seen.measure_by_order(others)
+            pixels = pixels_of(image_b)
+            with naming(b):
+                seen.measure_by_order(others, partial(run_again, b.runner, image_b.key, pixels))
         if self.blamer is not None:
             self.blamer.add(image_a.key, (pixels_of(image_a), pixels_of(image_b)), seen)
         if b.runner.merges_calls:
-            effects.leave_out(seen.a, seen.partners.values(), listed[0], graph, seen.untold)
+            told = graph if self.match == "id" else None
+            effects.leave_out(seen.a, seen.partners.values(), listed[0], told, seen.untold)
         elif a.runner.merges_calls:
             effects.leave_out(seen.b, seen.partners, listed[1])
         yield from self._list_pairs(image_a.key, seen, listed)

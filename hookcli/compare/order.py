@@ -13,7 +13,7 @@ from hookcli.compare.left_out import may_be_idle
 from hookcli.distance.axes import FAR, measure_flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,6 +37,7 @@ _KINDS = {
     "mean": "globalaveragepool",
     "multiheadattention": "attention",
 }
+_NEARBY = 20  # calls: the farthest that the branches of a block are swapped
 NORM = "BatchNorm"  # the start of the names of its classes
 _CONVOLUTIONS, _NORM = ("conv", "convtranspose"), "batchnormalization"
 
@@ -48,9 +49,10 @@ def pair_by_order(
 ) -> dict[str, str]:
     """Return the id of the call of A for each call id of B that has a counterpart.
 
-    Calls with similar values are paired, and between them the longest stretches of calls with equal
-    types and shapes, then the last calls, which replace a layer. A convolution of B that no
-    BatchNorm follows is taken for a merged one, and paired with A's BatchNorm.
+    Calls with similar values are paired in any order. Then follow the longest stretches of calls
+    with equal types and shapes, single such calls nearby, because a tool may swap branches, and the
+    last calls between two pairs, which replace a layer. A convolution of B that no BatchNorm
+    follows is taken for a merged one, and paired with A's BatchNorm.
 
     Args:
         a: the outputs of A's calls by id, in the order in which the calls complete.
@@ -65,55 +67,69 @@ def pair_by_order(
         for one, two in itertools.pairwise(a)
         if kinds_a[one] in _CONVOLUTIONS and kinds_a[two] == _NORM
     }
-    if _NORM not in kinds_b.values():
-        for one, two in norms.items():
-            kinds_a[one], kinds_a[two] = "merged", kinds_a[one]
-    merged = {each for each, kind in kinds_a.items() if kind == "merged"}
-    known = (
-        {each: kept[each] for each in calls if each in kept and each not in merged}
-        for calls, kept in zip((a, b), values, strict=True)
-    )
-    same = _find_same(*known)
-    pairs: dict[str, str] = {}
-    labels = {each: same.get(each, ("", each)) for each in b}
-    for left_a, left_b in _match({each: each for each in a}, labels, pairs):
-        keys_a = {each: (kinds_a[each], a[each].shape) for each in left_a}
-        keys_b = {each: (kinds_b[each], b[each].shape) for each in left_b}
-        for rest_a, rest_b in _match(keys_a, keys_b, pairs):
-            rest = [n for n in rest_a if n not in merged and not may_be_idle(a[n].module_type)]
-            if rest and rest_b:
-                old, new = a[rest[-1]], b[rest_b[-1]]
-                if old.shape == new.shape and "float" in new.dtype:
-                    pairs[new.call_id] = old.call_id
-    taken = {*pairs.values()}
-    free = {one: two for one, two in norms.items() if two not in taken}
-    return {call_id: free.get(partner, partner) for call_id, partner in pairs.items()}
-
-
-def _match(
-    a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]
-) -> Iterator[tuple[list[str], list[str]]]:
-    """Pair the longest stretches of calls with equal keys, and yield the calls between them."""
-    ids_a, ids_b = [*a], [*b]
-    start_a = start_b = 0
-    matcher = SequenceMatcher(None, [*a.values()], [*b.values()], autojunk=False)
+    merged = {each for each in norms if _NORM not in kinds_b.values()}
+    kinds_a |= {norms[each]: kinds_a[each] for each in merged}
+    known = {each: values[0][each] for each in a if each in values[0] and each not in merged}
+    similar = _find_same(known, {each: values[1][each] for each in b if each in values[1]})
+    pairs = {each: partner for each, partner in similar.items() if partner}
+    if any(each.module_type == "FusedConv" for each in b.values()):
+        left = itertools.pairwise(each for each in a if each not in merged)
+        merged |= {one for one, two in left if (kinds_a[one], kinds_a[two]) == ("conv", "relu")}
+    out = {each for each in a if each in merged or may_be_idle(a[each].module_type)}
+    paired = {*pairs.values()}
+    keys_a = {
+        n: n if n in paired else (kinds_a[n], a[n].shape) for n in a if n in paired or n not in out
+    }
+    keys_b = {n: similar.get(n, (kinds_b[n], b[n].shape)) for n in b if similar.get(n) != ""}
+    ids_a, ids_b, gaps, start_a, start_b = [*keys_a], [*keys_b], [], 0, 0
+    matcher = SequenceMatcher(None, [*keys_a.values()], [*keys_b.values()], autojunk=False)
     for block in matcher.get_matching_blocks():  # the last one is empty, at both ends
-        yield ids_a[start_a : block.a], ids_b[start_b : block.b]
+        gaps.append((ids_a[start_a : block.a], ids_b[start_b : block.b]))
         start_a, start_b = block.a + block.size, block.b + block.size
         pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
+    _pair_nearest(keys_a, keys_b, pairs)
+    for gap_a, gap_b in gaps:
+        rest, ends = [n for n in gap_a if n not in pairs.values()], gap_b[-1:]
+        if rest and ends and ends[0] not in pairs:
+            old, new = a[rest[-1]], b[ends[0]]
+            if old.shape == new.shape and "float" in new.dtype:
+                pairs[new.call_id] = old.call_id
+    taken = {*pairs.values()}
+    free = {one: two for one, two in norms.items() if two not in taken and one not in paired}
+    return {each: free.get(partner, partner) for each, partner in pairs.items()}
+
+
+def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]) -> None:
+    """Pair the calls that are left with the nearest calls of equal keys."""
+    places = {each: place for place, each in enumerate(a)}
+    last = 0  # the place of the counterpart of the call before
+    for each, key in b.items():
+        if each not in pairs:
+            free = a.keys() - {*pairs.values()}
+            far = [(abs(places[n] - last), n) for n in free if a[n] == key]
+            if far and min(far)[0] < _NEARBY:
+                pairs[each] = min(far)[1]
+        last = places[pairs[each]] if each in pairs else last
 
 
 def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, str]:
-    """Return the call of A with the closest values, for each call of B that has a similar one."""
+    """Return the call of A with the closest values, for each call of B that has a similar one.
+
+    If several calls of B have it, it goes to the closest one. The text is empty for the others,
+    which only pass on values.
+    """
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
+    taken: dict[str, tuple[float, str]] = {}  # the distance and the call of B, by the id in A
     found: dict[str, str] = {}
     for call_id, tensor in b.items():
-        norm, taken = float(np.linalg.norm(tensor.ravel())), {*found.values()}
+        norm = float(np.linalg.norm(tensor.ravel()))
         near = [each for each, other in norms.items() if norm and abs(other - norm) <= FAR * norm]
         known = [(measure_flat(a[key], tensor), key in taken, n) for n, key in enumerate(near)]
         distance, _, place = min(known, default=(FAR, False, 0))
         if distance < FAR:
-            found[call_id] = near[place]
+            best = min(taken.get(near[place], (FAR, "")), (distance, call_id))
+            found |= {taken.get(near[place], best)[1]: "", call_id: "", best[1]: near[place]}
+            taken[near[place]] = best
     return found
 
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call
 
     Values = NDArray[np.generic]
+    Rerun = Callable[[Callable[[str], Values | None], Callable[[Call, Tensor], None]], None]
 
+_MOST_RUNS = 4  # each run corrects the pairs of calls after those that the run before corrected
 _RELUS = ("relu", "relu6")
 _UNTOLD = "the names in the file do not tell its calls apart: try `match='order'`"
 
@@ -138,19 +140,31 @@ class SeenCalls:
         """Return whether A called a layer."""
         return (path, "output") in self._outputs
 
-    def measure_by_order(self, others: SeenCalls) -> None:
+    def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
         """Measure the distances of all tensors of B, paired by their order and kind.
 
-        ``others`` has the calls of B as its own calls of A.
+        While calls of B differ, B runs again on the tensors of A: what only inherits an error then
+        shows which call of A it is.
+
+        Args:
+            others: the calls of B as its own calls of A.
+            rerun: runs B with other outputs of its calls, and shows what the calls compute.
         """
         self.b = others.a
         roots, layers = [], []
         for calls in (self.a, self.b):
             roots.append([key for key, each in calls.items() if not each.call.layer.module_path])
             layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
-        pairs = pair_by_order(layers[0], layers[1], (self.values, others.values))
+        own = others
+        for _ in range(_MOST_RUNS):
+            pairs = pair_by_order(layers[0], layers[1], (self.values, own.values))
+            near = (is_same(self.values[one], own.values[n], FAR) for n, one in pairs.items())
+            if rerun is None or pairs == self.partners or all(near):
+                break
+            self.partners, own = pairs, SeenCalls()
+            rerun(lambda call_id: self.values.get(self.partners.get(call_id, "")), own.keep)
         for call_id, partner in pairs.items():
-            merged = self._find_merged(partner, others.values[call_id])
+            merged = self._find_merged(partner, own.values[call_id])
             pairs[call_id] = partner if merged in pairs.values() else merged
         self.partners = dict(zip(roots[1], roots[0], strict=False)) | pairs
         for call_id, partner in self.partners.items():

@@ -54,6 +54,8 @@ class OwnError:
         channels: the own error of the median channel and of the worst one, relative to the channel;
             empty if the channels are unknown.
         channel_rounding: the errors of ``channels`` that rounding explains.
+        kind: what calls must have in common to be like this one: ``module_type``, or the type of
+            a convolution or a linear layer that is computed together with the call.
     """
 
     call_id: str
@@ -63,6 +65,7 @@ class OwnError:
     reason: str = ""
     channels: tuple[float, ...] = ()
     channel_rounding: tuple[float, ...] = ()
+    kind: str = ""
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
@@ -153,17 +156,17 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
     alike: dict[tuple[str, int], list[float]] = defaultdict(list)
     for each in errors:
         for place, (own, _) in enumerate(each.figures):
-            alike[each.module_type, place].append(own)
+            alike[(kind := each.kind or each.module_type), place].append(own)
             alike["", place].append(own)
-            if each.module_type.startswith(_WEIGHTED):
+            if kind.startswith(_WEIGHTED):
                 alike["weighted", place].append(own)
     for each in errors:
         usual = []
         for place, (own, _) in enumerate(each.figures):
-            others = alike[each.module_type, place]
+            others = alike[(kind := each.kind or each.module_type), place]
             if len(others) <= _FEW:
                 weighted = alike["weighted", place]
-                is_alike = each.module_type.startswith(_WEIGHTED) and len(weighted) > _FEW
+                is_alike = kind.startswith(_WEIGHTED) and len(weighted) > _FEW
                 others = weighted if is_alike else alike["", place]
             usual.append(OUTSTANDING * _median_without(own, others))
         yield usual

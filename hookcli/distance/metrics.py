@@ -153,8 +153,9 @@ def measure_channels(
 ) -> tuple[float, float] | None:
     """Return the median and the largest relative L2 distance of a channel of B from that of A.
 
-    A weak channel is measured relative to a tenth of the median norm of the channels that are not
-    zero. The result is None if a value is not finite, or if there is no channel.
+    Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
+    the median norm of the channels that are not zero. The result is None if a value is not finite,
+    or if there is no channel.
 
     Args:
         a: the reference.
@@ -173,7 +174,8 @@ def measure_channels(
         errors[errors <= floor * math.sqrt(one.shape[1])] = 0
         sizes = np.maximum(norms, _WEAK * usual)
         relative = np.divide(errors, sizes, out=np.zeros_like(errors), where=errors > 0)
-    return float(np.median(relative)), float(relative.max())
+        used = relative[norms + errors > 0]
+    return (float(np.median(used)), float(used.max())) if used.size else (0.0, 0.0)
 
 
 def measure_figures(a: TotalStats, b: TotalStats) -> Distance:

@@ -73,3 +73,34 @@ def test_the_last_node_before_a_pair_replaces_the_last_layer_before_it():
         ("n3", "Relu", SMALL),
     )
     assert pair_by_order(a, b) == {"n2": "c", "n3": "r"}
+
+
+def test_branches_that_b_swaps_are_paired_by_their_values():
+    """A tool may run the shortcut of a block first."""
+    a = tensors(("x", "Own", SMALL), ("y", "Own", SMALL), ("sum", "Own", SMALL))
+    b = tensors(("n0", "Conv", SMALL), ("n1", "Conv", SMALL), ("n2", "Add", SMALL))
+    values = arrays(x=1, y=5, sum=9), arrays(n0=5, n1=1, n2=9)
+    assert pair_by_order(a, b, values) == {"n0": "y", "n1": "x", "n2": "sum"}
+
+
+def test_a_wrong_call_of_a_swapped_branch_is_paired_by_its_type():
+    a = tensors(("c", "Conv2d", SMALL), ("p", "MaxPool2d", SMALL), ("sum", "add", SMALL))
+    b = tensors(("n0", "MaxPool", SMALL), ("n1", "Conv", SMALL), ("n2", "Add", SMALL))
+    values = arrays(c=1, p=5, sum=9), arrays(n0=5, n1=70, n2=9)
+    assert pair_by_order(a, b, values) == {"n0": "p", "n1": "c", "n2": "sum"}
+
+
+def test_a_wrong_fused_convolution_is_paired_with_the_relu():
+    a = tensors(
+        *(("c1", "Conv2d", SMALL), ("n1", "BatchNorm2d", SMALL), ("r", "ReLU", SMALL)),
+        *(("c2", "Conv2d", SMALL), ("n2", "BatchNorm2d", SMALL)),
+    )
+    b = tensors(("f", "FusedConv", SMALL), ("g", "Conv", SMALL))
+    assert pair_by_order(a, b) == {"f": "r", "g": "n2"}
+
+
+def test_a_node_that_only_passes_on_values_takes_no_layer():
+    a = tensors(("x", "Own", SMALL), ("y", "Own", SMALL), ("z", "Own", SMALL))
+    b = tensors(("n0", "Conv", SMALL), ("n1", "Cast", SMALL), ("n2", "Own", SMALL))
+    values = arrays(x=1, y=5, z=9), arrays(n0=1, n1=1.001, n2=9)
+    assert pair_by_order(a, b, values) == {"n0": "x", "n2": "z"}

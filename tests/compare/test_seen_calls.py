@@ -104,3 +104,25 @@ def test_the_last_node_of_a_tool_is_the_layer_that_it_replaces(tool, value):
     ]
     pairs = {"encoder.a": "encoder.a", "shifted": "encoder.b", "last": "last"}
     assert pair(tool, a, b) == pairs
+
+
+def test_b_runs_again_to_tell_calls_that_only_inherit_an_error():
+    """By their types, ``n1`` and ``n2`` would be ``y`` and ``z``: B runs ``z`` first."""
+
+    def keep(*calls):
+        seen = SeenCalls()
+        for name, value in calls:
+            layer = LayerInfo(name, "Conv2d")
+            seen.keep(Call(layer, 0, 1), torch.full((1, 2, 2, 2), float(value)))
+        return seen
+
+    def rerun(feed, observe):
+        right = feed("n0") is not None and feed("n0").flat[0] == 1
+        for name, value in (("n0", 7), ("n1", 9 if right else 50), ("n2", 5 if right else 70)):
+            layer = LayerInfo(name, "Conv")
+            observe(Call(layer, 0, 1), torch.full((1, 2, 2, 2), float(value)))
+
+    calls = keep(("x", 1), ("y", 5), ("z", 9))
+    calls.measure_by_order(keep(("n0", 7), ("n1", 50), ("n2", 70)), rerun)
+    assert calls.partners == {"n0": "x", "n1": "z", "n2": "y"}
+    assert calls.distances["z"].rel_l2 == pytest.approx(41 / 9)

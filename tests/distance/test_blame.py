@@ -90,3 +90,12 @@ def test_without_any_call_there_is_nobody_to_blame():
 )
 def test_the_coarser_dtype_has_fewer_digits(dtypes, expected):
     assert coarser(*dtypes) == expected
+
+
+def test_calls_with_a_merged_convolution_are_like_convolutions():
+    """A quantizer merges a convolution into one of four ReLUs."""
+    shared = [*errors(1e-2, 2e-2, 1e-2, 1e-2), *errors(0, 0, 0, 0, kind="ReLU")]
+    fused = OwnError("relu", "ReLU", 1e-2, ROUNDED, kind="Conv2d")
+    assert culprits(find_culprits([*shared, fused], "float32")) == []
+    alone = OwnError("relu", "ReLU", 1e-2, ROUNDED)
+    assert culprits(find_culprits([*shared, alone], "float32")) == ["relu"]

@@ -31,6 +31,13 @@ def test_a_weak_channel_counts_as_a_tenth_of_the_usual_one():
     assert measure_channels(a, b, 1) == pytest.approx((0, 0.5))
 
 
+def test_channels_that_are_zero_in_both_do_not_count():
+    """After a ReLU, most channels of a small model may be zero."""
+    a, b = channels(0, 0, 0, 1, 2), channels(0, 0, 0, 1.1, 3)
+    assert measure_channels(a, b, 1) == pytest.approx((0.3, 0.5))
+    assert measure_channels(channels(0, 0), channels(0, 0), 1) == (0, 0)
+
+
 def test_a_difference_within_the_floor_counts_as_none():
     a, b = channels(1e-8, 1), channels(2e-8, 1.5)
     assert measure_channels(a, b, 1, floor=1e-7) == pytest.approx((0.25, 0.5))
