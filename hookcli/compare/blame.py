@@ -90,7 +90,7 @@ class Blamer:
         own = _Measured(seen, seen.partners, self.b.runner.merges_calls, untold)
         with naming(self.b):
             run_again(self.b.runner, image, pixels[1], own.feed, own)
-        moved = _Measured(seen, {call_id: call_id for call_id in values})
+        moved = _Measured(seen, {call_id: call_id for call_id in values}, has_floor=False)
         move = _Mover(EPSILON[self.dtype])
         near = torch.from_numpy(move(to_array(pixels[0])))
         run_again(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
@@ -190,6 +190,7 @@ class _Measured:
     errors: dict[str, OwnError | None] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
     untold: set[str] = field(default_factory=set)  # the same ids of nodes that a tool added
+    has_floor: bool = True
     _last: str = ""
 
     def feed(self, call_id: str) -> Values | None:
@@ -207,7 +208,8 @@ class _Measured:
         self.types[partner] = call.layer.module_type
         self.untold |= {partner} if call.layer.module_path in self.tools else set()
         if values is None:  # integers are quantized values, which A cannot have
-            if array.dtype.kind not in "iu" and not self.is_idle(partner, array):
+            is_known = array.dtype.kind in "iu" or self.seen.has_layer(call.layer.module_path)
+            if not is_known and not self.is_idle(partner, array):
                 self.errors[partner] = None
             return
         self.errors[partner] = self._measure(partner, call, values, array)
@@ -222,12 +224,14 @@ class _Measured:
                 return found
             b = b.reshape(a.shape)
         pair = (one, two.tensor) if two else (one,)
-        floor = find_floor(pair, of_channels=True)
-        distance = measure_arrays(a, b, self.seen.axis_of(partner), floor)
+        floor, axis = find_floor(pair, of_channels=True), self.seen.axis_of(partner)
+        distance = measure_arrays(a, b, axis, floor * self.has_floor)
         if distance.misplaced:
             return found
-        own = distance.rel_l2 if distance.difference.rms > find_floor(pair) else 0.0
-        return replace(found, own=own, channels=distance.channels or ())
+        least = find_floor(pair) * self.has_floor
+        own = distance.rel_l2 if distance.difference.rms > least else 0.0
+        has_maps = axis is not None and a.size > a.shape[axis]  # a channel of one number may be 0
+        return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: Values) -> str:
         """Find the call of A, after the last common one, that a call of B replaces."""
@@ -301,7 +305,7 @@ class _Mover:
         if values.dtype.kind != "f":
             return values
         _, exponents = np.frexp(values)
-        steps = np.ldexp(values.dtype.type(self._epsilon), exponents - 1)
+        steps = np.array(np.ldexp(values.dtype.type(self._epsilon), exponents - 1))
         up = self._random.random(values.shape, dtype=np.float32) < 0.5
         steps[values == 0] = 0  # the neighbours of zero are next to nothing
         moved: Values = np.asarray(values + np.where(up, steps, -steps))  # not a scalar

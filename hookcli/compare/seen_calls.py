@@ -235,7 +235,7 @@ class SeenCalls:
             self.untold |= dict.fromkeys(itertools.chain(*calls.values()), _UNTOLD)
             place = path.rpartition(OPERATION)[0] or path
             return self._find_equal(lambda p: (p.rpartition(OPERATION)[0] or p) == place, values)
-        if len(calls) != len(others) and any(each.is_counted for each in others):
+        if any(each.is_counted for each in others):
             index = self._align((path, index), calls, len(calls) - len(others), values)
         ids = calls.get(index, [])
         left = [each for each in ids if each not in self.partners.values()]
@@ -282,16 +282,16 @@ class SeenCalls:
     ) -> int:
         """Return the index in A of a call of B whose index was only counted.
 
-        The values show which calls B lacks. If they do not, B lacks the first ones, as exporters
-        fold calls that do not depend on the input.
+        The values show which call it is, since tools sort nodes anew. If they do not, B lacks the
+        first ones, as exporters fold calls that do not depend on the input.
         """
         path, index = place
         if place not in self._aligned:
-            later = (each for each in calls if each > self._aligned.get((path, index - 1), -1))
-            same = (
-                n for n in later if any(self._distance(each, values) < SAME for each in calls[n])
-            )
-            self._aligned[place] = next(same, index + missing)
+            taken = {found for (other, _), found in self._aligned.items() if other == path}
+            free = [each for each in calls if each not in taken]
+            near = [(min(self._distance(one, values) for one in calls[n]), n) for n in free]
+            distance, nearest = min(near, default=(FAR, 0))
+            self._aligned[place] = nearest if distance < FAR else index + missing
         return self._aligned[place]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
