@@ -46,7 +46,7 @@ def _range_text(comparison: Comparison) -> str:
     # Where a floor tolerates more than the whole output, a relative distance means nothing.
     measured = [row for row in failed or rows if not row.reason and (row.tolerance or 0) < 1]
     number = f"{len(failed)} of {count(len(rows), 'call')}" if failed else count(len(rows), "call")
-    text = f"{number} {_verb('differ', len(failed or rows))}"
+    text = f"{number} {_verb('differ' if failed else 'hold', len(failed or rows))}"
     farthest = max(measured, key=lambda row: _value_of(row) or 0.0, default=None)
     limit = None if farthest is None else farthest.tolerance
     if farthest is None or limit is None:
@@ -56,7 +56,8 @@ def _range_text(comparison: Comparison) -> str:
         names = (name for name, rtol in RTOL.items() if rtol == limit)
         dtype = None if comparison.tolerance.rtol is not None else next(names, None)
         allowed = f"{dtype} allows {share_text(limit)}" if dtype else allowed
-    return f"{text}, up to {share_text(_value_of(farthest) or 0.0)} ({allowed})"
+    distance = share_text(_value_of(farthest) or 0.0)
+    return f"{text}, {f'up to {distance}' if failed else f'at most {distance} off'} ({allowed})"
 
 
 def first_text(comparison: Comparison) -> str:

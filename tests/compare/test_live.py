@@ -965,8 +965,8 @@ def test_the_first_line_says_how_far_within_the_tolerance_and_what_it_does(run, 
     ended = run("compare", *words)
     first, second = ended.out.splitlines()[:2]
     assert ended.code == 0
-    assert first.startswith("4 calls differ, up to 0.")
-    assert " % (bfloat16 allows 5 %); same top class" in first
+    assert first.startswith("4 calls hold, at most 0.")
+    assert " % off (bfloat16 allows 5 %); same top class" in first
     assert second.startswith("nothing beyond the tolerance: 4 calls of 1 image hold; ")
 
 
