@@ -292,6 +292,10 @@ def test_a_ruined_channel_is_told_though_the_whole_is_hardly_off(blame):
     assert document["blame"].endswith("; its median channel is 0 off, and its worst 15 %")
 
 
+def test_a_single_number_moves_to_its_neighbour():
+    assert float(_Mover(2**-10)(np.array(4, "f4"))) == pytest.approx(4, rel=2**-9)
+
+
 def test_zeros_stay_zeros_when_values_move_to_their_neighbours():
     """Otherwise, after a ReLU, rounding would seem to explain any error of small values."""
     moved = _Mover(2**-10)(np.array([0, 1, -1e-6], "f4"))

@@ -80,6 +80,14 @@ def test_the_values_show_which_call_a_file_without_numbers_lacks(values, expecte
     assert pair(Graph.of(nodes), a, b) == expected
 
 
+def test_calls_that_a_tool_sorted_anew_are_paired_by_their_values():
+    nodes = [node("one", "x", CONV), node("between", "one"), node("two", "between", CONV)]
+    a = [("encoder.conv", 0, "", [1.0]), ("encoder.conv", 1, "", [4.0])]
+    b = [("encoder.conv", 0, "", [4.001]), ("encoder.conv", 1, "", [1.001])]
+    crossed = {"encoder.conv": "encoder.conv#1", "encoder.conv#1": "encoder.conv"}
+    assert pair(Graph.of(nodes), a, b) == crossed
+
+
 @pytest.fixture
 def tool():
     """A graph in which a tool computes a layer with two nodes."""
