@@ -7,10 +7,13 @@ an own error that is neither rounding nor the same for all calls of its kind.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -150,33 +153,34 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
     """Yield for each call how far other calls of its type let each of its figures go.
 
-    That is a multiple of the median of the other calls of the type, or of all other calls if there
-    are fewer than three of the type.
+    That is a multiple of the median of the calls of other modules of the type, or of all other
+    modules if there are fewer than three of the type.
     """
-    alike: dict[tuple[str, int], list[float]] = defaultdict(list)
+    alike: dict[tuple[str, int], list[tuple[str, float]]] = defaultdict(list)
     for each in errors:
+        kind = each.kind or each.module_type
         for place, (own, _) in enumerate(each.figures):
-            alike[(kind := each.kind or each.module_type), place].append(own)
-            alike["", place].append(own)
-            if kind.startswith(_WEIGHTED):
-                alike["weighted", place].append(own)
+            found = (_owner(each.call_id), own)
+            kinds = (kind, "", *(["weighted"] if kind.startswith(_WEIGHTED) else ()))
+            for name in kinds:
+                alike[name, place].append(found)
     for each in errors:
-        usual = []
-        for place, (own, _) in enumerate(each.figures):
-            others = alike[(kind := each.kind or each.module_type), place]
-            if len(others) <= _FEW:
-                weighted = alike["weighted", place]
-                is_alike = kind.startswith(_WEIGHTED) and len(weighted) > _FEW
-                others = weighted if is_alike else alike["", place]
-            usual.append(OUTSTANDING * _median_without(own, others))
+        usual, kind, owner = [], each.kind or each.module_type, _owner(each.call_id)
+        for place in range(len(each.figures)):
+            others, weighted, every = (
+                [own for other, own in alike[name, place] if other != owner]
+                for name in (kind, "weighted", "")
+            )
+            if len(others) < _FEW:
+                is_alike = kind.startswith(_WEIGHTED) and len(weighted) >= _FEW
+                others = weighted if is_alike else every
+            usual.append(OUTSTANDING * (statistics.median(others) if others else 0.0))
         yield usual
 
 
-def _median_without(value: float, values: Sequence[float]) -> float:
-    """Return the median of ``values`` without one occurrence of ``value``; 0 if nothing is left."""
-    others = list(values)
-    others.remove(value)
-    return statistics.median(others) if others else 0.0
+def _owner(call_id: str) -> str:
+    """Return the module of a call, whose calls share its faults; operations share none."""
+    return call_id if OPERATION in call_id else re.split(r"[#\[]", call_id)[0]
 
 
 def _share(errors: Iterable[OwnError]) -> tuple[tuple[str, int], ...]:
