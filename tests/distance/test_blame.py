@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from dataclasses import replace
+
 import pytest
 
 from hookcli.distance.blame import OwnError, find_culprits
@@ -53,6 +55,12 @@ def test_culprits_stand_out_by_more_than_ten_times_the_median_of_the_others():
 def test_few_calls_of_a_type_are_compared_with_all_calls():
     found = find_culprits([*errors(0, 0, 0, 0), *errors(1e-3, kind="Linear")], "float32")
     assert culprits(found) == ["Linear0"]
+
+
+def test_a_fault_of_a_shared_module_is_not_hidden_by_its_own_other_calls():
+    shared = [replace(each, call_id=f"f#{n}") for n, each in enumerate(errors(*[1e-3] * 4))]
+    found = find_culprits([*shared, *errors(0, 0, 0, kind="ReLU")], "float32")
+    assert culprits(found) == ["f#0", "f#1", "f#2", "f#3"]
 
 
 def test_all_culprits_are_named_in_their_order():
