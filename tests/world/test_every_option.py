@@ -508,9 +508,7 @@ def test_a_number_that_no_machine_can_hold_is_refused(observe, option):
 
 def test_a_request_for_more_top_images_than_there_are_lists_all(observe):
     words = ("inspect", *MODEL_WORDS.split(), "-o", "out", "--grids", "none", "--top-images")
-    assert (
-        observe(*words, 6)["out/top_images.csv"] == observe(*words, 1000)["out/top_images.csv"]
-    )
+    assert observe(*words, 6)["out/top_images.csv"] == observe(*words, 1000)["out/top_images.csv"]
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_a_vector_takes_the_place_of_the_image(inspect):
         ("Two", ("--input", "facts=gone.npy"), 2, "facts='gone.npy': No such file"),
         ("Two", ("--input", "facts=net.py"), 2, "facts='net.py': it is no .npy file"),
         ("Two", ("--input", "facts=[[1], 2]"), 2, "--input: cannot read facts="),
-        ("Two", ("--input", "facts=5", "--input", "facts=6"), 2, "--input has two values for 'facts'"),
+        ("Two", ("--input", "facts=5", "--input", "facts=6"), 2, "has two values for 'facts'"),
         ("Two", ("--input", "facts"), 2, "write NAME=FILE.npy or NAME=VALUE"),
     ],
 )
