@@ -49,7 +49,7 @@ def load_archive(stream: BinaryIO) -> object:
 def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
     """Return the members of an archive, after a check that torch reads exactly these.
 
-    Afterwards, the stream is at its beginning.
+    Entries of folders are left out. Afterwards, the stream is at its beginning.
 
     Raises:
         ValueError: the archive has a second directory or gaps, or some of its members overlap, have
@@ -67,6 +67,9 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
     spaces.append(_find_directory(stream, len(members)) - end)
     if sum(spaces[:2]) or not {*spaces} <= {*_DESCRIPTORS}:
         raise ValueError("its members overlap, or there are gaps between them")
+    if any(member.is_dir() and member.file_size for member in members):
+        raise ValueError("one of its folders has bytes of its own")
+    members = [member for member in members if not member.is_dir()]
     names = {member.filename.partition("/")[2] or member.filename for member in members}
     if len({name.lower() for name in names}) < len(members):  # torch ignores the case
         raise ValueError("several members have the same name")
@@ -76,7 +79,7 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
     stream.seek(0)
     if all("/" in member.filename for member in members):  # else, an archive from before torch 2.8
         records = torch._C.PyTorchFileReader(stream).get_all_records()
-        if names != set(records):
+        if names != {name for name in records if name and not name.endswith("/")}:
             raise ValueError("torch finds other members in it")
         stream.seek(0)
     return members

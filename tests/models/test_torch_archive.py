@@ -49,6 +49,16 @@ def test_members_of_an_archive_are_those_that_torch_reads(content):
     assert loaded["a"].tolist() == [1, 1]
 
 
+def test_entries_of_folders_are_left_out():
+    content = packed([("archive/", b""), *members_of(NET), ("archive/data/", b"")])
+    assert "archive/" not in [member.filename for member in list_members(io.BytesIO(content))]
+    loaded: Any = load_archive(io.BytesIO(content))
+    assert loaded["a"].tolist() == [1, 1]
+    assert refuse(packed([("archive/", b"x"), *members_of(NET)])) == (
+        "one of its folders has bytes of its own"
+    )
+
+
 def test_an_archive_with_two_directories_is_refused():
     other = saved({"a": torch.full((2,), 7.0), "b": torch.zeros(100)})
     content = with_two_directories(members_of(NET), members_of(other))
