@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _HEADER = "<4s5H3I2H"  # precedes the data of a member
 _DESCRIPTORS = (0, 16, 24)  # bytes after the data of a member
-_END = "<4s4H2IH"  # the last bytes of the file
+_END = "<4s4H2IH"  # the last bytes of the file, before a comment
+_LONGEST_COMMENT = 0xFFFF  # bytes
 _LOCATOR = "<4sIQI"  # before the end of most files, and before it the end for large files
 _LARGE_END = "<4sQ2H2I4Q"
 _MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
@@ -87,8 +88,13 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
 
 def _find_directory(stream: BinaryIO, members: int) -> int:
     """Return where the only central directory begins; ValueError if there may be another one."""
-    place = stream.seek(-struct.calcsize(_END), 2)
+    size = stream.seek(0, 2)
+    stream.seek(max(0, size - struct.calcsize(_END) - _LONGEST_COMMENT))
+    tail = stream.read()
+    place = size - len(tail) + tail.rfind(b"PK\x05\x06")
     mark, *_, count, length, start, comment = _read(stream, _END, place)
+    if place + struct.calcsize(_END) + comment != size or (comment and tail.count(mark) > 1):
+        mark = b""
     before = place - struct.calcsize(_LOCATOR)
     if before >= 0 and (locator := _read(stream, _LOCATOR, before))[0] == b"PK\x06\x07":
         place = before - struct.calcsize(_LARGE_END)
@@ -98,7 +104,7 @@ def _find_directory(stream: BinaryIO, members: int) -> int:
         agrees = all(each in pair for each, *pair in zip(small, large[-3:], full, strict=True))
         if large[0] != b"PK\x06\x06" or locator[2] != place or not agrees:
             mark = b""
-    if mark != b"PK\x05\x06" or comment or count != members or start + length != place:
+    if mark != b"PK\x05\x06" or count != members or start + length != place:
         raise ValueError("it may have a second directory")
     return int(start)
 
