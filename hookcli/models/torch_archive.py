@@ -27,6 +27,10 @@ _LARGE_END = "<4sQ2H2I4Q"
 _MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
 
 
+class OtherArchiveError(ValueError):
+    """An archive that can be read but that ``torch.save`` did not write."""
+
+
 def load_archive(stream: BinaryIO) -> object:
     """Load the tensors of an archive that ``torch.save`` wrote.
 
@@ -53,8 +57,8 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
     Entries of folders are left out. Afterwards, the stream is at its beginning.
 
     Raises:
-        ValueError: the archive has a second directory or gaps, or some of its members overlap, have
-            the same name, or are much larger than the archive.
+        OtherArchiveError: the archive has a second directory or gaps, or some of its members
+            overlap, have the same name, or are much larger than the archive.
         Exception: ``zipfile`` or torch cannot read the archive.
     """
     with zipfile.ZipFile(stream) as archive:
@@ -67,27 +71,27 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
         end = member.header_offset + struct.calcsize(_HEADER) + name + extra + member.compress_size
     spaces.append(_find_directory(stream, len(members)) - end)
     if sum(spaces[:2]) or not {*spaces} <= {*_DESCRIPTORS}:
-        raise ValueError("its members overlap, or there are gaps between them")
+        raise OtherArchiveError("its members overlap, or there are gaps between them")
     if any(member.is_dir() and member.file_size for member in members):
-        raise ValueError("one of its folders has bytes of its own")
+        raise OtherArchiveError("one of its folders has bytes of its own")
     members = [member for member in members if not member.is_dir()]
     names = {member.filename.partition("/")[2] or member.filename for member in members}
     if len({name.lower() for name in names}) < len(members):  # torch ignores the case
-        raise ValueError("several members have the same name")
+        raise OtherArchiveError("several members have the same name")
     unpacked, size = sum(member.file_size for member in members), stream.seek(0, 2)
     if unpacked > _MOST_UNPACKED * size:
-        raise ValueError(f"its {size:,} bytes would become {unpacked:,}")
+        raise OtherArchiveError(f"its {size:,} bytes would become {unpacked:,}")
     stream.seek(0)
     if all("/" in member.filename for member in members):  # else, an archive from before torch 2.8
         records = torch._C.PyTorchFileReader(stream).get_all_records()
         if names != {name for name in records if name and not name.endswith("/")}:
-            raise ValueError("torch finds other members in it")
+            raise OtherArchiveError("torch finds other members in it")
         stream.seek(0)
     return members
 
 
 def _find_directory(stream: BinaryIO, members: int) -> int:
-    """Return where the only central directory begins; ValueError if there may be another one."""
+    """Return where the only central directory begins; an error if there may be another one."""
     size = stream.seek(0, 2)
     stream.seek(max(0, size - struct.calcsize(_END) - _LONGEST_COMMENT))
     tail = stream.read()
@@ -105,7 +109,7 @@ def _find_directory(stream: BinaryIO, members: int) -> int:
         if large[0] != b"PK\x06\x06" or locator[2] != place or not agrees:
             mark = b""
     if mark != b"PK\x05\x06" or count != members or start + length != place:
-        raise ValueError("it may have a second directory")
+        raise OtherArchiveError("it may have a second directory")
     return int(start)
 
 
