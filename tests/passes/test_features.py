@@ -195,7 +195,7 @@ class Shuffled(Net):
         (Shuffled(act=nn.Conv2d(4, 4, 1)), "conv"),
     ],
 )
-def test_the_last_layer_with_weights_is_the_head_only_if_the_output_has_its_channels(
+def test_the_last_layer_is_the_head_only_if_the_output_has_its_channels(
     module, call_id
 ):
     assert find(module) == call_id
