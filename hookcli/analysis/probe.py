@@ -252,7 +252,12 @@ def probe_layer(
     return score.row(call.call_id, features.shape[1]), score.predicted
 
 
-def judge(rows: Sequence[ProbeRow], chance: float, images: int) -> tuple[list[ProbeRow], str]:
+def judge(
+    rows: Sequence[ProbeRow],
+    chance: float,
+    images: int,
+    hits: Mapping[str, NDArray[np.bool_]] | None = None,
+) -> tuple[list[ProbeRow], str]:
     """Return the rows with the p-values of the layers, and a verdict in words.
 
     The test over the folds is one-sided, paired, and corrected for the images that the training
@@ -261,6 +266,9 @@ def judge(rows: Sequence[ProbeRow], chance: float, images: int) -> tuple[list[Pr
     adjusted for the number of layers (Holm 1979, A simple sequentially rejective multiple test
     procedure). The standard deviation over folds counts as at least one image of a fold, since
     folds of few images agree by chance.
+
+    If ``hits`` has which labels the best layer and the pixels predicted, an exact test of them all
+    together (McNemar 1947) shows whether the folds are just too few to tell.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -271,6 +279,13 @@ def judge(rows: Sequence[ProbeRow], chance: float, images: int) -> tuple[list[Pr
     failed = [name for name, test in zip(bases, tests, strict=True) if min(_adjust(test)) > _CLEAR]
     verdict = f"no layer is clearly above {' and '.join(failed or bases)} (least p = "
     verdict += f"{min(p_values.values()):.2g}); more images or folds can show less of a difference"
+    best = max(layers, key=lambda row: row.accuracy).layer
+    if hits and all(_test_hits(hits, best, name, chance) <= _CLEAR for name in failed or bases):
+        verdict = (
+            f"cannot tell with {count(images, 'image')} in {len(layers[0].folds)} folds whether a "
+            f"layer is above {' and '.join(failed or bases)} (least p = "
+            f"{min(p_values.values()):.2g}); give more images, or more folds"
+        )
     if clear:
         best = max(layers, key=lambda row: (row.layer in clear, row.accuracy)).layer
         verdict = (
@@ -294,6 +309,15 @@ def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
     spread = max(float(differences.std(ddof=1)), number / images)
     error = spread * math.sqrt(1 / number + 1 / (number - 1))  # one fold tests, the others train
     return float(stdtr(number - 1, -differences.mean() / error))
+
+
+def _test_hits(hits: Mapping[str, NDArray[np.bool_]], best: str, base: str, chance: float) -> float:
+    from scipy.special import bdtrc
+
+    own = hits[best]
+    if base != "chance":  # only images of which one of both predicts the label
+        own, chance = own[own != hits["pixels"]], 0.5
+    return float(bdtrc(own.sum() - 1, len(own), chance))
 
 
 def _adjust(p_values: Sequence[float]) -> list[float]:

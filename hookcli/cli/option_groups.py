@@ -34,6 +34,7 @@ _PANELS = (
 )
 _LAST = len(_PANELS)
 _MOST = 100_000  # the largest whole number of an option that counts something
+_ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
 _COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
 
 
@@ -94,7 +95,9 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
         needed = [name for name in flag.needs.split("|") if name in known]
         if flag.parameter in given and needed and there.isdisjoint(needed):
             what = " or ".join(needed)
-            raise RequestError(f"{flag.name} has no effect without {what}", f"add {what}")
+            named = " or ".join(_ARTICLES.get(name, name) for name in needed)
+            verb = "name" if needed[0] in _ARTICLES else "add"
+            raise RequestError(f"{flag.name} has no effect without {what}", f"{verb} {named}")
 
 
 def _list_own_options(

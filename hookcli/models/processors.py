@@ -137,6 +137,11 @@ class ProcessorTransform:
                 f"cannot be prepared by the {name} of the model: {foreign_line(error)}"
             ) from error
         pixels: Tensor = made["pixel_values"][0]
+        if not pixels.numel():
+            raise UnfitPictureError(
+                f"cannot be prepared by the {type(self._processor).__name__} of the model: "
+                f"it makes {shape_text(pixels.shape)}, without any pixel"
+            )
         return pixels
 
     def __repr__(self) -> str:
@@ -186,7 +191,13 @@ class _ProcessorTask(Task):
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         transform = ProcessorTransform(self.processor.own, self._changes(request))
         task = copy.copy(self)
-        task.nominal = last_two_axes(transform(Image.new("RGB", (640, 480))))
+        try:
+            task.nominal = last_two_axes(transform(Image.new("RGB", (640, 480))))
+        except UnfitPictureError as error:
+            raise ModelError(
+                f"a picture of 640x480 pixels {error.message}",
+                "look at the sizes in its preprocessor_config.json, or choose another `size`",
+            ) from error
         crops = bool(transform._ask("do_center_crop"))
         return Preprocessing(task, transform, crop=task.nominal if crops else None)
 

@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 _HEADER = "<4s5H3I2H"  # precedes the data of a member
 _DESCRIPTORS = (0, 16, 24)  # bytes after the data of a member
-_END = "<4s4H2IH"  # the last bytes of the file
+_END = "<4s4H2IH"  # the last bytes of the file, before a comment
+_LONGEST_COMMENT = 0xFFFF  # bytes
 _LOCATOR = "<4sIQI"  # before the end of most files, and before it the end for large files
 _LARGE_END = "<4sQ2H2I4Q"
 _MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
+
+
+class OtherArchiveError(ValueError):
+    """An archive that can be read but that ``torch.save`` did not write."""
 
 
 def load_archive(stream: BinaryIO) -> object:
@@ -49,11 +54,11 @@ def load_archive(stream: BinaryIO) -> object:
 def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
     """Return the members of an archive, after a check that torch reads exactly these.
 
-    Afterwards, the stream is at its beginning.
+    Entries of folders are left out. Afterwards, the stream is at its beginning.
 
     Raises:
-        ValueError: the archive has a second directory or gaps, or some of its members overlap, have
-            the same name, or are much larger than the archive.
+        OtherArchiveError: the archive has a second directory or gaps, or some of its members
+            overlap, have the same name, or are much larger than the archive.
         Exception: ``zipfile`` or torch cannot read the archive.
     """
     with zipfile.ZipFile(stream) as archive:
@@ -66,26 +71,34 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
         end = member.header_offset + struct.calcsize(_HEADER) + name + extra + member.compress_size
     spaces.append(_find_directory(stream, len(members)) - end)
     if sum(spaces[:2]) or not {*spaces} <= {*_DESCRIPTORS}:
-        raise ValueError("its members overlap, or there are gaps between them")
+        raise OtherArchiveError("its members overlap, or there are gaps between them")
+    if any(member.is_dir() and member.file_size for member in members):
+        raise OtherArchiveError("one of its folders has bytes of its own")
+    members = [member for member in members if not member.is_dir()]
     names = {member.filename.partition("/")[2] or member.filename for member in members}
     if len({name.lower() for name in names}) < len(members):  # torch ignores the case
-        raise ValueError("several members have the same name")
+        raise OtherArchiveError("several members have the same name")
     unpacked, size = sum(member.file_size for member in members), stream.seek(0, 2)
     if unpacked > _MOST_UNPACKED * size:
-        raise ValueError(f"its {size:,} bytes would become {unpacked:,}")
+        raise OtherArchiveError(f"its {size:,} bytes would become {unpacked:,}")
     stream.seek(0)
     if all("/" in member.filename for member in members):  # else, an archive from before torch 2.8
         records = torch._C.PyTorchFileReader(stream).get_all_records()
-        if names != set(records):
-            raise ValueError("torch finds other members in it")
+        if names != {name for name in records if name and not name.endswith("/")}:
+            raise OtherArchiveError("torch finds other members in it")
         stream.seek(0)
     return members
 
 
 def _find_directory(stream: BinaryIO, members: int) -> int:
-    """Return where the only central directory begins; ValueError if there may be another one."""
-    place = stream.seek(-struct.calcsize(_END), 2)
+    """Return where the only central directory begins; an error if there may be another one."""
+    size = stream.seek(0, 2)
+    stream.seek(max(0, size - struct.calcsize(_END) - _LONGEST_COMMENT))
+    tail = stream.read()
+    place = size - len(tail) + tail.rfind(b"PK\x05\x06")
     mark, *_, count, length, start, comment = _read(stream, _END, place)
+    if place + struct.calcsize(_END) + comment != size or (comment and tail.count(mark) > 1):
+        mark = b""
     before = place - struct.calcsize(_LOCATOR)
     if before >= 0 and (locator := _read(stream, _LOCATOR, before))[0] == b"PK\x06\x07":
         place = before - struct.calcsize(_LARGE_END)
@@ -95,8 +108,8 @@ def _find_directory(stream: BinaryIO, members: int) -> int:
         agrees = all(each in pair for each, *pair in zip(small, large[-3:], full, strict=True))
         if large[0] != b"PK\x06\x06" or locator[2] != place or not agrees:
             mark = b""
-    if mark != b"PK\x05\x06" or comment or count != members or start + length != place:
-        raise ValueError("it may have a second directory")
+    if mark != b"PK\x05\x06" or count != members or start + length != place:
+        raise OtherArchiveError("it may have a second directory")
     return int(start)
 
 

@@ -29,7 +29,7 @@ from hookcli.models.file_kind import (
     save_line,
 )
 from hookcli.models.source import UNREACHABLE
-from hookcli.models.torch_archive import load_archive
+from hookcli.models.torch_archive import OtherArchiveError, load_archive
 from hookcli.outside.files import NotRegularError, open_regular
 from hookcli.outside.foreign import ForeignCode, first_line
 from hookcli.records.text import and_more, shape_text
@@ -119,6 +119,11 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
         return _refuse_pickle(file, error)
     if (kind := name_shard([file.suffix]) or find_kind(file)) not in (UNKNOWN, WEIGHTS):
         return _refuse_kind(file, kind)
+    if isinstance(error, OtherArchiveError):
+        return WeightsError(
+            f"{file} is no archive that torch.save wrote ({error})",
+            "load it in Python and save it again",
+        )
     return WeightsError(
         f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
     )

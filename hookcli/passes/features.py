@@ -34,6 +34,7 @@ _NO_HEAD = re.compile(r"^(\S+\.)?aux|norm\w*$", re.IGNORECASE)  # nor is a head 
 class _Seen:
     call: Call
     mark: object  # equal for the same values, whatever axes have length 1; None if not of one image
+    shape: torch.Size
 
     @property
     def name(self) -> tuple[str, int]:
@@ -58,7 +59,9 @@ def find_feature_call(
         watching = replace(cast("GraphRunner", runner), layers=())  # all
     with runner.unchanged():
         batch = Batch([""], runner.place(loaded.pixels_to_try()))
-        outcome = watching.run(batch, lambda call, tensor: seen.append(_Seen(call, _mark(tensor))))
+        outcome = watching.run(
+            batch, lambda call, tensor: seen.append(_Seen(call, _mark(tensor), tensor.shape))
+        )
     returned = loaded.find_embedding(outcome.output) if isinstance(loaded, LoadedModel) else None
     maps = [at for at, each in enumerate(seen) if each.name[0] == "backbone"]
     end = len(seen)
@@ -83,14 +86,16 @@ def find_feature_call(
             return seen[at].call, reason
     before = [at for at in outputs if at < end]
     ended = f" that ran before {seen[end].call.layer.label}" if end < len(seen) else ""
-    return (seen[before[-1]].call, f"the last of the layers{ended}") if before else None
+    last = max(before, key=lambda at: (seen[at].name[0] != "", at), default=None)  # "": the model
+    return None if last is None else (seen[last].call, f"the last of the layers{ended}")
 
 
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
     """Return where the first call of the head begins, or the number of calls.
 
     The head is the part that models of timm and segmentation_models_pytorch name; else, the layers
-    with weights that make a part of the output, such as the logits; else, the last with weights.
+    with weights that make a part of the output, such as the logits; else, the last with weights,
+    unless the shape of its output shows that it does not make the logits.
     """
     own = [ask(module, "segmentation_head")]
     if callable(get := ask(module, "get_classifier")):
@@ -110,11 +115,33 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
     ]
     parts = dict(named_tensors(output))
     logits = [parts["logits"]] if "logits" in parts else parts.values()
-    returned = {_mark(tensor) for tensor in logits} - {None}
+    returned = {mark: tensor.shape for tensor in logits if (mark := _mark(tensor)) is not None}
     makers = {each.mark: each for each in weighted if each.mark in returned}  # the last ones
-    heads = named or [*makers.values()] or weighted[-1:]
+    last = [each for each in weighted[-1:] if _may_make(each, [*returned.values()], seen)]
+    heads = named or [*makers.values()] or last
     names = {each.name for each in heads}
     return next((at for at, each in enumerate(seen) if each.name in names), len(seen))
+
+
+def _may_make(last: _Seen, returned: Sequence[torch.Size], seen: Sequence[_Seen]) -> bool:
+    """Return whether a returned tensor may be made from a layer's output without other weights."""
+    shape = last.shape
+    if not returned or len(shape) < 2:
+        return True
+    channels = shape[1 if re.search(r"Conv(?!1D)", last.call.layer.module_type) else -1]
+    alike = [
+        each
+        for each in returned
+        if 1 in (channels, each[1:].numel())
+        or len(each) not in (2, len(shape))
+        or channels in each[1:]
+        or each.numel() == shape.numel()
+    ]
+    if any(len(each) > 2 for each in alike):
+        return True
+    # The map of a head is averaged as it is; pooling it to a smaller map shows that it is features.
+    after = (each.shape for each in seen[seen.index(last) :] if len(each.shape) == len(shape) == 4)
+    return bool(alike) and {each[2:] for each in after} <= {shape[2:], (1, 1)}
 
 
 def _mark(tensor: Tensor) -> object:

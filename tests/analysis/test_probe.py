@@ -207,6 +207,31 @@ def test_folds_of_few_images_that_agree_prove_nothing():
     assert judge(rows_of((1.0,) * 5, pixels=(0.5,) * 5), 0.5, 1000)[0][0].p_value < 1e-4
 
 
+@pytest.mark.parametrize(
+    ("wins", "losses", "is_chance"), [(5, 0, False), (4, 0, True), (8, 3, True)]
+)
+def test_folds_that_are_too_few_for_a_clear_difference_cannot_tell(wins, losses, is_chance):
+    exact = stats.binomtest(wins, wins + losses, alternative="greater").pvalue
+    assert (exact > 0.05) == is_chance
+    best = np.arange(12) >= losses
+    hits = {"a": best, "pixels": ~best | (np.arange(12) >= losses + wins)}
+    folds = rows_of((1.0, 0.9, 0.2, 1.0, 1.0))
+    verdict = judge(folds, 0.1, 12, hits)[1]
+    assert verdict.startswith(
+        "no layer is clearly above the pixels (least p = 0.1"
+        if is_chance
+        else "cannot tell with 12 images in 5 folds whether a layer is above the pixels (least p = "
+    )
+
+
+def test_the_best_layer_must_also_be_above_chance_in_the_exact_test():
+    rows = rows_of((1.0,) * 5, pixels=(0.0,) * 5)
+    hits = {"a": np.ones(10, bool), "pixels": np.zeros(10, bool)}
+    assert "above chance (least" in judge(rows, 0.7, 10, hits)[1]
+    assert judge(rows, 0.7, 10, hits)[1].startswith("cannot tell")  # 0.7 ** 10 = 0.03
+    assert judge(rows, 0.8, 10, hits)[1].startswith("no layer is clearly above chance")
+
+
 def test_without_pixels_chance_remains():
     verdict = judge(rows_of(POOR, pixels=None), 0.5, 500)[1]
     assert verdict.startswith("no layer is clearly above chance (")

@@ -103,3 +103,26 @@ def test_every_panel_of_a_help_is_known():
         if option.param_type_name == "option"
     }
     assert shown - {None} == {*_PANELS, "Against"}
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("brush", "name a URL or an @LIST"),
+        ("paper", "name an @LIST"),
+        ("glue", "add --other"),
+    ],
+)
+def test_the_hint_of_an_option_says_which_argument_or_option_it_needs(option, hint):
+    @command
+    def paint(
+        brush: Annotated[str, Flag("--brush NAME", "Which.", needs="URL|@LIST")] = "",
+        paper: Annotated[str, Flag("--paper NAME", "Which.", needs="@LIST")] = "",
+        glue: Annotated[str, Flag("--glue NAME", "Which.", needs="--other")] = "",
+        other: Annotated[str, Flag("--other NAME", "What.")] = "",
+    ) -> None:
+        pass
+
+    with pytest.raises(RequestError, match=f"^--{option} has no effect without ") as caught:
+        paint(**{option: "wide"})
+    assert caught.value.hint == hint

@@ -49,6 +49,21 @@ def test_members_of_an_archive_are_those_that_torch_reads(content):
     assert loaded["a"].tolist() == [1, 1]
 
 
+def test_entries_of_folders_are_left_out():
+    content = packed([("archive/", b""), *members_of(NET), ("archive/data/", b"")])
+    assert "archive/" not in [member.filename for member in list_members(io.BytesIO(content))]
+    loaded: Any = load_archive(io.BytesIO(content))
+    assert loaded["a"].tolist() == [1, 1]
+    assert refuse(packed([("archive/", b"x"), *members_of(NET)])) == (
+        "one of its folders has bytes of its own"
+    )
+
+
+def test_an_archive_with_a_comment_is_loaded():
+    loaded: Any = load_archive(io.BytesIO(NET[:-2] + b"\x05\0hello"))
+    assert loaded["a"].tolist() == [1, 1]
+
+
 def test_an_archive_with_two_directories_is_refused():
     other = saved({"a": torch.full((2,), 7.0), "b": torch.zeros(100)})
     content = with_two_directories(members_of(NET), members_of(other))
@@ -74,7 +89,7 @@ def test_an_archive_that_torch_would_unpack_to_a_thousand_times_its_size_is_refu
         (b"\0" * 64 + NET, "second directory"),
         (NET + b"\0" * 8, "second directory"),  # zipfile takes them for a comment
         (NET[:SPLIT] + bytes(64) + NET[SPLIT:], "second directory"),
-        (NET[:-2] + b"\x01\0x", "second directory"),  # a comment
+        (NET[:-2] + b"\x1a\0PK\5\6" + NET[-18:], "second directory"),  # in a comment
         (NET[:-8] + struct.pack("<I", SPLIT - 1) + NET[-4:], "second directory"),
     ],
 )

@@ -335,11 +335,12 @@ def test_a_file_that_would_unpack_to_a_thousand_times_its_size_is_refused():
         load()
     assert re.fullmatch(
         (
-            rf"cannot read the weights w\.pth: damaged or cut short \(its {size:,} bytes would "
+            rf"w\.pth is no archive that torch\.save wrote \(its {size:,} bytes would "
             r"become 4,\d\d\d,\d\d\d\)"
         ),
         caught.value.message,
     )
+    assert caught.value.hint == "load it in Python and save it again"
 
 
 def test_a_file_that_another_program_has_packed_again_is_loaded():

@@ -162,6 +162,45 @@ def test_a_layer_called_again_is_chosen_by_its_call():
     assert find(Twice(act=nn.ReLU(), fc=nn.Linear(4, 5))) == "act#1"
 
 
+class Prototypes(Net):
+    """The classifier is a parameter that no module has."""
+
+    def __init__(self, width=4, **heads):
+        super().__init__(**heads)
+        self.weight = nn.Parameter(torch.ones(5, width))
+
+    def forward(self, x):
+        return self.act(self.conv(x)).mean((2, 3)) @ self.weight.T
+
+
+class Pooled(nn.Sequential):
+    """The output has the mean of each channel."""
+
+    def forward(self, x):
+        return super().forward(x).mean((2, 3))
+
+
+class Shuffled(Net):
+    def forward(self, x):
+        return nn.functional.pixel_shuffle(self.act(self.conv(x)), 2)
+
+
+@pytest.mark.parametrize(
+    ("module", "call_id"),
+    [
+        (Prototypes(act=nn.ReLU()), "act"),
+        (Prototypes(width=8, act=nn.Conv2d(4, 8, 1)), "act"),
+        (Pooled(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2)), "2"),
+        (Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.ReLU()), "1"),
+        (Shuffled(act=nn.Conv2d(4, 4, 1)), "conv"),
+    ],
+)
+def test_the_last_layer_is_the_head_only_if_the_output_has_its_channels(
+    module, call_id
+):
+    assert find(module) == call_id
+
+
 @pytest.mark.parametrize(
     ("name", "size", "call_id"),
     [

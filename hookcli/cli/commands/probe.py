@@ -147,13 +147,15 @@ def _probe(
                     )
                 rows += [replace(score[0], control="run")] if score else []
             progress.chunk_done(progress.done + 1, 0)
-        rows += _probe_pixels(analysis, style, keys, known)
+        pixels = _probe_pixels(analysis, style, keys, known)
+        rows += [row for row, _ in pixels]
         progress.chunk_done(steps, 0)
     best, predicted = max(scores.values(), key=lambda score: score[0].accuracy)
     classes = count_labels(dict(zip(keys, known, strict=True)))
     predictions = [str(each) for each in predicted]
     chance = max(classes.values()) / len(keys)
-    rows, verdict = judge(rows, chance, len(keys))
+    hits = {row.layer: named == known for row, named in [(best, predicted), *pixels]}
+    rows, verdict = judge(rows, chance, len(keys), hits)
     document = ProbeDocument(
         **analysis.common,
         classes=tuple(ClassRow(label, images) for label, images in classes.items()),
@@ -216,8 +218,8 @@ def _open_control(
 
 def _probe_pixels(
     analysis: Analysis, style: ProbeRequest, keys: Sequence[str], labels: Sequence[str]
-) -> list[ProbeRow]:
-    """Return the row of the control of the pixels; none if they cannot be read or are alike."""
+) -> list[tuple[ProbeRow, NDArray[np.str_]]]:
+    """Return the pixels' row and predictions; nothing if they cannot be read or are alike."""
     from hookcli.analysis.features import EmptyLayerError
     from hookcli.analysis.probe import probe_features, read_pixels
 
@@ -225,7 +227,7 @@ def _probe_pixels(
     if pixels is not None:
         try:
             score = probe_features(pixels, labels, style.folds)
-            return [score.row(_PIXELS, pixels.shape[1], "pixels")]
+            return [(score.row(_PIXELS, pixels.shape[1], "pixels"), score.predicted)]
         except EmptyLayerError as error:
             reason = error.message
     console.warn(f"no control of the pixels: {reason}")
