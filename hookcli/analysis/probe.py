@@ -253,10 +253,7 @@ def probe_layer(
 
 
 def judge(
-    rows: Sequence[ProbeRow],
-    chance: float,
-    images: int,
-    hits: Mapping[str, NDArray[np.bool_]] | None = None,
+    rows: Sequence[ProbeRow], chance: float, images: int, hits: Sequence[NDArray[np.bool_]] = ()
 ) -> tuple[list[ProbeRow], str]:
     """Return the rows with the p-values of the layers, and a verdict in words.
 
@@ -267,8 +264,8 @@ def judge(
     procedure). The standard deviation over folds counts as at least one image of a fold, since
     folds of few images agree by chance.
 
-    If ``hits`` has which labels the best layer and the pixels predicted, an exact test of them all
-    together (McNemar 1947) shows whether the folds are just too few to tell.
+    ``hits`` says whose labels the best layer predicted, and whose the pixels, if they are known. An
+    exact test of all images together (McNemar 1947) shows whether the folds are too few to tell.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -277,15 +274,13 @@ def judge(
     p_values = dict(zip((row.layer for row in layers), _adjust(np.max(tests, 0)), strict=True))
     clear = [row.layer for row in layers if p_values[row.layer] <= _CLEAR]
     failed = [name for name, test in zip(bases, tests, strict=True) if min(_adjust(test)) > _CLEAR]
-    verdict = f"no layer is clearly above {' and '.join(failed or bases)} (least p = "
-    verdict += f"{min(p_values.values()):.2g}); more images or folds can show less of a difference"
-    best = max(layers, key=lambda row: row.accuracy).layer
-    if hits and all(_test_hits(hits, best, name, chance) <= _CLEAR for name in failed or bases):
-        verdict = (
-            f"cannot tell with {count(images, 'image')} in {len(layers[0].folds)} folds whether a "
-            f"layer is above {' and '.join(failed or bases)} (least p = "
-            f"{min(p_values.values()):.2g}); give more images, or more folds"
-        )
+    base = f"{' and '.join(failed or bases)} (least p = {min(p_values.values()):.2g})"
+    verdict = (
+        f"no layer is clearly above {base}; more images or folds can show less of a difference"
+    )
+    if hits and _test_hits(hits, chance) <= _CLEAR:
+        verdict = f"cannot tell with {count(images, 'image')} in {len(layers[0].folds)} folds "
+        verdict += f"whether a layer is above {base}; give more images, or more folds"
     if clear:
         best = max(layers, key=lambda row: (row.layer in clear, row.accuracy)).layer
         verdict = (
@@ -311,13 +306,12 @@ def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
     return float(stdtr(number - 1, -differences.mean() / error))
 
 
-def _test_hits(hits: Mapping[str, NDArray[np.bool_]], best: str, base: str, chance: float) -> float:
+def _test_hits(hits: Sequence[NDArray[np.bool_]], chance: float) -> float:
     from scipy.special import bdtrc
 
-    own = hits[best]
-    if base != "chance":  # only images of which one of both predicts the label
-        own, chance = own[own != hits["pixels"]], 0.5
-    return float(bdtrc(own.sum() - 1, len(own), chance))
+    own, *pixels = hits
+    tests = [(own, chance), *((own[own != each], 0.5) for each in pixels)]
+    return max(float(bdtrc(best.sum() - 1, len(best), share)) for best, share in tests)
 
 
 def _adjust(p_values: Sequence[float]) -> list[float]:

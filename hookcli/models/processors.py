@@ -138,10 +138,8 @@ class ProcessorTransform:
             ) from error
         pixels: Tensor = made["pixel_values"][0]
         if not pixels.numel():
-            raise UnfitPictureError(
-                f"cannot be prepared by the {type(self._processor).__name__} of the model: "
-                f"it makes {shape_text(pixels.shape)}, without any pixel"
-            )
+            name = type(self._processor).__name__
+            raise UnfitPictureError(f"has no pixels after the {name} of the model")
         return pixels
 
     def __repr__(self) -> str:
@@ -194,10 +192,8 @@ class _ProcessorTask(Task):
         try:
             task.nominal = last_two_axes(transform(Image.new("RGB", (640, 480))))
         except UnfitPictureError as error:
-            raise ModelError(
-                f"a picture of 640x480 pixels {error.message}",
-                "look at the sizes in its preprocessor_config.json, or choose another `size`",
-            ) from error
+            hint = "look at the sizes in its preprocessor_config.json, or choose another `size`"
+            raise ModelError(f"a picture of 640x480 pixels {error.message}", hint) from error
         crops = bool(transform._ask("do_center_crop"))
         return Preprocessing(task, transform, crop=task.nominal if crops else None)
 

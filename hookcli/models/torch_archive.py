@@ -72,9 +72,7 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
     spaces.append(_find_directory(stream, len(members)) - end)
     if sum(spaces[:2]) or not {*spaces} <= {*_DESCRIPTORS}:
         raise OtherArchiveError("its members overlap, or there are gaps between them")
-    if any(member.is_dir() and member.file_size for member in members):
-        raise OtherArchiveError("one of its folders has bytes of its own")
-    members = [member for member in members if not member.is_dir()]
+    members = [member for member in members if member.file_size or not member.is_dir()]
     names = {member.filename.partition("/")[2] or member.filename for member in members}
     if len({name.lower() for name in names}) < len(members):  # torch ignores the case
         raise OtherArchiveError("several members have the same name")

@@ -120,10 +120,8 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
     if (kind := name_shard([file.suffix]) or find_kind(file)) not in (UNKNOWN, WEIGHTS):
         return _refuse_kind(file, kind)
     if isinstance(error, OtherArchiveError):
-        return WeightsError(
-            f"{file} is no archive that torch.save wrote ({error})",
-            "load it in Python and save it again",
-        )
+        what = f"{file} is no archive that torch.save wrote ({error})"
+        return WeightsError(what, "load it in Python and save it again")
     return WeightsError(
         f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
     )

@@ -18,7 +18,7 @@ from hookcli.passes.eager import EagerRunner
 from hookcli.passes.runner import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from torch import Tensor, nn
 
@@ -117,31 +117,18 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
     logits = [parts["logits"]] if "logits" in parts else parts.values()
     returned = {mark: tensor.shape for tensor in logits if (mark := _mark(tensor)) is not None}
     makers = {each.mark: each for each in weighted if each.mark in returned}  # the last ones
-    last = [each for each in weighted[-1:] if _may_make(each, [*returned.values()], seen)]
+    last = [each for each in weighted[-1:] if _may_make(each, returned.values())]
     heads = named or [*makers.values()] or last
     names = {each.name for each in heads}
     return next((at for at, each in enumerate(seen) if each.name in names), len(seen))
 
 
-def _may_make(last: _Seen, returned: Sequence[torch.Size], seen: Sequence[_Seen]) -> bool:
+def _may_make(last: _Seen, returned: Collection[torch.Size]) -> bool:
     """Return whether a returned tensor may be made from a layer's output without other weights."""
-    shape = last.shape
-    if not returned or len(shape) < 2:
-        return True
-    channels = shape[1 if re.search(r"Conv(?!1D)", last.call.layer.module_type) else -1]
-    alike = [
-        each
-        for each in returned
-        if 1 in (channels, each[1:].numel())
-        or len(each) not in (2, len(shape))
-        or channels in each[1:]
-        or each.numel() == shape.numel()
-    ]
-    if any(len(each) > 2 for each in alike):
-        return True
-    # The map of a head is averaged as it is; pooling it to a smaller map shows that it is features.
-    after = (each.shape for each in seen[seen.index(last) :] if len(each.shape) == len(shape) == 4)
-    return bool(alike) and {each[2:] for each in after} <= {shape[2:], (1, 1)}
+    shape, sizes = last.shape, (1, *last.shape)
+    channels = sizes[2 if re.search(r"Conv(?!1D)", last.call.layer.module_type) else -1]
+    same = (each.numel() in (1, shape.numel()) or channels in (1, *each[1:]) for each in returned)
+    return any(same) or not {len(each) for each in returned} & {2, len(shape)}
 
 
 def _mark(tensor: Tensor) -> object:

@@ -214,7 +214,7 @@ def test_folds_that_are_too_few_for_a_clear_difference_cannot_tell(wins, losses,
     exact = stats.binomtest(wins, wins + losses, alternative="greater").pvalue
     assert (exact > 0.05) == is_chance
     best = np.arange(12) >= losses
-    hits = {"a": best, "pixels": ~best | (np.arange(12) >= losses + wins)}
+    hits = (best, ~best | (np.arange(12) >= losses + wins))
     folds = rows_of((1.0, 0.9, 0.2, 1.0, 1.0))
     verdict = judge(folds, 0.1, 12, hits)[1]
     assert verdict.startswith(
@@ -226,7 +226,7 @@ def test_folds_that_are_too_few_for_a_clear_difference_cannot_tell(wins, losses,
 
 def test_the_best_layer_must_also_be_above_chance_in_the_exact_test():
     rows = rows_of((1.0,) * 5, pixels=(0.0,) * 5)
-    hits = {"a": np.ones(10, bool), "pixels": np.zeros(10, bool)}
+    hits = (np.ones(10, bool), np.zeros(10, bool))
     assert "above chance (least" in judge(rows, 0.7, 10, hits)[1]
     assert judge(rows, 0.7, 10, hits)[1].startswith("cannot tell")  # 0.7 ** 10 = 0.03
     assert judge(rows, 0.8, 10, hits)[1].startswith("no layer is clearly above chance")

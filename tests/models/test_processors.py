@@ -25,7 +25,6 @@ def test_a_processor_whose_result_is_empty_is_refused_before_the_model_runs():
     with pytest.raises(ModelError) as caught:
         task.prepare(ModelRequest("hf:own"), nn.Module(), None)
     assert caught.value.message == (
-        "a picture of 640x480 pixels cannot be prepared by the Cropper of the model: it makes "
-        "3x0x0, without any pixel"
+        "a picture of 640x480 pixels has no pixels after the Cropper of the model"
     )
     assert "preprocessor_config.json" in caught.value.hint

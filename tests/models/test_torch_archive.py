@@ -55,7 +55,7 @@ def test_entries_of_folders_are_left_out():
     loaded: Any = load_archive(io.BytesIO(content))
     assert loaded["a"].tolist() == [1, 1]
     assert refuse(packed([("archive/", b"x"), *members_of(NET)])) == (
-        "one of its folders has bytes of its own"
+        "torch finds other members in it"
     )
 
 

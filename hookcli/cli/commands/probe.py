@@ -154,7 +154,7 @@ def _probe(
     classes = count_labels(dict(zip(keys, known, strict=True)))
     predictions = [str(each) for each in predicted]
     chance = max(classes.values()) / len(keys)
-    hits = {row.layer: named == known for row, named in [(best, predicted), *pixels]}
+    hits = [named == known for named in (predicted, *(each for _, each in pixels))]
     rows, verdict = judge(rows, chance, len(keys), hits)
     document = ProbeDocument(
         **analysis.common,
