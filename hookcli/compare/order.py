@@ -14,6 +14,7 @@ from hookcli.distance.axes import FAR, measure_flat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from difflib import Match
 
     from numpy.typing import NDArray
 
@@ -81,12 +82,14 @@ def pair_by_order(
         n: n if n in paired else (kinds_a[n], a[n].shape) for n in a if n in paired or n not in out
     }
     keys_b = {n: similar.get(n, (kinds_b[n], b[n].shape)) for n in b if similar.get(n) != ""}
-    ids_a, ids_b, gaps, start_a, start_b = [*keys_a], [*keys_b], [], 0, 0
-    matcher = SequenceMatcher(None, [*keys_a.values()], [*keys_b.values()], autojunk=False)
-    for block in matcher.get_matching_blocks():  # the last one is empty, at both ends
-        gaps.append((ids_a[start_a : block.a], ids_b[start_b : block.b]))
-        start_a, start_b = block.a + block.size, block.b + block.size
-        pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
+    gaps: list[tuple[list[str], list[str]]] = []
+    for ids_a, ids_b in _split([*keys_a], [*keys_b], pairs):
+        start_a = start_b = 0
+        kinds = [keys_a[each] for each in ids_a], [keys_b[each] for each in ids_b]
+        for block in _match(*kinds):  # the last one is empty, at both ends
+            gaps.append((ids_a[start_a : block.a], ids_b[start_b : block.b]))
+            start_a, start_b = block.a + block.size, block.b + block.size
+            pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
     _pair_nearest(keys_a, keys_b, pairs)
     for gap_a, gap_b in gaps:
         rest, ends = [n for n in gap_a if n not in pairs.values()], gap_b[-1:]
@@ -97,6 +100,32 @@ def pair_by_order(
     taken = {*pairs.values()}
     free = {one: two for one, two in norms.items() if two not in taken and one not in paired}
     return {each: free.get(partner, partner) for each, partner in pairs.items()}
+
+
+def _match(a: Sequence[object], b: Sequence[object]) -> list[Match]:
+    return SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+
+
+def _split(
+    a: list[str], b: list[str], pairs: Mapping[str, str]
+) -> list[tuple[list[str], list[str]]]:
+    """Return the calls of A and of B between the pairs that have the same order on both sides."""
+    taken = {*pairs.values()}
+    in_a = [each for each in a if each in taken]
+    in_b = [each for each in b if each in pairs]
+    blocks = _match(in_a, [pairs[each] for each in in_b])
+    ends = [
+        (a.index(in_a[block.a + n]), b.index(in_b[block.b + n]))
+        for block in blocks
+        for n in range(block.size)
+    ]
+    starts = [(0, 0), *((one + 1, two + 1) for one, two in ends)]
+    return [
+        (a[start_a:end_a], b[start_b:end_b])
+        for (start_a, start_b), (end_a, end_b) in zip(
+            starts, [*ends, (len(a), len(b))], strict=True
+        )
+    ]
 
 
 def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]) -> None:

@@ -90,6 +90,16 @@ def test_a_wrong_call_of_a_swapped_branch_is_paired_by_its_type():
     assert pair_by_order(a, b, values) == {"n0": "p", "n1": "c", "n2": "sum"}
 
 
+def test_no_pair_crosses_a_pair_with_equal_values():
+    """The longest stretch of equal kinds would pair ``m`` with ``n0``, before ``r0``."""
+    kinds = {"n0": "BatchNorm2d", "a0": "Add", "r0": "ReLU"}
+    kinds |= {"n1": "BatchNorm2d", "r1": "ReLU", "a1": "Add"}
+    a = tensors(*((name, kind, SMALL) for name, kind in kinds.items()))
+    b = tensors(("q", "Fused", SMALL), ("m", "BatchNormalization", SMALL), ("p", "Add", SMALL))
+    values = arrays(n0=1, a0=2, r0=3, n1=4, r1=5, a1=6), arrays(q=3, m=50, p=70)
+    assert pair_by_order(a, b, values) == {"q": "r0", "m": "n1", "p": "a1"}
+
+
 def test_a_wrong_fused_convolution_is_paired_with_the_relu():
     a = tensors(
         *(("c1", "Conv2d", SMALL), ("n1", "BatchNorm2d", SMALL), ("r", "ReLU", SMALL)),

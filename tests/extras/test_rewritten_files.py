@@ -190,12 +190,9 @@ def test_a_container_whose_last_layer_is_merged_outside_it_is_merged(compare):
 
 @pytest.mark.parametrize("name", ["optimized", "static", "dynamic", "tool"])
 @pytest.mark.parametrize("match", ["id", "order"])
-def test_a_fault_is_named_in_a_file_that_a_tool_wrote(request, compare, name, match):
+def test_a_fault_is_named_in_a_file_that_a_tool_wrote(compare, name, match):
     if (name, match) == ("optimized", "id"):
         pytest.skip("the file names no modules")
-    if (name, match) == ("static", "order"):
-        wrong = pytest.mark.xfail(reason="another norm is paired with a wrong node", strict=True)
-        request.node.add_marker(wrong)
     words = ("--against", f"onnx={name}.onnx", "--match", match, "--blame")
     healthy = compare("nets.py:Net", *words, code=7 if name in ("static", "dynamic") else 0)
     assert healthy["culprits"] == []
