@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import PIL
 import pytest
 
-from hookcli.models.without_compiler import importing_torchvision
+from hookcli.networks.without_compiler import importing_torchvision
 from tests.words import replace_options
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.source import Source
+    from hookcli.networks.source import Source
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -97,10 +97,10 @@ def weights_drawn_once() -> Iterator[None]:
 
     Large models are drawn each time, since the copies stay in memory.
     """
-    from hookcli.models import weights
-    from hookcli.models.build import build_random as before
-    from hookcli.models.modules import copy_taken
-    from hookcli.models.torchvision import Torchvision
+    from hookcli.networks import weights
+    from hookcli.networks.build import build_random as before
+    from hookcli.networks.modules import copy_taken
+    from hookcli.networks.torchvision import Torchvision
 
     drawn = {}
 

@@ -33,7 +33,7 @@ config errors outside
 records
 distance
 summary
-models
+networks
 hooks
 store
 images
@@ -45,7 +45,7 @@ passes
 products
 plan
 analysis
-compare
+comparison
 run
 cluster
 cli
@@ -59,28 +59,28 @@ THIRD_PARTY = {
     "torch": {
         "activations",
         "cluster",
-        "compare",
+        "comparison",
         "edits",
         "hooks",
         "images",
         "integrations",
-        "models",
+        "networks",
         "passes",
         "plan",
         "products",
         "run",
         "store",
     },
-    "torchvision": {"models"},
-    "timm": {"models"},
-    "transformers": {"models"},
-    "open_clip": {"models"},
-    "onnx": {"models", "passes"},
+    "torchvision": {"networks"},
+    "timm": {"networks"},
+    "transformers": {"networks"},
+    "open_clip": {"networks"},
+    "onnx": {"networks", "passes"},
     "onnxruntime": {"passes"},
     "ray": {"cluster"},
     "fsspec": {"store"},
-    "huggingface_hub": {"models"},
-    "safetensors": {"analysis", "images", "models", "reading", "store"},
+    "huggingface_hub": {"networks"},
+    "safetensors": {"analysis", "images", "networks", "reading", "store"},
     "scipy": {"analysis"},  # comes with scikit-learn
     "sklearn": {"analysis"},
     "threadpoolctl": {"analysis"},
@@ -90,17 +90,17 @@ THIRD_PARTY = {
     "numpy": {
         "analysis",
         "cli",
-        "compare",
+        "comparison",
         "distance",
         "images",
         "integrations",
-        "models",
+        "networks",
         "passes",
         "reading",
         "render",
         "summary",
     },
-    "PIL": {"analysis", "images", "models", "outside", "passes", "reading", "render"},
+    "PIL": {"analysis", "images", "networks", "outside", "passes", "reading", "render"},
     "pyarrow": {"analysis", "reading", "store"},
     "matplotlib": {"render"},
     "jinja2": {"render"},

@@ -128,7 +128,7 @@ def test_every_command_is_listed_with_a_line_that_is_not_cut_off():
 AFTERWARDS = """
 import sys
 {before}
-from hookcli.models.sources import list_names
+from hookcli.networks.sources import list_names
 list_names()
 import torch, torchvision
 stood_in = [name for name in ("torch._dynamo", "torch._dynamo.utils") if name in sys.modules]
@@ -183,7 +183,7 @@ PROGRAMS = {
 } | {
     "who asks the stand-in for more gets the real module": (
         "import sys, torch\n"
-        "from hookcli.models.without_compiler import importing_torchvision\n"
+        "from hookcli.networks.without_compiler import importing_torchvision\n"
         "with importing_torchvision():\n"
         "    from torch._dynamo.utils import is_compile_supported\n"
         "    assert 'torch._dynamo' not in sys.modules\n"
@@ -195,7 +195,7 @@ PROGRAMS = {
     ),
     "who imports the compiler meanwhile gets it whole": (
         "import sys, torch, importlib\n"
-        "from hookcli.models.without_compiler import importing_torchvision\n"
+        "from hookcli.networks.without_compiler import importing_torchvision\n"
         "with importing_torchvision():\n"
         "    importlib.import_module('torch._dynamo.config')\n"
         "assert torch._dynamo.utils is sys.modules['torch._dynamo.utils']\n"
@@ -203,7 +203,7 @@ PROGRAMS = {
     ),
     "an operator leaves no mark on the functions of torch": (
         "import sys, torch\n"
-        "from hookcli.models.without_compiler import call_without_compiler\n"
+        "from hookcli.networks.without_compiler import call_without_compiler\n"
         "def double(tensor): return tensor * 2\n"
         "wrapped = torch._disable_dynamo(double)\n"
         "def run():\n"

@@ -28,8 +28,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hookcli.compare.live import compare_sides
-from hookcli.compare.side import pixels_of
+from hookcli.comparison.live import compare_sides
+from hookcli.comparison.side import pixels_of
 from hookcli.config import (
     CompareConfig,
     ExportRequest,

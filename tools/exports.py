@@ -133,7 +133,7 @@ class Row:
 
 def compare_model(name: str, way: str) -> Row:
     """Compare a model with its export, in this process."""
-    from hookcli.compare.live import compare_sides
+    from hookcli.comparison.live import compare_sides
     from hookcli.plan.prepare import prepare_comparison
 
     start = time.perf_counter()
@@ -223,7 +223,7 @@ def compare_apart(name: str, way: str, seconds: int, memory: int) -> Row:
 
 def list_models(kinds: Sequence[str]) -> list[str]:
     """Return the names of the models to compare, those with few parameters first."""
-    from hookcli.models.catalog import list_catalog
+    from hookcli.networks.catalog import list_catalog
 
     entries = [
         entry

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hookcli.models.torchvision_import import torchvision
+from hookcli.networks.torchvision_import import torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -30,7 +30,7 @@ def save_model_names(source: str | None = None) -> None:
 
     The names are those of a source, or with None of all sources that list them quickly.
     """
-    from hookcli.models.catalog import list_shelf_names
+    from hookcli.networks.catalog import list_shelf_names
 
     data = ("\n".join(list_shelf_names(source)) + "\n").encode()
     file = names_file(source)

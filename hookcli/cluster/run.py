@@ -14,8 +14,8 @@ from hookcli.cluster.weights import read_model, read_weights
 from hookcli.cluster.work import ChunkResult, Work, WorkerFailure, WorkerSetup, list_facts
 from hookcli.cluster.worker_pool import WorkerPool
 from hookcli.errors import ModelError, OutputError
-from hookcli.models.device import use_threads
-from hookcli.models.weights import pin_weights
+from hookcli.networks.device import use_threads
+from hookcli.networks.weights import pin_weights
 from hookcli.plan.clock import Clock
 from hookcli.plan.prepared import EagerModel
 from hookcli.products.catalog import list_products

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookcli.models.torchvision import cache_file
+from hookcli.networks.torchvision import cache_file
 from hookcli.outside.files import read_regular, split_key, write_atomic
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest
-    from hookcli.models.source import Source
+    from hookcli.networks.source import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from hookcli import errors
 from hookcli.cluster.code import hash_own_code
 from hookcli.images.read import file_state
-from hookcli.models.fingerprint import hash_weights
-from hookcli.models.load import LoadedModel
-from hookcli.models.source import find_versions
+from hookcli.networks.fingerprint import hash_weights
+from hookcli.networks.load import LoadedModel
+from hookcli.networks.source import find_versions
 from hookcli.passes.environment import list_packages
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import REQUEST
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.config import RunConfig
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
-    from hookcli.models.description import ModelDescription
+    from hookcli.networks.description import ModelDescription
     from hookcli.outside.urls import Place
     from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.run.chunk_runner import ChunkStart

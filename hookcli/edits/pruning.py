@@ -13,7 +13,7 @@ from hookcli.edits.grammar import Prune, read_prune
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
-from hookcli.models.modules import find_modules
+from hookcli.networks.modules import find_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

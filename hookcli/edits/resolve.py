@@ -14,7 +14,7 @@ from hookcli.hooks.change import Change
 from hookcli.hooks.dense import list_not_finite
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
-from hookcli.models.modules import find_modules
+from hookcli.networks.modules import find_modules
 from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:

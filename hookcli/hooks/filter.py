@@ -24,7 +24,7 @@ from hookcli.hooks.operation_filter import (
     to_pattern,
     to_slice,
 )
-from hookcli.models.modules import find_modules, list_classes
+from hookcli.networks.modules import find_modules, list_classes
 from hookcli.outside.files import NotRegularError, read_regular
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.placed import hook_accumulated, hook_gradient
 from hookcli.hooks.watch import watch
-from hookcli.models.modules import find_modules
+from hookcli.networks.modules import find_modules
 from hookcli.records.calls import RECOMPUTED, Call
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from hookcli.hooks.parameters import count_parameters, is_adapter
 from hookcli.hooks.tokens import find_tokens
-from hookcli.models.modules import find_modules, list_classes
+from hookcli.networks.modules import find_modules, list_classes
 from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
 from hookcli.records.layouts import NO_TOKENS, Channels

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.placed import PlacedHooks
-from hookcli.models.modules import find_modules
+from hookcli.networks.modules import find_modules
 from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from hookcli.hooks.operations import (
     split_path,
 )
 from hookcli.hooks.placed import PlacedHooks
-from hookcli.models.modules import find_modules, run_eagerly
+from hookcli.networks.modules import find_modules, run_eagerly
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.calls import Call
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from hookcli.config import ImageRequest, OnError
     from hookcli.images.decode import Picture
     from hookcli.images.read import ImageContent, ImageSource
-    from hookcli.models.description import ModelDescription
-    from hookcli.models.task import Preprocessing
+    from hookcli.networks.description import ModelDescription
+    from hookcli.networks.task import Preprocessing
 
 _NO_PAIR = "holds pixels, but a pair needs two pictures"
 

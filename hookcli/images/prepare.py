@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from hookcli.errors import HookcliError, ModelError
 from hookcli.images.fit import refuse_unlike, require_image
 from hookcli.images.style import UndecodableError
-from hookcli.models.task import UnfitPictureError
+from hookcli.networks.task import UnfitPictureError
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.store.places.storage import list_options, use_options
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from hookcli.compare.compared_run import load_compared_run
-from hookcli.compare.diff import diff_runs
-from hookcli.compare.golden import check_replaceable, make_golden, rename_image, write_golden
+from hookcli.comparison.compared_run import load_compared_run
+from hookcli.comparison.diff import diff_runs
+from hookcli.comparison.golden import check_replaceable, make_golden, rename_image, write_golden
 from hookcli.config import (
     DTYPES,
     FolderRequest,

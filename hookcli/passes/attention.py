@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from hookcli.activations.token_places import TokenPlaces
     from hookcli.hooks.operations import OperationCall
-    from hookcli.models.inputs import ModelInputs
+    from hookcli.networks.inputs import ModelInputs
     from hookcli.passes.find_attention import AttentionCall, FoundAttention
     from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import LayerInfo

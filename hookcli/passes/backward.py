@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hookcli.config import BackwardStyle, GridStyle, SaveStyle
     from hookcli.hooks.change import Change
     from hookcli.hooks.gradients import MissingGradient
-    from hookcli.models.scores import ScoreTensor
+    from hookcli.networks.scores import ScoreTensor
     from hookcli.passes.eager import EagerRunner
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import Score

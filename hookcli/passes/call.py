@@ -14,8 +14,8 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.nested import map_tensors, named_tensors
-from hookcli.models.inputs import split_arguments
-from hookcli.models.modules import run_eagerly, unwrap
+from hookcli.networks.inputs import split_arguments
+from hookcli.networks.modules import run_eagerly, unwrap
 from hookcli.outside.foreign import ENDS, Surroundings, ask, foreign_line
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
 from hookcli.passes.restorers import memory_of, restoring, tensor_restorers
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from hookcli.models.load import LoadedModel
+    from hookcli.networks.load import LoadedModel
 
 _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these

@@ -20,7 +20,7 @@ from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
-from hookcli.models.modules import note_compiled, run_eagerly, unwrap
+from hookcli.networks.modules import note_compiled, run_eagerly, unwrap
 from hookcli.passes.find_operations import find_operations
 from hookcli.passes.layouts import infer_from
 from hookcli.records.calls import Uncalled

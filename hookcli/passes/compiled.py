@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hookcli.errors import ForwardError, ModelError
 from hookcli.hooks.nested import named_tensors
-from hookcli.models.modules import find_modules
+from hookcli.networks.modules import find_modules
 from hookcli.outside.foreign import first_line
 from hookcli.passes.call import call_model
 from hookcli.passes.fx_graph import expose_values, list_nodes, list_returned

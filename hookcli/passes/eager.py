@@ -20,8 +20,8 @@ from hookcli.hooks.observe import observe
 from hookcli.hooks.operations import FoundOperation, depth_of, split_path, without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.watch import watch
-from hookcli.models.device import use_threads
-from hookcli.models.inputs import PLAIN
+from hookcli.networks.device import use_threads
+from hookcli.networks.inputs import PLAIN
 from hookcli.passes.attention import attend
 from hookcli.passes.call import call_model
 from hookcli.passes.environment import list_versions
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hookcli.hooks.observe import Observer
-    from hookcli.models.inputs import ModelInputs
-    from hookcli.models.load import LoadedModel
-    from hookcli.models.scores import ScoreTensor
+    from hookcli.networks.inputs import ModelInputs
+    from hookcli.networks.load import LoadedModel
+    from hookcli.networks.scores import ScoreTensor
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Batch
     from hookcli.records.calls import Call

@@ -11,8 +11,8 @@ from torch import Tensor, fx, nn
 
 from hookcli.errors import ModelError, OutputError
 from hookcli.hooks.nested import named_tensors
-from hookcli.models.graph_file import GraphInput, fit_inputs
-from hookcli.models.inputs import split_arguments
+from hookcli.networks.graph_file import GraphInput, fit_inputs
+from hookcli.networks.inputs import split_arguments
 from hookcli.outside.files import open_regular
 from hookcli.outside.foreign import ForeignCode, first_line
 from hookcli.passes.call import call_model

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from hookcli.models.modules import find_modules
+from hookcli.networks.modules import find_modules
 from hookcli.outside.foreign import Forgiveness, ask, foreign_line, text_of
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import shape_text

@@ -11,8 +11,8 @@ import torch
 from hookcli.hooks.dense import to_dense
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import named_tensors
-from hookcli.models.load import LoadedModel
-from hookcli.models.modules import find_modules
+from hookcli.networks.load import LoadedModel
+from hookcli.networks.modules import find_modules
 from hookcli.outside.foreign import ForeignCode, ask
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.runner import Batch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from hookcli.models.description import ModelDescription
+    from hookcli.networks.description import ModelDescription
     from hookcli.passes.graph_runner import GraphRunner
     from hookcli.passes.runner import Runner
     from hookcli.records.calls import Call

@@ -22,7 +22,7 @@ from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.operation_filter import is_inside
 from hookcli.hooks.operations import split_path
-from hookcli.models.modules import find_modules
+from hookcli.networks.modules import find_modules
 from hookcli.passes.find_operations import run_watched
 from hookcli.passes.unchanged import throw_dice, unchanged
 from hookcli.records.attention import AttentionRow
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from hookcli.activations.token_places import TokenPlaces
     from hookcli.hooks.operations import OperationCall
-    from hookcli.models.inputs import ModelInputs
+    from hookcli.networks.inputs import ModelInputs
     from hookcli.records.calls import LayerInfo
 
 FUNCTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax")

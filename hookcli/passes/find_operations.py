@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.hooks.operations import Listener, OpenOperation, OperationCall
-    from hookcli.models.load import LoadedModel
+    from hookcli.networks.load import LoadedModel
 
 
 def find_named_operations(

@@ -15,15 +15,15 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.nested import name_keys
-from hookcli.models.load import count_outputs
-from hookcli.models.tasks import Classification, Reading, find_form, read_problem
+from hookcli.networks.load import count_outputs
+from hookcli.networks.tasks import Classification, Reading, find_form, read_problem
 from hookcli.outside.foreign import ask
 from hookcli.passes.call import call_model
 from hookcli.passes.unchanged import unchanged
 
 if TYPE_CHECKING:
-    from hookcli.models.load import LoadedModel
-    from hookcli.models.task import Task
+    from hookcli.networks.load import LoadedModel
+    from hookcli.networks.task import Task
 
 # The names of autograd's nodes, by what they tell of a model that ends in them.
 _NODE = re.compile(r"(\w+?)Backward\d*")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hookcli.hooks.parameters import unpack
-from hookcli.models.without_compiler import call_without_compiler, importing_flop_counter
+from hookcli.networks.without_compiler import call_without_compiler, importing_flop_counter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hookcli.hooks.layers import channels_of_class, family_of_class, family_of_operation
 from hookcli.hooks.layouts import channels_of_operation
 from hookcli.hooks.operations import depth_of, operation_path
-from hookcli.models.modules import WRAPPER, strip_wrapped
+from hookcli.networks.modules import WRAPPER, strip_wrapped
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layouts import Channels
 

@@ -15,7 +15,7 @@ import torch
 from hookcli.hooks.filter import Entry, choose_layers, make_entry
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import FoundOperation
-from hookcli.models.task import COLOURS
+from hookcli.networks.task import COLOURS
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.records.calls import Call, LayerInfo
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.hooks.observe import Observer
-    from hookcli.models.graph_file import GraphInput
-    from hookcli.models.tasks import Reading
+    from hookcli.networks.graph_file import GraphInput
+    from hookcli.networks.tasks import Reading
     from hookcli.passes.graph import Graph, GraphCall
     from hookcli.passes.runner import Batch
 

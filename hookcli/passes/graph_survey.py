@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.hooks.operation_filter import add_operations
-from hookcli.models.graph_file import check_graph_request
+from hookcli.networks.graph_file import check_graph_request
 from hookcli.passes.runner import Batch
 from hookcli.passes.runners import open_graph
 from hookcli.records.rows import ModelTotal, SurveyRow

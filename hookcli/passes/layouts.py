@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from hookcli.models.load import LoadedModel
+    from hookcli.networks.load import LoadedModel
     from hookcli.records.calls import LayerInfo
 
 

@@ -16,7 +16,7 @@ from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.operations import split_path
 from hookcli.hooks.watch import watch
-from hookcli.models.modules import find_modules
+from hookcli.networks.modules import find_modules
 from hookcli.passes.call import call_backward, call_model
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.edit_effects import EditEffects
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hookcli.edits.resolve import Edits
-    from hookcli.models.inputs import ModelInputs
-    from hookcli.models.scores import ScoreTensor
+    from hookcli.networks.inputs import ModelInputs
+    from hookcli.networks.scores import ScoreTensor
     from hookcli.records.calls import Call
 
 

@@ -12,7 +12,7 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import ModelError
-from hookcli.models.torch_archive import list_members, load_archive
+from hookcli.networks.torch_archive import list_members, load_archive
 from hookcli.outside.foreign import Forgiveness
 
 if TYPE_CHECKING:

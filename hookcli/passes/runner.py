@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 from hookcli.edits.resolve import Edits
 from hookcli.errors import RequestError
 from hookcli.hooks.layers import NOT_CALLED
-from hookcli.models.inputs import last_two_axes
-from hookcli.models.task import COLOURS
+from hookcli.networks.inputs import last_two_axes
+from hookcli.networks.task import COLOURS
 from hookcli.passes.environment import list_versions
 from hookcli.records.edit_effects import EditEffects
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from hookcli.hooks.observe import Observer
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
-    from hookcli.models.description import ModelDescription
-    from hookcli.models.scores import ScoreTensor
+    from hookcli.networks.description import ModelDescription
+    from hookcli.networks.scores import ScoreTensor
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
     from hookcli.records.rows import LayerRow

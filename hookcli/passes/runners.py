@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
-from hookcli.models.graph_file import describe_graph
-from hookcli.models.modules import find_aliases, find_modules
-from hookcli.models.onnx_weights import hash_graph
-from hookcli.models.tasks import CLASSIFICATION
+from hookcli.networks.graph_file import describe_graph
+from hookcli.networks.modules import find_aliases, find_modules
+from hookcli.networks.onnx_weights import hash_graph
+from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.outside.files import cannot_write, temporary_folder
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.config import ExportRequest, ModelRequest
-    from hookcli.models.graph_file import GraphDescription
+    from hookcli.networks.graph_file import GraphDescription
     from hookcli.passes.eager import EagerRunner
     from hookcli.passes.graph_runner import GraphRunner
 

@@ -9,7 +9,7 @@ import torch
 
 from hookcli.activations.pooling import saved_shape
 from hookcli.errors import RequestError
-from hookcli.models.task import COLOURS
+from hookcli.networks.task import COLOURS
 from hookcli.outside.foreign import ask
 from hookcli.passes.runner import Batch
 

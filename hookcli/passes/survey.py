@@ -26,8 +26,8 @@ from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.parameters import count_parameters
 from hookcli.hooks.watch import watch
-from hookcli.models.inputs import PLAIN
-from hookcli.models.load import build_skeleton
+from hookcli.networks.inputs import PLAIN
+from hookcli.networks.load import build_skeleton
 from hookcli.passes.call import call_model
 from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.flops import FlopCounter
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.hooks.operations import FoundOperation
-    from hookcli.models.inputs import ModelInputs
+    from hookcli.networks.inputs import ModelInputs
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.layouts import Layout
 

@@ -22,7 +22,7 @@ from hookcli.passes.restorers import memory_of, restoring, tensor_restorers, val
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hookcli.models.load import LoadedModel
+    from hookcli.networks.load import LoadedModel
 
 _TOOLS = ("torch._dynamo.", "torch.fx.", "sympy.")  # of modules that were compiled or exported
 _WITHOUT_STATE = (type, ModuleType, FunctionType, torch.jit.ScriptModule)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import AttentionRequest
     from hookcli.images.read import ImageSource
-    from hookcli.models.load import LoadedModel
+    from hookcli.networks.load import LoadedModel
     from hookcli.products.product import Scope
     from hookcli.records.calls import LayerInfo
 

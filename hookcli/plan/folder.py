@@ -82,7 +82,7 @@ def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, clean
         model = config.run.model
         known = ""
         if model.is_file:
-            from hookcli.models.onnx_weights import hash_graph  # for most runs not needed
+            from hookcli.networks.onnx_weights import hash_graph  # for most runs not needed
 
             known = hash_graph(Path(model.name))
         elif os.path.isfile(file := split_key(model.weights)[0]):  # noqa: PTH113  may raise

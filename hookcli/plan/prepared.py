@@ -16,9 +16,9 @@ from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import choose_tensor
 from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
-from hookcli.models.device import count_threads
-from hookcli.models.graph_file import check_graph_request
-from hookcli.models.load import LoadedModel, build_skeleton, load_model
+from hookcli.networks.device import count_threads
+from hookcli.networks.graph_file import check_graph_request
+from hookcli.networks.load import LoadedModel, build_skeleton, load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.features import find_feature_call
 from hookcli.passes.find_operations import find_named_operations
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     )
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
-    from hookcli.models.description import ModelDescription
-    from hookcli.models.scores import ScoreTensor
+    from hookcli.networks.description import ModelDescription
+    from hookcli.networks.scores import ScoreTensor
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Runner
     from hookcli.plan.estimate import Plan

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import Box
     from hookcli.images.read import ImageSource
-    from hookcli.models.description import ModelDescription
+    from hookcli.networks.description import ModelDescription
     from hookcli.products.product import RunEnd, Scope
 
 _LEAST_SHARE = 0.25  # a pixel counts as inside the box if this share of it is

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle, RunConfig
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
-    from hookcli.models.description import ModelDescription
+    from hookcli.networks.description import ModelDescription
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Runner
     from hookcli.records.calls import LayerInfo

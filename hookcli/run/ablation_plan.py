@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hookcli.config import AblationStyle
-    from hookcli.models.load import LoadedModel
+    from hookcli.networks.load import LoadedModel
     from hookcli.plan.prepared import EagerModel
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage

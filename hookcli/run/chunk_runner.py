@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hookcli.activations.collector import BatchResult
     from hookcli.images.prepare import PreparedImage
-    from hookcli.models.description import ModelDescription
+    from hookcli.networks.description import ModelDescription
     from hookcli.passes.forward import PassResult
     from hookcli.plan.prepared import PreparedRun
     from hookcli.products.product import Job, Product

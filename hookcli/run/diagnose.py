@@ -13,7 +13,7 @@ from hookcli.summary.findings import list_findings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hookcli.models.scores import ScoreTensor
+    from hookcli.networks.scores import ScoreTensor
     from hookcli.passes.runner import Runner
     from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.records.runs import Finding

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError, RequestError
 from hookcli.images.prepare import prepare_images
-from hookcli.models.device import use_threads
+from hookcli.networks.device import use_threads
 from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.clock import Clock
 from hookcli.plan.folder import plan_names

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from hookcli.models import torchvision
+from hookcli.networks import torchvision
 from hookcli.outside.files import cannot_write
 from hookcli.store.chunks import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place

@@ -9,7 +9,7 @@ from torch import nn
 
 from hookcli.cluster.weights import read_model, read_weights
 from hookcli.config import ModelRequest
-from hookcli.models.sources import choose_source
+from hookcli.networks.sources import choose_source
 
 CACHED = "torch/hub/checkpoints/squeezenet1_1-b8a52dc0.pth"
 MEMBER = ModelRequest("squeezenet1_1", "IMAGENET1K_V1")

@@ -41,7 +41,7 @@ from hookcli.config import (
     ModelRequest,
     RunRequest,
 )
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 from tests.conftest import PHOTOS
 
 

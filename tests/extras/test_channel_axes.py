@@ -11,7 +11,7 @@ from PIL import Image
 
 import hookcli
 from hookcli.config import ModelRequest
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 from tests.conftest import PHOTOS
 from tests.extras.channel_oracle import compare, words
 from tests.extras.tiny_transformers import make

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from hookcli.config import ModelRequest
 from hookcli.errors import UnknownModelError, WeightsError
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 from tests.conftest import PHOTOS
 from tests.extras.plain_hooks import clone_leaves, count_equal, forward, observe_leaves, opaque
 from tests.hub_server import MAIN, Hub, as_the_hub, nowhere, serving
@@ -171,7 +171,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_command(run, monkeypa
     def missing(_function):
         raise ImportError
 
-    monkeypatch.setattr("hookcli.models.without_compiler.call_without_compiler", missing)
+    monkeypatch.setattr("hookcli.networks.without_compiler.call_without_compiler", missing)
     said = refused(run("inspect", "open_clip:RN50", CAT, *LOOK), 2)
     assert "open_clip:RN50 needs open_clip" in said
     assert "pip install 'hookcli[open_clip]'" in said

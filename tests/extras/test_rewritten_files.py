@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hookcli.models.tasks import CLASSIFICATION
+from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.passes.exported import ProgramRunner, load_program
 from hookcli.passes.onnx_file import OnnxRunner
 from tests.extras.exports import NETS, export, save_program

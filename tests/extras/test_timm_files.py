@@ -11,7 +11,7 @@ import torch
 
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError, WeightsError
-from hookcli.models.load import build_skeleton, load_model
+from hookcli.networks.load import build_skeleton, load_model
 from tests.conftest import PHOTOS
 from tests.hub_server import MAIN, OLD, Hub, as_the_hub, serving
 from tests.two_directories import members_of, with_two_directories

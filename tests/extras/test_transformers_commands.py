@@ -14,7 +14,7 @@ import torch
 
 import hookcli
 from hookcli.config import ModelRequest
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 from hookcli.passes.eager import EagerRunner
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.conftest import PHOTOS

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hookcli.config import ModelRequest
-from hookcli.models.load import build_skeleton, load_model
+from hookcli.networks.load import build_skeleton, load_model
 from tests.extras.plain_hooks import clone_leaves, count_equal, forward, observe_leaves, opaque
 from tests.extras.tiny_transformers import ARCHITECTURES
 

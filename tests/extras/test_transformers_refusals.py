@@ -64,7 +64,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_command(run, monkeypa
     def missing(_function):
         raise ImportError
 
-    monkeypatch.setattr("hookcli.models.without_compiler.call_without_compiler", missing)
+    monkeypatch.setattr("hookcli.networks.without_compiler.call_without_compiler", missing)
     said, hint = refused(run("inspect", "hf-config:vit", CAT, *LOOK), 2)
     assert said == "hf-config:vit needs transformers"
     assert hint == "install it: pip install 'hookcli[hf]'"

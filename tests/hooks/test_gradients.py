@@ -21,7 +21,7 @@ from hookcli.edits.resolve import resolve_edits
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import need_gradients, observe_gradients
-from hookcli.models.scores import score_output
+from hookcli.networks.scores import score_output
 from hookcli.passes.backward import BackwardSettings, run_backward
 from hookcli.passes.eager import EagerRunner
 from tests.small_models import SMALL_MODELS, build_small

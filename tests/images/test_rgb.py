@@ -27,7 +27,7 @@ from hookcli.images.fit import Fitter
 from hookcli.images.prepare import prepare_image, release_pictures
 from hookcli.images.read import read_images
 from hookcli.images.style import UndecodableError
-from hookcli.models.load import build_skeleton
+from hookcli.networks.load import build_skeleton
 from hookcli.plan.prepare import prepare_run
 from hookcli.plan.prepared import require_eager
 from hookcli.run.pipeline import run as run_prepared

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from hookcli.config import ModelRequest
 from hookcli.images.read import read_images
-from hookcli.models.load import build_skeleton
+from hookcli.networks.load import build_skeleton
 
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hookcli.compare.compared_run import load_compared_run
+from hookcli.comparison.compared_run import load_compared_run
 from hookcli.distance.tolerance import Tolerance
 from hookcli.integrations import golden_check
 from tests import toy_models as toys

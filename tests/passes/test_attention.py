@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hookcli.hooks.layers import list_layers
-from hookcli.models.inputs import PLAIN
+from hookcli.networks.inputs import PLAIN
 from hookcli.passes.attention import AttentionSettings, attend
 from hookcli.passes.find_attention import find_attention
 

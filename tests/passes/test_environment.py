@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from hookcli.config import ModelRequest
-from hookcli.models.load import LoadedModel
-from hookcli.models.own_code import OwnCode
+from hookcli.networks.load import LoadedModel
+from hookcli.networks.own_code import OwnCode
 from hookcli.passes.eager import EagerRunner
 from hookcli.records.runs import ModelInfo
 from tests.toy_models import pointwise

@@ -8,8 +8,8 @@ from torch import nn
 
 from hookcli.config import SIDES, ModelRequest
 from hookcli.hooks.layers import list_layers
-from hookcli.models.load import LoadedModel, load_model
-from hookcli.models.own_code import OwnCode
+from hookcli.networks.load import LoadedModel, load_model
+from hookcli.networks.own_code import OwnCode
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.features import find_feature_call
 from hookcli.records.runs import ModelInfo

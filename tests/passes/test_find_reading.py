@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.models.tasks import find_task
+from hookcli.networks.tasks import find_task
 
 NET = """
 import torch

@@ -8,8 +8,8 @@ from torch import nn
 
 from hookcli.config import ModelRequest
 from hookcli.hooks.layers import list_layers
-from hookcli.models.load import LoadedModel
-from hookcli.models.own_code import OwnCode
+from hookcli.networks.load import LoadedModel
+from hookcli.networks.own_code import OwnCode
 from hookcli.passes.layouts import infer_layouts
 from hookcli.records.runs import ModelInfo
 

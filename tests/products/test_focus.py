@@ -16,7 +16,7 @@ from torchvision.transforms import functional as fn
 from hookcli.activations.feature_maps import rank_by_focus
 from hookcli.config import ModelRequest
 from hookcli.images.read import ImageContent, ImageSource
-from hookcli.models.load import build_skeleton, load_model
+from hookcli.networks.load import build_skeleton, load_model
 from hookcli.products.focus import describe_focus, find_focus
 
 

@@ -15,10 +15,10 @@ from hookcli.config import ModelRequest
 from hookcli.errors import RequestError
 from hookcli.images.fit import make_fitter
 from hookcli.images.prepare import FirstImage
-from hookcli.models.description import ModelDescription
-from hookcli.models.presets import make_imagenet
-from hookcli.models.task import Preprocessing
-from hookcli.models.tasks import CLASSIFICATION
+from hookcli.networks.description import ModelDescription
+from hookcli.networks.presets import make_imagenet
+from hookcli.networks.task import Preprocessing
+from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.plan.images import find_images
 from hookcli.plan.prepared import PreparedModel, require_eager, settle_run

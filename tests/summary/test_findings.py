@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from hookcli.models.inputs import PLAIN
+from hookcli.networks.inputs import PLAIN
 from hookcli.passes.nan_origin import find_forward_origin
 from hookcli.records.calls import Call, LayerInfo, Uncalled
 from hookcli.records.images import SkippedImage

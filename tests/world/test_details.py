@@ -22,7 +22,7 @@ from hookcli.activations.feature_maps import Picture, take_tiles
 from hookcli.activations.observation import Observation, read_records, take_sample
 from hookcli.activations.stats import reduce_rows
 from hookcli.config import GridStyle
-from hookcli.models.inputs import PLAIN
+from hookcli.networks.inputs import PLAIN
 from hookcli.outside.documents import decode
 from hookcli.passes.nan_origin import find_forward_origin
 from hookcli.records.calls import Call, LayerInfo, Uncalled

@@ -160,7 +160,7 @@ def test_an_interrupt_is_a_document_too(run, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hookcli.models.catalog.list_catalog", interrupt)
+    monkeypatch.setattr("hookcli.networks.catalog.list_catalog", interrupt)
     ended = run("models", "--format", "json")
     error = {"code": 130, "message": "interrupted", "hint": ""}
     assert (ended.code, json.loads(ended.out)["error"]) == (130, error)

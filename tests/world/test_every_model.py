@@ -21,12 +21,12 @@ from torchvision import models as zoo
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import explain_uncalled
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
 
 if TYPE_CHECKING:
-    from hookcli.models.load import LoadedModel
+    from hookcli.networks.load import LoadedModel
     from hookcli.records.layer_records import LayerRecord
 
 pytestmark = pytest.mark.slow

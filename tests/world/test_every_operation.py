@@ -18,7 +18,7 @@ from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.observe import observe
 from hookcli.hooks.operations import without_fast_path
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 from hookcli.passes.find_operations import find_operations
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from torch import nn
 from torchvision import models as zoo
 
 from hookcli.config import ModelRequest
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from torch import nn
 
 import hookcli
 from hookcli.config import ModelRequest
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 from tests.conftest import PHOTOS
 
 pytestmark = pytest.mark.gpu

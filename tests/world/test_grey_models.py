@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from hookcli.config import ModelRequest
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 
 NET = "from torch import nn\ndef make(): return nn.Conv2d({channels}, 2, 3)\n"
 GREY = ("--mean", "0.5", "--std", "0.2")

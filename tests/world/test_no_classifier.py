@@ -8,9 +8,9 @@ from torch import nn
 
 from hookcli.config import BackwardStyle, ModelRequest
 from hookcli.errors import RequestError
-from hookcli.models.load import LoadedModel
-from hookcli.models.own_code import OwnCode
-from hookcli.models.timm import Timm
+from hookcli.networks.load import LoadedModel
+from hookcli.networks.own_code import OwnCode
+from hookcli.networks.timm import Timm
 from hookcli.records.images import Prediction
 from hookcli.records.runs import ModelInfo
 

@@ -279,8 +279,8 @@ def test_a_file_is_looked_at_again_when_it_is_open(exchanged):
     from hookcli.errors import RequestError, WeightsError
     from hookcli.hooks.filter import select_layers
     from hookcli.images.find import find_files
-    from hookcli.models.own_code import import_code
-    from hookcli.models.weights_file import read_weights_file
+    from hookcli.networks.own_code import import_code
+    from hookcli.networks.weights_file import read_weights_file
 
     photo("a.png")
     Path("list").write_text("a.png\n")
@@ -304,7 +304,7 @@ def test_a_file_is_looked_at_again_when_it_is_open(exchanged):
 
 def test_weights_are_read_from_the_file_that_was_looked_at(monkeypatch):
     """The name stands for another file as soon as it is open."""
-    from hookcli.models.weights_file import read_weights_file
+    from hookcli.networks.weights_file import read_weights_file
 
     before = os.open
     for number, name in enumerate(("w.pth", "w.safetensors")):
@@ -332,7 +332,7 @@ def test_weights_in_a_file_are_read_as_before(run, name):
         save_file(state, name)
     else:
         torch.save(state, name, _use_new_zipfile_serialization=name != "old.pt")
-    from hookcli.models.weights_file import read_weights_file
+    from hookcli.networks.weights_file import read_weights_file
 
     read = read_weights_file(Path(name)).tensors
     assert read.keys() == state.keys()

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.hooks.layers import list_layers
-from hookcli.models.inputs import PLAIN
+from hookcli.networks.inputs import PLAIN
 from hookcli.passes.attention import AttentionSettings, attend
 
 PATCHES = torch.arange(16).view(4, 4)  # of 32 by 32 pixels, 8 by 8 each

@@ -14,8 +14,8 @@ import torch
 
 from hookcli.cli.output.progress import Progress
 from hookcli.config import ModelRequest
-from hookcli.models.load import build_skeleton
-from hookcli.models.task import FixedSize
+from hookcli.networks.load import build_skeleton
+from hookcli.networks.task import FixedSize
 from hookcli.run.chunk_runner import ChunkRunner
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--grids", "none")

@@ -28,7 +28,7 @@ from torchvision import models as zoo
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
-from hookcli.models.load import build_skeleton
+from hookcli.networks.load import build_skeleton
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.passes.survey import survey

@@ -18,9 +18,9 @@ from torchvision.transforms import functional as F  # noqa: N812
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import ModelError
 from hookcli.hooks.layers import list_layers
-from hookcli.models.fingerprint import hash_weights
-from hookcli.models.inputs import PLAIN as AS_THEY_ARE
-from hookcli.models.load import load_model
+from hookcli.networks.fingerprint import hash_weights
+from hookcli.networks.inputs import PLAIN as AS_THEY_ARE
+from hookcli.networks.load import load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.passes.nan_origin import find_forward_origin

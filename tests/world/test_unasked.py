@@ -14,7 +14,7 @@ from PIL import Image
 
 from hookcli.cli.output.wording import to_words
 from hookcli.config import ModelRequest
-from hookcli.models.load import load_model
+from hookcli.networks.load import load_model
 
 RESCALED = (
     "transform_input=True, with which torchvision's own weights were trained, rescales the input: "

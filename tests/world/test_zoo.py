@@ -10,8 +10,8 @@ from torchvision import models as zoo
 
 from hookcli.config import ModelRequest
 from hookcli.hooks.layers import list_layers
-from hookcli.models.catalog import list_catalog
-from hookcli.models.load import build_skeleton
+from hookcli.networks.catalog import list_catalog
+from hookcli.networks.load import build_skeleton
 from hookcli.passes.survey import survey
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from hookcli.records.command import compare_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.compare.worst_calls import WorstCalls
+    from hookcli.comparison.worst_calls import WorstCalls
     from hookcli.distance.comparison import Comparison
 
 _FEW_IMAGES = 8  # this many images need no progress bar
@@ -98,8 +98,8 @@ def compare(
     )
     worst = None
     if pictures is not None:
-        from hookcli.compare.pictures import check_folder
-        from hookcli.compare.worst_calls import WorstCalls
+        from hookcli.comparison.pictures import check_folder
+        from hookcli.comparison.worst_calls import WorstCalls
 
         check_folder(pictures)
         worst = WorstCalls()
@@ -108,7 +108,7 @@ def compare(
     )
     print_comparison(comparison, _list_words(config, against), output_format, top, sort)
     if pictures is not None and worst is not None:
-        from hookcli.compare.pictures import name_models, write_pictures
+        from hookcli.comparison.pictures import name_models, write_pictures
 
         page = write_pictures(
             pictures,
@@ -170,7 +170,7 @@ def _run(
     with console.no_data():
         a, b = prepare_comparison(config)
     from hookcli.cli.output.progress import Progress
-    from hookcli.compare.live import compare_sides, list_skipped, pair_sources
+    from hookcli.comparison.live import compare_sides, list_skipped, pair_sources
 
     images = len(pair_sources(a, b))
     early = list_skipped(a, b)

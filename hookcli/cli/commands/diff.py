@@ -53,8 +53,8 @@ def diff(
         hookcli diff golden.json new.json
         hookcli diff hookcli-runs/before hookcli-runs/after --rtol 1e-3
     """
-    from hookcli.compare.compared_run import load_compared_run
-    from hookcli.compare.diff import diff_runs
+    from hookcli.comparison.compared_run import load_compared_run
+    from hookcli.comparison.diff import diff_runs
     from hookcli.store.places.storage import use_options
 
     use_options(storage_option)
@@ -66,14 +66,14 @@ def diff(
     one, two = load_compared_run(a), load_compared_run(b)
     warn_of_damage((*one.damage, *two.damage))
     if pictures is not None:
-        from hookcli.compare.pictures import check_pictures
+        from hookcli.comparison.pictures import check_pictures
 
         check_pictures(pictures, one, two)
     keeps_images = has_every_image(output_format)
     comparison = diff_runs(one, two, tolerance, match, keeps_images=keeps_images)
     print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top, sort)
     if pictures is not None:
-        from hookcli.compare.pictures import choose_rows, name_models, read_maps, write_pictures
+        from hookcli.comparison.pictures import choose_rows, name_models, read_maps, write_pictures
 
         page = write_pictures(
             pictures,

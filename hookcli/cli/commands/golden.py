@@ -36,7 +36,12 @@ def golden(
         hookcli golden hookcli-runs/resnet34-cat -o golden.json
         hookcli golden resnet34 cat.jpg --layers all -o golden.json
     """
-    from hookcli.compare.golden import check_replaceable, make_golden, render_golden, write_golden
+    from hookcli.comparison.golden import (
+        check_replaceable,
+        make_golden,
+        render_golden,
+        write_golden,
+    )
 
     if out is not None:
         check_replaceable(out, overwrite=overwrite)

@@ -66,7 +66,7 @@ def models(
         hookcli models --source hf 'hf-config:dino*'
     """
     from hookcli.cli.completion import save_model_names
-    from hookcli.models.catalog import fetch_model, list_catalog
+    from hookcli.networks.catalog import fetch_model, list_catalog
 
     if fetch and source is not None:
         raise RequestError(

@@ -19,7 +19,7 @@ from hookcli import inspect_images, load_run
 from hookcli.cli.output.wording import to_words
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import RequestError
-from hookcli.models.scores import find_target, load_score
+from hookcli.networks.scores import find_target, load_score
 from tests.configs import inspect_config
 from tests.toy_models import SMALL_NET, two_channel_net
 

@@ -26,7 +26,7 @@ from hookcli.cli.output.schema import make_schema
 from hookcli.distance import comparison as compared
 from hookcli.distance.sketch import sketch_values, to_bytes, to_text
 from hookcli.distance.tolerance import Metric, Tolerance
-from hookcli.models.tasks import TASKS
+from hookcli.networks.tasks import TASKS
 from hookcli.outside.documents import SCHEMA_VERSION, Document
 from hookcli.records import attention, calls, golden, images, pictures, report, rows
 from hookcli.records import runs as run_records

@@ -1,0 +1,317 @@
+"""Blame: run B once more on A's tensors, and find the calls that differ by themselves.
+
+Every call of B gets A's inputs, because every call before it passes on A's output instead of its
+own. The distance of its output from A's is the own error of the call. To know how much of the error
+is rounding, A runs once more as well: all inputs move to neighbouring numbers of the coarser dtype.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from hookcli.comparison.arrays import to_array
+from hookcli.comparison.left_out import may_be_idle
+from hookcli.comparison.side import naming
+from hookcli.distance.axes import is_same
+from hookcli.distance.blame import OwnError, find_culprits
+from hookcli.distance.judge import find_floor
+from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.tolerance import EPSILON, coarser
+from hookcli.passes.runner import Batch
+from hookcli.records.calls import OPERATION, ROOT_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from hookcli.comparison.seen_calls import SeenCalls
+    from hookcli.distance.blame import Blame
+    from hookcli.passes.runner import Runner, Side
+    from hookcli.records.calls import Call
+
+    Values = NDArray[np.generic]
+
+_QUANTIZED = ("Conv", "Linear")  # a quantizer changes these, with what it merges into them
+
+
+@dataclass(slots=True)
+class Blamer:
+    """Measures the own errors of all calls, image by image.
+
+    Attributes:
+        a: the reference.
+        b: the side whose calls are judged.
+        own: the own error of each call for each image, by the key of the image and the call's id.
+        _dtypes: the dtypes of the outputs of B's calls.
+        _worst: the own error of each call for its worst image, by call id.
+        _types: the type of the module of each call, by call id.
+        _lone: the calls that only one side has, as ``_find_lone`` returns them.
+    """
+
+    a: Side
+    b: Side
+    own: dict[tuple[str, str], OwnError] = field(default_factory=dict)
+    _dtypes: set[str] = field(default_factory=set)
+    _worst: dict[str, OwnError] = field(default_factory=dict)
+    _types: dict[str, str] = field(default_factory=dict)
+    _lone: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> str:
+        """The coarsest dtype of the two models and of B's tensors."""
+        return coarser(self.a.info.dtype, self.b.info.dtype, *self._dtypes)
+
+    def add(
+        self,
+        image: str,
+        pixels: tuple[Tensor, Tensor],
+        seen: SeenCalls,
+    ) -> None:
+        """Measure the own errors for one image.
+
+        Args:
+            image: the key of the image.
+            pixels: the pixels (1, …) for A and for B, on the host.
+            seen: the calls of both sides for this image, with the outputs of A.
+        """
+        values, graph = seen.values, seen.graph
+        self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
+        untold = () if graph is None else graph.untold if graph.names_modules else graph.paths
+        own = _Measured(seen, seen.partners, self.b.runner.merges_calls, untold)
+        with naming(self.b):
+            run_again(self.b.runner, image, pixels[1], own.feed, own)
+        moved = _Measured(seen, {call_id: call_id for call_id in values}, has_floor=False)
+        move = _Mover(EPSILON[self.dtype])
+        near = torch.from_numpy(move(to_array(pixels[0])))
+        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
+        own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
+        for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
+            self.own[image, each.call_id] = each
+            known = self._worst.get(each.call_id)
+            if known is None or each.score > known.score:
+                self._worst[each.call_id] = each
+        self._types |= own.types
+        self._lone |= self._find_lone(values, own)
+
+    def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
+        """Return, by call id in A, the coarsest dtype on the way to a call and its counterpart."""
+        dtypes = {call_id: each.tensor.coarsest for call_id, each in seen.a.items()}
+        models = self.a.info.dtype, self.b.info.dtype
+        for call_id, partner in seen.partners.items():
+            dtypes[partner] = coarser(dtypes[partner], seen.b[call_id].tensor.coarsest, *models)
+        return dtypes
+
+    def blame(self, rtol: float | None) -> Blame:
+        """Return which calls are to blame; ``rtol`` is the tolerated own error, None for rounding.
+
+        Calls that only A or only B has have no own error. If such calls come directly before a
+        culprit, its inputs are wrong because of them, so they are to blame instead.
+        """
+        found = find_culprits([*self._worst.values()], self.dtype, rtol)
+        if [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ())):
+            return replace(found, culprits=())  # B shows no call inside the model
+        culprits = (one for each in found.culprits for one in self._trace_back(each))
+        return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
+
+    def _trace_back(self, culprit: OwnError) -> Iterator[OwnError]:
+        of_a, of_b = self._lone.get(culprit.call_id, ([], []))
+        if not (of_a or of_b):
+            yield culprit
+            return
+        after = f"; {culprit.call_id} after it"
+        missing = f", which has no {' and no '.join(of_a)}" if of_a else ""
+        for call_id in of_b or of_a:
+            reason = f"only in B{missing}{after}" if of_b else f"only in A{after}"
+            yield replace(culprit, call_id=call_id, module_type=self._types[call_id], reason=reason)
+
+    def _find_lone(
+        self, values: Mapping[str, Values], own: _Measured
+    ) -> dict[str, tuple[list[str], list[str]]]:
+        """Group the calls of only A and of only B by the common call that follows them.
+
+        Calls that B computes as a part of other calls do not count.
+        """
+        found: dict[str, tuple[list[str], list[str]]] = {}
+        of_b: list[str] = []
+        for call_id, error in own.errors.items():
+            if error is None:
+                of_b.append(call_id)
+            else:  # nodes of a tool are parts of the layer that the last of them completes
+                lone = [each for each in of_b if each not in own.untold]
+                tools = [] if call_id in own.untold else [each for each in of_b if each not in lone]
+                found[call_id] = ([], lone + tools[-1:])
+                of_b = []
+        of_a: list[str] = []
+        for call_id in values:
+            if call_id in found:
+                found[call_id][0].extend(of_a)
+                of_a = []
+            elif not own.is_idle(call_id, values[call_id]) and (
+                not self.b.runner.merges_calls or OPERATION in call_id
+            ):
+                of_a.append(call_id)
+        return found
+
+
+def run_again(
+    runner: Runner,
+    image: str,
+    pixels: Tensor,
+    feed: Callable[[str], Values | None],
+    observer: Callable[[Call, Tensor], None],
+) -> None:
+    """Run an image, while each call passes on what ``feed`` returns instead of its own output."""
+    runner.run_fed(Batch([image], runner.place(pixels.contiguous())), feed, observer)
+
+
+@dataclass(slots=True)
+class _Measured:
+    """The distances of the calls of one fed run from the calls of A.
+
+    A call that A lacks is paired with one that B lacks if both follow the same call and return the
+    same values, because exporters replace some operations by others, such as a pooling by a mean.
+    """
+
+    seen: SeenCalls  # the calls of both sides, with the outputs of A
+    partners: Mapping[str, str]  # the id in A, by the id in the fed run
+    reshapes: bool = False  # a call may have another shape than in A, as exports merge reshapes
+    tools: Collection[str] = ()  # the paths of layers that are nodes that a tool added
+    # by the id in A, or by the own id if A has no such call
+    errors: dict[str, OwnError | None] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
+    untold: set[str] = field(default_factory=set)  # the same ids of nodes that a tool added
+    has_floor: bool = True
+    _last: str = ""
+
+    def feed(self, call_id: str) -> Values | None:
+        """Return the output of A that a call of the fed run passes on."""
+        return self.seen.values.get(self.partners.get(call_id, ""))
+
+    def __call__(self, call: Call, tensor: Tensor) -> None:
+        """Measure the output of a call; None is the distance of a call that A lacks."""
+        array = to_array(tensor)
+        partner = self.partners.get(call.id, "") or self._find_replaced(array)
+        if not partner and call.id in self.seen.values:
+            return  # the same id in A, but another call
+        partner = partner or call.id
+        values = self.seen.values.get(partner)
+        self.types[partner] = call.layer.module_type
+        self.untold |= {partner} if call.layer.module_path in self.tools else set()
+        if values is None:  # integers are quantized values, which A cannot have
+            is_known = array.dtype.kind in "iu" or self.seen.has_layer(call.layer.module_path)
+            if not is_known and not self.is_idle(partner, array):
+                self.errors[partner] = None
+            return
+        self.errors[partner] = self._measure(partner, call, values, array)
+        self._last = partner
+
+    def _measure(self, partner: str, call: Call, a: Values, b: Values) -> OwnError:
+        """Return Inf if A and B cannot be compared, and 0 if the operator explains the error."""
+        one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
+        found = OwnError(partner, one.module_type, math.inf, 0.0)
+        if a.shape != b.shape:
+            if not (self.reshapes and is_same(a, b)):
+                return found
+            b = b.reshape(a.shape)
+        pair = (one, two.tensor) if two else (one,)
+        floor, axis = find_floor(pair, of_channels=True), self.seen.axis_of(partner)
+        distance = measure_arrays(a, b, axis, floor * self.has_floor)
+        if distance.misplaced:
+            return found
+        least = find_floor(pair) * self.has_floor
+        own = distance.rel_l2 if distance.difference.rms > least else 0.0
+        has_maps = axis is not None and a.size > a.shape[axis]  # a channel of one number may be 0
+        return replace(found, own=own, channels=distance.channels or () if has_maps else ())
+
+    def _find_replaced(self, array: Values) -> str:
+        """Find the call of A, after the last common one, that a call of B replaces."""
+        ids = [*self.seen.values]
+        taken = {*self.partners.values(), *self.errors}
+        start = ids.index(self._last) + 1 if self._last else 0
+        gap = itertools.takewhile(lambda call_id: call_id not in taken, ids[start:])
+        return next((each for each in gap if self._is_same(each, array)), "")
+
+    def _is_same(self, call_id: str, array: Values) -> bool:
+        values = self.seen.values[call_id]
+        return (self.reshapes or values.shape == array.shape) and is_same(values, array)
+
+    def is_idle(self, call_id: str, array: Values) -> bool:
+        """Return whether a call only passes on values of another call, as a dropout does."""
+        others = (each for each in self.seen.values if each != call_id)
+        kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
+        is_idle = self.reshapes or may_be_idle(kind)
+        return is_idle and any(self._is_same(each, array) for each in others)
+
+    def _list_merged(
+        self, moved: Mapping[str, OwnError | None]
+    ) -> Mapping[str, list[OwnError | None]]:
+        """Return the errors of A's calls that have no counterpart, by the call that follows them.
+
+        The counterpart of the call that follows them computes them, too, so that it rounds as they
+        do.
+        """
+        found: dict[str, list[OwnError | None]] = defaultdict(list)
+        waiting: list[OwnError | None] = []
+        for call_id in self.seen.values:
+            if self.errors.get(call_id) is None:
+                waiting.append(moved.get(call_id))
+            else:
+                found[call_id], waiting = waiting, []
+        return found
+
+    def list_errors(
+        self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
+    ) -> Iterator[OwnError]:
+        """Yield the errors in B's order, with those that rounding explains.
+
+        Args:
+            moved: the errors of A's calls when all inputs move by a digit of ``dtype``.
+            dtypes: the dtype in which each call is rounded, by call id.
+            dtype: the coarsest dtype of the models.
+        """
+        merged = self._list_merged(moved)
+        for call_id, error in self.errors.items():
+            if error is not None:
+                epsilon = EPSILON[dtypes.get(call_id) or dtype]
+                near = [each for each in (moved.get(call_id), *merged[call_id]) if each]
+                pads = [[each.own, *each.channels, 0.0, 0.0][:3] for each in near]
+                rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
+                scaled = (max(each * epsilon / EPSILON[dtype], epsilon / 2) for each in rounded)
+                whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
+                types = [each.module_type for each in near]
+                kind = next((n for n in types if n.startswith(_QUANTIZED)), error.module_type)
+                yield replace(error, rounding=whole, channel_rounding=tuple(channels), kind=kind)
+
+
+class _Mover:
+    """Moves values to a neighbouring number, up or down at random."""
+
+    def __init__(self, epsilon: float) -> None:
+        self._epsilon = epsilon
+        self._random = np.random.default_rng(0)
+
+    def __call__(self, values: Values) -> Values:
+        """Move floating-point values by the last digit of a coarser dtype."""
+        if values.dtype.kind != "f":
+            return values
+        _, exponents = np.frexp(values)
+        steps = np.array(np.ldexp(values.dtype.type(self._epsilon), exponents - 1))
+        up = self._random.random(values.shape, dtype=np.float32) < 0.5
+        steps[values == 0] = 0  # the neighbours of zero are next to nothing
+        moved: Values = np.asarray(values + np.where(up, steps, -steps))  # not a scalar
+        return moved
+
+
+def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
+    values = own.feed(call_id)
+    return None if values is None else move(values)

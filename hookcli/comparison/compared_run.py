@@ -1,0 +1,241 @@
+"""Read a run to compare, from a run folder or from a golden file, without torch."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hookcli.comparison.facts import check_call
+from hookcli.distance import sketch as sketches
+from hookcli.distance.judge import CallTensor
+from hookcli.errors import RequestError
+from hookcli.outside.documents import (
+    MOST_BYTES,
+    DamagedError,
+    LaterVersionError,
+    convert,
+    decode,
+    refuse_twice,
+)
+from hookcli.outside.files import read_regular
+from hookcli.outside.foreign import first_line
+from hookcli.outside.urls import choose, to_local
+from hookcli.reading.load import load_run
+from hookcli.reading.run_files import AGAIN, UPGRADE
+from hookcli.records.command import list_saved_options, split_saved
+from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
+from hookcli.records.layer_records import read_record
+from hookcli.records.statistics import IN_EVERY_VERSION, TotalStats, figures_of
+from hookcli.records.text import shape_text
+from hookcli.store.places import storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from hookcli.comparison.facts import CallRow
+    from hookcli.reading.load import Run
+    from hookcli.reading.shards import Array
+    from hookcli.records.golden import ImageFacts
+    from hookcli.records.layer_records import RecordRow
+
+_GOLDEN = "make it with: `make_golden`"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCall:
+    """What a run recorded about one call for one image.
+
+    Attributes:
+        tensor: the description of the tensor.
+        sketch: the sketch of the tensor, (67,); None if no sketch was taken.
+        read: a function that reads the saved tensor; None if no tensor was saved.
+        layout: the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, ….
+    """
+
+    tensor: CallTensor
+    figures: TotalStats
+    sketch: NDArray[np.float32] | None = None
+    read: Callable[[], Array] | None = None
+    layout: str = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """A run to compare, read from a run folder or from a golden file.
+
+    Attributes:
+        name: the name of the folder or file, as the user gave it.
+        facts: the facts on which the results of the run depend, with the entries ``command``,
+            ``model`` and ``versions``.
+        images: facts about each image, by image key.
+        calls: the calls for each image in the order in which they completed, by image key.
+        saved: the options that reduced or converted tensors before saving, each with its value;
+            empty if there were none.
+        damage: sentences about files of the run folder that are missing or have the wrong size. The
+            comparison does not need these files.
+    """
+
+    name: str
+    facts: Mapping[str, Any]
+    images: Mapping[str, ImageFacts]
+    calls: Mapping[str, Sequence[RunCall]] = field(default_factory=dict)
+    saved: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key, calls in self.calls.items():
+            refuse_twice(f"call of {key!r}", [call.tensor.call_id for call in calls])
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """The hash of each image's content, by image key."""
+        return {key: image.sha256 for key, image in self.images.items()}
+
+    @property
+    def pooled(self) -> tuple[str, ...]:
+        """The options that reduced tensors before saving, each with its value.
+
+        The tuple is empty if the run saved whole tensors or no tensors.
+        """
+        return split_saved(self.saved)[0]
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtype of the model, followed by the dtype of saved tensors if an option chose one."""
+        return (self.facts["model"]["dtype"], *split_saved(self.saved)[1])
+
+
+def load_compared_run(name: str) -> ComparedRun:
+    """Read a run from its folder, from a golden file, or from standard input (``-``)."""
+    try:
+        is_run = choose(name, Path(to_local(name)).is_dir(), not name.endswith(".json"))
+        return _read_run(name) if is_run and name != "-" else _read_golden(name)
+    except LaterVersionError as error:
+        raise RequestError(f"{name!r} {error}", UPGRADE) from error
+    except ValueError as error:
+        if name.endswith((".pth", ".pt", ".safetensors")):
+            hint = "two files of weights: `CompareConfig`"
+            raise RequestError(f"{name!r} is neither a run nor a golden file", hint) from error
+        raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
+    except storage.StorageError as error:
+        raise error.explain(name) from error
+    except OSError as error:
+        raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
+
+
+def _read_run(name: str) -> ComparedRun:
+    run = load_run(name)
+    images = golden_facts(run.manifest).images
+    saved = list_saved_options(run.manifest["command"])
+    places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
+    calls: dict[str, list[RunCall]] = {image.key: [] for image in images}
+    is_whole = not split_saved(saved)[0]
+    for row in map(read_record, run.records.to_pylist()):
+        check_call(row, calls)
+        has_tensor = row.image in places.get(row.call_id, ())
+        taken = None if row.sketch is None else sketches.from_bytes(row.sketch)
+        read = _reader(run, row, is_whole=is_whole) if has_tensor else None
+        calls[row.image].append(_make_call(row, taken, read, row.layout))
+    return ComparedRun(
+        name,
+        run.manifest,
+        {image.key: image for image in images},
+        calls=calls,
+        saved=saved,
+        damage=run.damage,
+    )
+
+
+def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
+    """With ``is_whole``, the run saved whole tensors, which have the shape in the row."""
+
+    def read() -> Array:
+        values = run.tensor(row.call_id, row.image)
+        if not is_whole:
+            return values
+        if values.size != math.prod(row.shape):
+            raise RequestError(
+                f"{str(run.folder)!r} is damaged: the tensor of {row.call_id!r} has the "
+                f"shape {shape_text(values.shape)}, but its record says {shape_text(row.shape)}",
+                AGAIN,
+            )
+        return values.reshape(row.shape)
+
+    return read
+
+
+def _read_golden(name: str) -> ComparedRun:
+    document = _read_document(name)
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise RequestError(f"{name!r} is neither a run's folder nor a golden file", _GOLDEN)
+    golden = convert(document, GoldenFile)
+    version = golden.sketch.version
+    if version != VERSION:
+        raise RequestError(
+            f"the sketches in {name!r} have version {version}, not {VERSION}",
+            "make the golden file again with this version",
+        )
+    calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
+    for place, (call, row) in enumerate(zip(golden.calls, document["calls"], strict=True)):
+        lacking = [name for name in IN_EVERY_VERSION if name not in row]
+        if lacking:
+            raise DamagedError(f"calls[{place}] lacks {lacking[0]!r}")
+        check_call(call, calls)
+        sketch = None if call.sketch is None else sketches.from_text(call.sketch)
+        calls[call.image].append(_make_call(call, sketch))
+    return ComparedRun(name, document, {image.key: image for image in golden.images}, calls)
+
+
+def _read_document(name: str) -> object:
+    try:
+        text = _read_stdin() if name == "-" else _read_file(name)
+    except FileNotFoundError as error:
+        raise RequestError(
+            f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
+        ) from error
+    if not text.strip():
+        where = "standard input is empty" if name == "-" else f"{name!r} is empty"
+        raise RequestError(where, _GOLDEN)
+    try:
+        return decode(text, object)
+    except DamagedError as error:
+        raise RequestError(
+            f"{name!r} is not a complete golden file: {first_line(error)}", _GOLDEN
+        ) from error
+
+
+def _read_file(name: str) -> bytes:
+    read: Callable[[str], bytes] = choose(
+        name, lambda file: read_regular(to_local(file), MOST_BYTES), storage.read_file
+    )
+    return read(name)
+
+
+def _read_stdin() -> bytes:
+    """Return at most as many bytes as a golden file has; none without standard input."""
+    data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise DamagedError(f"it has more than {MOST_BYTES:,} bytes")
+    return data
+
+
+def _make_call(
+    row: CallRow,
+    sketch: NDArray[np.float32] | None,
+    read: Callable[[], Array] | None = None,
+    layout: str = "unknown",
+) -> RunCall:
+    if sketch is not None and not np.isfinite(sketch).all():
+        raise ValueError(f"the sketch of {row.call_id!r} is not finite")
+    seen = CallTensor(row.call_id, row.module_type, row.shape, dtype=row.dtype, reason=row.reason)
+    numel = row.nan_count + row.inf_count if row.mean is None else math.prod(row.shape)
+    return RunCall(
+        seen, TotalStats(numel=numel, **figures_of(row)), sketch, read=read, layout=layout
+    )

@@ -1,0 +1,354 @@
+"""Compare two runs, from their folders or from golden files, without torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields, replace
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from hookcli.comparison.left_out import list_left_out
+from hookcli.comparison.order import find_norm
+from hookcli.config import GRAPH_FILES
+from hookcli.distance import sketch as sketches
+from hookcli.distance.comparison import ChangedFact, Comparison, LeftOut
+from hookcli.distance.judge import CallPair, Judge
+from hookcli.distance.metrics import measure_arrays, measure_figures, measure_sketches
+from hookcli.distance.tolerance import matches
+from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.records.calls import FOLDED
+from hookcli.records.command import list_value_options
+from hookcli.records.images import match_images
+from hookcli.records.layouts import recall_layout
+from hookcli.records.report import DEFINED_VERSIONS
+from hookcli.records.runs import ModelInfo
+from hookcli.records.text import and_more, shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hookcli.comparison.compared_run import ComparedRun, RunCall
+    from hookcli.config import Match
+    from hookcli.distance.metrics import Distance
+    from hookcli.distance.tolerance import Tolerance
+
+_SAID_BY_OTHERS = ("task", "trained", "warning")  # facts that follow from a model's other facts
+_FACTS: Mapping[str, Sequence[str]] = {
+    "model": [each.name for each in fields(ModelInfo) if each.name not in _SAID_BY_OTHERS],
+    "versions": DEFINED_VERSIONS["required"],
+}
+
+
+def diff_runs(
+    a: ComparedRun,
+    b: ComparedRun,
+    tolerance: Tolerance,
+    match: Match | None = None,
+    *,
+    keeps_images: bool = False,
+) -> Comparison:
+    """Compare run B with run A, the reference.
+
+    Args:
+        a: the reference.
+        b: the run to compare with the reference.
+        tolerance: how much the runs may differ.
+        match: how to pair the calls of A and B: by ``id`` or by ``order``. None pairs the calls by
+            id, and requires that both runs are of the same model, or that one of them is of a file
+            with a graph, such as an ONNX file.
+        keeps_images: whether the comparison also has one row per call and image.
+
+    Raises:
+        RequestError: the runs are of different models (only if ``match`` is None), have no image in
+            common, or have different files for the same image; or nothing could be compared.
+    """
+    if match is None:
+        _refuse_other_model(a, b)
+    shared = _match_images(a, b)
+    judge = Judge(tolerance, tuple(dtype for run in (a, b) for dtype in run.dtypes), keeps_images)
+    types: dict[tuple[str, str], dict[str, None]] = {}
+    left_out: dict[str, LeftOut] = {}
+    for key, other in shared:
+        calls = a.calls[key], b.calls[other]
+        if match is None:
+            calls = _name_norms(*calls), _name_norms(*calls[::-1])
+        pairs = [*pair_calls(*calls, match or "id")]
+        if match is None and _is_graph(a) != _is_graph(b):
+            pairs = [*_leave_out(pairs, left_out, is_graph_a=_is_graph(a))]
+        for one, two in pairs:
+            judge.add(_measure_pair(key, one, two, run_a=a, run_b=b))
+            if one is not None and two is not None:
+                pair = one.tensor.module_type, two.tensor.module_type
+                types.setdefault(pair, {}).setdefault(one.tensor.call_id)
+    keys, others = dict(shared), {other for _, other in shared}
+    comparison = Comparison(
+        a.name,
+        b.name,
+        tolerance,
+        rows=judge.rows(),
+        changed=(*list_changed(a.facts, b.facts), *_list_changed_types(types)),
+        images=tuple(keys),
+        only_in_a=tuple(key for key in a.images if key not in keys),
+        only_in_b=tuple(key for key in b.images if key not in others),
+        left_out=tuple(left_out.values()),
+        notes=list_notes(a.facts["model"], b.facts["model"]),
+        image_rows=tuple(judge.image_rows()),
+    )
+    check_comparison(comparison, judge)
+    return comparison
+
+
+def check_comparison(comparison: Comparison, judge: Judge) -> None:
+    """Check that a comparison, whose rows ``judge`` made, compared any values."""
+    ids = [row.call_id for row in comparison.rows]
+    for glob, _ in comparison.tolerance.layers:
+        if not any(matches(glob, call_id) for call_id in ids):
+            raise NoLayerMatchedError(glob, ids, "call")
+    if judge.measured:
+        return
+    reasons = [row for row in comparison.rows if row.reason]
+    if not comparison.rows:
+        raise RequestError("nothing could be compared: no layer was recorded", "choose `layers`")
+    if judge.missing:
+        exact = "both with `tensors.save` for exact figures"
+        needs_tensors = comparison.tolerance.metric in ("max-abs", "mean-abs")
+        hint = f"run {exact}" if needs_tensors else f"run both with `sketch=True`, or {exact}"
+        raise RequestError(f"nothing could be compared: {judge.missing}", hint)
+    ones, others = ([row for row in reasons if row.reason == f"only in {run}"] for run in "AB")
+    if len(ones) + len(others) == len(comparison.rows):
+        names = (_some([row.call_id for row in rows]) for rows in (ones, others))
+        places = [f"{name} in {run}" for name, run in zip(names, "AB", strict=True)]
+        raise RequestError(
+            f"no call is in both: {', and '.join(places)}",
+            "record the same layers and sides; if the layers have different names: "
+            "`diff_runs(match='order')`",
+        )
+    first = min(reasons or comparison.rows, key=lambda row: row.order)
+    alike = "use the same model and images of the same size in both runs"
+    nans = "find the origin of the first NaN or Inf: `InspectConfig` with `fail_on=('nan', 'inf')`"
+    raise RequestError(
+        f"nothing could be compared: {first.call_id}: "
+        f"{first.reason or 'no value is finite in both'}",
+        alike if first.reason else nans,
+    )
+
+
+def pair_calls(
+    a: Sequence[RunCall], b: Sequence[RunCall], match: Match
+) -> Iterator[tuple[RunCall | None, RunCall | None]]:
+    """Yield pairs of matching calls of A and B, in the order in which the calls complete in A.
+
+    A call without a match is paired with None. ``match`` says how calls are paired: by ``id`` or by
+    ``order``.
+    """
+    if match == "id":
+        of_a, of_b = ({call.tensor.call_id: call for call in calls} for calls in (a, b))
+        for call_id, other_id in pair_ids(tuple(of_a), tuple(of_b)):
+            yield of_a.get(call_id), of_b.get(other_id)
+    else:
+        yield from _pair_by_order(a, b)
+
+
+def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of equal call ids, in the order of A; "" takes the place of a missing call.
+
+    hookcli inserts each call that only B has after the shared call that precedes it in B.
+    """
+    known, others = set(a), set(b)
+    following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
+    before = ""
+    for call_id in b:
+        if call_id in known:
+            before = call_id
+        else:
+            following.setdefault(before, []).append(call_id)
+    for call_id in ("", *a):
+        if call_id:
+            yield call_id, call_id if call_id in others else ""
+        for single in following.get(call_id, ()):
+            yield "", single
+
+
+def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ChangedFact]:
+    """Yield the facts that differ between two runs, among the facts on which their results depend.
+
+    ``a`` and ``b`` have the entries ``model``, ``versions`` and ``command``, as a manifest does.
+    They may have ``code``, the sha256 of the files of code and inputs of the user.
+    """
+    for group, names in _FACTS.items():
+        for name in names:
+            one, two = a[group].get(name), b[group].get(name)
+            if (one or None) != (two or None):  # older runs leave out empty facts
+                yield ChangedFact(f"model {name}" if group == "model" else name, one, two)
+    for name, one, two in list_value_options(a["command"], b["command"]):
+        yield ChangedFact(name, one, two)
+    old, new = a.get("code") or {}, b.get("code") or {}  # golden files have none
+    changed = (file for file in sorted(old.keys() & new.keys()) if old[file] != new[file])
+    yield from (ChangedFact(f"sha256 of {file}", old[file], new[file]) for file in changed)
+
+
+def _list_changed_types(types: Mapping[tuple[str, str], Collection[str]]) -> Iterator[ChangedFact]:
+    """``types`` maps a layer's types in A and B to the ids of the calls with this pair."""
+    for (one, two), ids in types.items():
+        if one != two:
+            yield ChangedFact(f"type of {_some(ids)}", one, two)
+
+
+def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return all notes about the models, each note once.
+
+    Each model is the ``model`` entry of a manifest.
+    """
+    notes = (note for model in models for note in model.get("notes") or ())
+    return tuple(dict.fromkeys(notes))
+
+
+def _pair_by_order(
+    a: Sequence[RunCall], b: Sequence[RunCall]
+) -> Iterator[tuple[RunCall | None, RunCall | None]]:
+    """Match long sequences of equal sides, types and shapes, then the calls between them."""
+    kinds_of_a, kinds_of_b = (
+        [(_side(call), call.tensor.module_type, call.tensor.shape) for call in calls]
+        for calls in (a, b)
+    )
+    matcher = SequenceMatcher(None, kinds_of_a, kinds_of_b, autojunk=False)
+    for _, start, end, other_start, other_end in matcher.get_opcodes():
+        yield from zip_longest(a[start:end], b[other_start:other_end])
+
+
+def _side(call: RunCall) -> str:
+    """Return the side of a call, such as ``input`` or ``grad_output``; empty for an output."""
+    side, colon, _ = call.tensor.call_id.partition(":")
+    return side if colon else ""
+
+
+def _is_graph(run: ComparedRun) -> bool:
+    name: str = run.facts["model"]["name"]
+    return name.endswith(GRAPH_FILES)
+
+
+def _leave_out(
+    pairs: Sequence[tuple[RunCall | None, RunCall | None]],
+    left_out: dict[str, LeftOut],
+    *,
+    is_graph_a: bool,
+) -> Iterator[tuple[RunCall | None, RunCall | None]]:
+    """Move the calls that the graph computes as a part of other calls to ``left_out``."""
+    calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
+    of_model, of_graph = (
+        Counter(_without_key(call[side]) for call in calls if call[side] is not None)
+        for side in (0, 1)
+    )
+    unsure = {name for name, count in of_model.items() if of_graph.get(name, count) != count}
+    calls = [(one, None if _without_key(one or two) in unsure else two) for one, two in calls]
+    known = [(call.tensor, other) for call, other in calls if call is not None]
+    types = {tensor.call_id: tensor.module_type for tensor, _ in known}
+    common = {tensor.call_id for tensor, other in known if other is not None}
+    left_out |= {each.call_id: each for each in list_left_out(types, common)}
+    yield from (pair for pair, call in zip(pairs, calls, strict=True) if call[1] is not None)
+
+
+def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[RunCall]:
+    """Return the calls; convolutions without the name of their BatchNorm get it from ``others``.
+
+    A convolution whose BatchNorm ``others`` does not name has no counterpart, so it is left out.
+    """
+    tensors = [call.tensor for call in others]
+    known = {each.call_id: each.module_type for each in tensors}
+    named = []
+    for tensor in (call.tensor for call in calls):
+        is_lost = tensor.module_type == FOLDED != known.get(tensor.call_id, FOLDED)
+        call_id = find_norm(tensors, tensor.call_id) if is_lost else tensor.call_id
+        named.append(replace(tensor, call_id=call_id))
+    pairs = zip(calls, named, strict=True)
+    return [replace(call, tensor=tensor) for call, tensor in pairs if tensor.call_id]
+
+
+def _without_key(call: RunCall | None) -> str:
+    """Return the id of a call without the key of a tensor; a file may lack some of the tensors."""
+    return call.tensor.call_id.partition("[")[0] if call is not None else ""
+
+
+def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
+    one, two = a.facts["model"]["name"], b.facts["model"]["name"]
+    if one != two and not (_is_graph(a) or _is_graph(b)):
+        raise RequestError(
+            f"{a.name!r} is a run of {one}, and {b.name!r} one of {two}",
+            "these are different models: "
+            "choose how to pair their calls with `match='id'` or `match='order'`",
+        )
+
+
+def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
+    """Return the keys in A and B of each image that both runs have, with equal contents."""
+    for run in (a, b):
+        if not run.images:
+            raise RequestError(f"{run.name!r} holds no image", "make it again with readable images")
+    shared = list(match_images(a.contents, b.contents))
+    if not shared:
+        raise RequestError(
+            f"no image of {a.name!r} is in {b.name!r}: {_some(a.images)} and {_some(b.images)}",
+            "use the same images in both runs; for two images: `CompareConfig`",
+        )
+    for key, other in shared:
+        if a.images[key].sha256 != b.images[other].sha256:
+            raise RequestError(
+                f"{key!r} is not the same image in both: {a.images[key].file} and "
+                f"{b.images[other].file} have different contents",
+                "use the same file in both runs; for two images: `CompareConfig`",
+            )
+    return shared
+
+
+def _some(names: Collection[str]) -> str:
+    if not names:
+        return "none"
+    return f"{next(iter(names))!r}" + and_more(len(names) - 1)
+
+
+def _measure_pair(
+    key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
+) -> CallPair:
+    """Use the best data of both: whole tensors, sketches, tensors reduced alike, or figures."""
+    if a is None or b is None:
+        return CallPair(key, a.tensor if a else None, b.tensor if b else None)
+    if a.tensor.shape != b.tensor.shape or a.tensor.reason or b.tensor.reason:
+        return CallPair(key, a.tensor, b.tensor)
+    return CallPair(key, a.tensor, b.tensor, _measure(a, b, run_a, run_b))
+
+
+def _measure(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
+    if a.read and b.read and not (run_a.saved or run_b.saved):
+        return _measure_saved(a, b, run_a, run_b)
+    one, two = _sketch_of(a, run_a), _sketch_of(b, run_b)
+    if one is not None and two is not None:
+        return measure_sketches((one, two), (a.figures, b.figures))
+    if a.read and b.read and run_a.pooled == run_b.pooled:
+        return _measure_saved(a, b, run_a, run_b)
+    return measure_figures(a.figures, b.figures)
+
+
+def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
+    assert a.read is not None and b.read is not None  # noqa: S101, PT018
+    one, two = a.read(), b.read()
+    if one.shape != two.shape:
+        raise RequestError(
+            f"the tensors of {a.tensor.call_id!r} are {shape_text(one.shape)} in {run_a.name!r}, "
+            f"and {shape_text(two.shape)} in {run_b.name!r}",
+            "run both again, with the same options of `tensors.save`",
+        )
+    source = " ".join(["tensors", *dict.fromkeys((*run_a.saved, *run_b.saved))])
+    is_whole = one.shape == a.tensor.shape
+    axis = recall_layout(a.layout, a.tensor.shape).channel_axis if is_whole else None
+    return replace(measure_arrays(one, two, axis), source=source)
+
+
+def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:
+    """Return the recorded sketch (67,) or that of a whole saved tensor; None without both."""
+    if call.sketch is not None or call.read is None or run.saved:
+        return call.sketch
+    return sketches.sketch_values(call.read())

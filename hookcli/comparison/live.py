@@ -1,0 +1,337 @@
+"""``hookcli compare``: run two sides, A and B, and compare their tensors layer by layer.
+
+Both sides run one image at a time. hookcli keeps each tensor of A on the host until B has run the
+same call. hookcli measures each tensor of B inside the hook, and keeps no copy, except of the few
+calls that get a picture. After both sides have run an image, only figures remain, and the feature
+maps of these calls.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from hookcli.comparison.answer import compare_answers
+from hookcli.comparison.blame import Blamer, run_again
+from hookcli.comparison.diff import check_comparison, pair_ids
+from hookcli.comparison.left_out import list_left_out
+from hookcli.comparison.seen_calls import SeenCalls
+from hookcli.comparison.side import list_side_changes, list_uncalled, naming, pixels_of, run_side
+from hookcli.distance.answer import sum_up
+from hookcli.distance.comparison import Comparison, LeftOut
+from hookcli.distance.judge import CallPair, Judge
+from hookcli.images.fit import require_image, skip_failing
+from hookcli.images.prepare import prepare_like
+from hookcli.passes.graph_runner import GraphRunner
+from hookcli.records.edit_effects import EditEffects
+from hookcli.records.images import ImageResult, SkippedImage, describe_intensities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from hookcli.comparison.seen_calls import SeenCall, SeenPair, Values
+    from hookcli.comparison.worst_calls import WorstCalls
+    from hookcli.config import Match
+    from hookcli.distance.answer import Answer
+    from hookcli.distance.blame import OwnError
+    from hookcli.distance.comparison import DiffRow
+    from hookcli.distance.tolerance import Tolerance
+    from hookcli.images.prepare import PreparedImage
+    from hookcli.images.read import ImageSource
+    from hookcli.passes.graph import Graph
+    from hookcli.passes.runner import Side
+    from hookcli.records.calls import LayerInfo
+
+
+_UNTOLD = (
+    "some nodes of the file do not say which module they come from, and are compared only if their "
+    "values show it: `match='order'` pairs them with layers"
+)
+_ONLY_OUTPUTS = (
+    "the file does not say which module each node comes from, so only the model's output is "
+    "compared: `match='order'` pairs the nodes with layers"
+)
+
+
+def compare_sides(
+    a: Side,
+    b: Side,
+    tolerance: Tolerance,
+    image_done: Callable[[int, int], None],
+    *,
+    keeps_images: bool = False,
+    blames: bool = False,
+    match: Match = "id",
+    worst: WorstCalls | None = None,
+) -> Comparison:
+    """Run the images through both sides, and compare each call of B with the same call of A.
+
+    Args:
+        a: the reference.
+        b: the other side. Both sides must have the same images, or a single image each.
+        tolerance: how much the two sides may differ.
+        image_done: called after each image with the number of images done so far, which includes
+            skipped images, and the number of skipped images.
+        keeps_images: whether the comparison also has one row per call and image.
+        match: how to pair the calls of A and B: by ``id``, or by ``order``.
+        blames: whether to find the calls that are to blame. Both runners then observe all layers
+            and operations, and not only those that the comparison lists.
+        worst: receives what the page shows of the calls that differ most; None without a page.
+    """
+    judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
+    origins = a.runner.list_origins(), b.runner.list_origins()
+    sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst, origins)
+    before = list_skipped(a, b)
+    with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
+        for sources in pair_sources(a, b):
+            sides.compare(*sources)
+            image_done(len(sides.keys) + len(sides.skipped), len(sides.skipped))
+        require_image(sides.keys, (*before, *sides.skipped))
+        a.runner.edits.check_used(sides.effects.effects_a.used)
+        b.runner.edits.check_used(sides.effects.effects_b.used)
+    comparison = sides.make_comparison(before)
+    check_comparison(comparison, judge)
+    return comparison
+
+
+def list_skipped(a: Side, b: Side) -> list[SkippedImage]:
+    """Return the images that A or B cannot use, as far as hookcli knows before the models run."""
+    return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
+
+
+def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
+    """Return the pairs of images to compare, each with an image of A and an image of B.
+
+    If both requests name the same images, hookcli pairs each image with itself, and leaves out
+    images that only one side can use. Otherwise, hookcli pairs the images in order.
+    """
+    if a.request.run.images != b.request.run.images:
+        return list(zip(a.sources, b.sources, strict=True))
+    others = {source.key: source for source in b.sources}
+    return [(source, others[source.key]) for source in a.sources if source.key in others]
+
+
+@dataclass(slots=True)
+class _RunEffects:
+    """The layers that ran on the images so far, and the effects of the edits on each side."""
+
+    called: dict[str, str] = field(default_factory=dict)  # as in ``observe``, of either side
+    effects_a: EditEffects = field(default_factory=EditEffects)
+    effects_b: EditEffects = field(default_factory=EditEffects)
+    left_out: dict[str, LeftOut] = field(default_factory=dict)  # by call id
+
+    def leave_out(
+        self,
+        calls: Mapping[str, SeenCall],
+        common: Collection[str],
+        listed: _Listed,
+        graph: Graph | None = None,
+        untold: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Keep the listed calls that the other side computes as a part of other calls."""
+        types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
+        is_vague = graph is not None and (graph.untold or not graph.names_modules)
+        named = graph.paths if graph is not None and is_vague else None
+        reasons = {**untold, **({} if graph is None else graph.reasons)}
+        for each in list_left_out(types, common, reasons):
+            seen, left_out = calls[each.call_id], each
+            if named and each.kind == "part" and seen.call.layer.module_path not in named:
+                left_out = replace(each, reason="computed by nodes that do not say their module")
+            if listed.has(seen):
+                self.left_out[each.call_id] = left_out
+
+    def merge(self, later: _RunEffects) -> None:
+        self.called |= later.called
+        self.effects_a.merge(later.effects_a)
+        self.effects_b.merge(later.effects_b)
+        self.left_out |= later.left_out
+
+
+@dataclass(slots=True)
+class _Sides:
+    """Both sides of a comparison, and what is known from the images compared so far."""
+
+    a: Side
+    b: Side
+    judge: Judge
+    match: Match
+    blamer: Blamer | None  # None if nobody asked for own errors
+    worst: WorstCalls | None  # the tensors to draw; None without pictures
+    origins: tuple[Mapping[str, tuple[str, str]], ...]  # of the tensors of both sides
+    keys: list[str] = field(default_factory=list)  # of the images that were compared
+    images: dict[str, ImageResult] = field(default_factory=dict)  # of both sides, by file
+    skipped: list[SkippedImage] = field(default_factory=list)
+    effects: _RunEffects = field(default_factory=_RunEffects)
+    answers: dict[str, Answer] = field(default_factory=dict)  # by the key of the image
+    _first_shape: tuple[int, ...] | None = None
+
+    def compare(self, source_a: ImageSource, source_b: ImageSource) -> None:
+        """Run an image through both sides, and judge its calls, unless the image is skipped."""
+        image_a = prepare_like(self.a.fitter, source_a, self._first_shape)
+        image_b = prepare_like(self.b.fitter, source_b, self._first_shape)
+        for image in (image_a, image_b):
+            if image.pixels is None:
+                self.skipped.append(SkippedImage(image.file, image.reason))
+                return
+        pairs = self._try(image_a, image_b)
+        if pairs is None:
+            return
+        self.keys.append(image_a.key)
+        self.images |= {image.file: image.record(()) for image in (image_a, image_b)}
+        if self._first_shape is None and image_a.pixels is not None:
+            self._first_shape = tuple(image_a.pixels.shape)
+        for pair, is_listed in pairs:
+            self.judge.add(pair, is_hidden=not is_listed)
+        if self.worst is not None:
+            self.worst.finish(self.judge.rows(), image_a.key)
+
+    def make_comparison(self, skipped_before: Sequence[SkippedImage]) -> Comparison:
+        """Return the comparison of all images; ``skipped_before`` were skipped before it began."""
+        a, b, tolerance = self.a, self.b, self.judge.tolerance
+        named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
+        notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
+        untold = isinstance(b.runner, GraphRunner) and b.runner.graph.untold
+        notes += [_UNTOLD] if untold and self.match == "id" else []
+        notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
+        notes += [text for text, _ in describe_intensities([*self.images.values()])]
+        blame = None if self.blamer is None else self.blamer.blame(tolerance.rtol)
+        own = {} if self.blamer is None else self.blamer.own
+        self.judge.show(() if blame is None else blame.ids)
+        rows = self.judge.rows()
+        others = [each.other_call_id for each in rows if blame and each.call_id in blame.ids]
+        return Comparison(
+            a.request.name,
+            b.request.name,
+            tolerance,
+            tuple(_add_own(rows, own)),
+            changed=tuple(list_side_changes(a, b)),
+            images=tuple(self.keys),
+            skipped=(*skipped_before, *self.skipped),
+            uncalled=list_uncalled(a, self.effects.called),
+            left_out=tuple(self.effects.left_out.values()),
+            notes=tuple(dict.fromkeys(filter(None, notes))),
+            image_rows=tuple(_add_own(self.judge.image_rows(), own)),
+            blame=blame,
+            answer=sum_up(self.answers),
+            keep=None if blame is None else b.runner.name_nodes(others),
+        )
+
+    def _try(
+        self, image_a: PreparedImage, image_b: PreparedImage
+    ) -> list[tuple[CallPair, bool]] | None:
+        now = _RunEffects()
+        pairs: list[tuple[CallPair, bool]] | None = None
+        on_error, several = self.a.request.run.on_error, len(self.a.sources) > 1
+        with skip_failing(on_error, image_a.file, self.skipped, is_one_of_several=several):
+            pairs = list(self._run(image_a, image_b, now))
+            self.effects.merge(now)
+        return pairs
+
+    def _run(
+        self, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects
+    ) -> Iterator[tuple[CallPair, bool]]:
+        """Yield the pairs in A's order, as ``_list_pairs``; add this image's ``effects``."""
+        a, b = self.a, self.b
+        listed = _Listed(a.layers), _Listed(b.layers)
+        graph = b.runner.graph if isinstance(b.runner, GraphRunner) else None
+        size = a.runner.size_of(pixels_of(image_a))
+        seen = SeenCalls(
+            keeps_values=self.blamer is not None, graph=graph, size=size, origins=self.origins
+        )
+        if self.worst is not None:
+            self.worst.start()
+            seen.show = partial(_offer, self.worst, self.judge, listed, size)
+        others = SeenCalls(origins=self.origins[::-1])
+        observe = seen.measure if self.match == "id" else others.keep
+        one = run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
+        two = run_side(b, image_b, observe, called=effects.called, effects=effects.effects_b)
+        if (found := compare_answers(a.model, one, two)) is not None:
+            self.answers[image_a.key] = found
+        if self.match == "order":
+            pixels = pixels_of(image_b)
+            with naming(b):
+                seen.measure_by_order(others, partial(run_again, b.runner, image_b.key, pixels))
+        if self.blamer is not None:
+            self.blamer.add(image_a.key, (pixels_of(image_a), pixels_of(image_b)), seen)
+        if b.runner.merges_calls:
+            told = graph if self.match == "id" else None
+            effects.leave_out(seen.a, seen.partners.values(), listed[0], told, seen.untold)
+        elif a.runner.merges_calls:
+            effects.leave_out(seen.b, seen.partners, listed[1])
+        yield from self._list_pairs(image_a.key, seen, listed)
+
+    def _list_pairs(
+        self, image: str, seen: SeenCalls, listed: tuple[_Listed, _Listed]
+    ) -> Iterator[tuple[CallPair, bool]]:
+        """Yield each pair, and whether it is listed; others have rows only if they are culprits."""
+        own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
+        of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
+        for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
+            one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
+            left_out = self._leaves_out(call_id, other, two, seen)
+            is_listed = _is_listed(listed, one, two) and not left_out
+            if is_listed or self.blamer is not None:
+                pair = (one.tensor if one else None, two.tensor if two else None)
+                distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
+                yield CallPair(image, *pair, distance, axes), is_listed
+
+    def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
+        """Return whether one side computes a pair's calls in another way; an id may be empty."""
+        if not other:
+            return self.b.runner.merges_calls
+        if call_id or self.a.runner.merges_calls or self.match == "order":
+            return not call_id
+        if seen.graph is None or b is None:
+            return False
+        path = b.call.layer.module_path
+        return b.call.layer.is_operation or path in seen.graph.untold or seen.has_layer(path)
+
+
+class _Listed:
+    """The calls that a comparison lists, of those that a runner observed."""
+
+    def __init__(self, layers: Sequence[LayerInfo]) -> None:
+        self._layers = {layer.module_path: layer for layer in layers}
+
+    def has(self, seen: SeenCall | None) -> bool:
+        """Return whether a call is listed; no call is not."""
+        layer = self._layers.get(seen.call.layer.module_path) if seen else None
+        return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
+
+
+def _is_listed(listed: tuple[_Listed, _Listed], a: SeenCall | None, b: SeenCall | None) -> bool:
+    return listed[0].has(a) or listed[1].has(b)
+
+
+def _offer(
+    worst: WorstCalls,
+    judge: Judge,
+    listed: tuple[_Listed, _Listed],
+    size: tuple[int, int],
+    pair: SeenPair,
+    a: Values,
+    b: Values,
+) -> None:
+    """Offer a listed pair for a picture; ``size`` is (height, width) of the input in A."""
+    if not _is_listed(listed, pair.a, pair.b):
+        return
+    one, two = pair.a.tensor, pair.b.tensor
+    layout = pair.a.call.layout_of(one.shape, size)
+    if one.shape[:1] != (1,):  # such as the windows of an image: a part is no picture of the image
+        layout = replace(layout, height=0, width=0)
+    judged = judge.judge(CallPair("", one, two, pair.distance))
+    worst.offer(judged, pair.a.place, layout, a, b)
+
+
+def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], OwnError]) -> Iterator[DiffRow]:
+    """Yield rows with their own errors; ``own`` has them by the keys of images and call ids."""
+    for row in rows:
+        found = own.get((row.image, row.call_id))
+        if found is None:
+            yield row
+            continue
+        median, worst = found.channels or (None, None)
+        yield replace(row, own_rel_l2=found.own, own_channel_median=median, own_channel_worst=worst)

@@ -1,0 +1,174 @@
+"""Pairing the calls of a model with the nodes of a graph that does not name its modules."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hookcli.comparison.left_out import may_be_idle
+from hookcli.distance.axes import FAR, measure_flat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from difflib import Match
+
+    from numpy.typing import NDArray
+
+    from hookcli.distance.judge import CallTensor
+
+    Values = NDArray[np.generic]
+
+# The operators of ONNX that compute modules of torch with other names, as a common name.
+_KINDS = {
+    "adaptiveavgpool": "globalaveragepool",
+    "batchnorm": "batchnormalization",
+    "cat": "concat",
+    "fusedconv": "relu",  # a convolution of ONNX Runtime with its activation
+    "groupnorm": "groupnormalization",
+    "instancenorm": "instancenormalization",
+    "layernorm": "layernormalization",
+    "avgpool": "averagepool",
+    "linear": "gemm",
+    "matmul": "gemm",
+    "reducemean": "globalaveragepool",
+    "mean": "globalaveragepool",
+    "multiheadattention": "attention",
+}
+_NEARBY = 20  # calls: the farthest that the branches of a block are swapped
+NORM = "BatchNorm"  # the start of the names of its classes
+_CONVOLUTIONS, _NORM = ("conv", "convtranspose"), "batchnormalization"
+
+
+def pair_by_order(
+    a: Mapping[str, CallTensor],
+    b: Mapping[str, CallTensor],
+    values: tuple[Mapping[str, Values], Mapping[str, Values]] = ({}, {}),
+) -> dict[str, str]:
+    """Return the id of the call of A for each call id of B that has a counterpart.
+
+    Calls with similar values are paired in any order. Then follow the longest stretches of calls
+    with equal types and shapes, single such calls nearby, because a tool may swap branches, and the
+    last calls between two pairs, which replace a layer. A convolution of B that no BatchNorm
+    follows is taken for a merged one, and paired with A's BatchNorm.
+
+    Args:
+        a: the outputs of A's calls by id, in the order in which the calls complete.
+        b: the same of B.
+        values: the tensors of A and of B by id, as far as they are known.
+    """
+    kinds_a, kinds_b = (
+        {each: _kind(tensor.module_type) for each, tensor in calls.items()} for calls in (a, b)
+    )
+    norms = {
+        one: two
+        for one, two in itertools.pairwise(a)
+        if kinds_a[one] in _CONVOLUTIONS and kinds_a[two] == _NORM
+    }
+    merged = {each for each in norms if _NORM not in kinds_b.values()}
+    kinds_a |= {norms[each]: kinds_a[each] for each in merged}
+    known = {each: values[0][each] for each in a if each in values[0] and each not in merged}
+    similar = _find_same(known, {each: values[1][each] for each in b if each in values[1]})
+    pairs = {each: partner for each, partner in similar.items() if partner}
+    if any(each.module_type == "FusedConv" for each in b.values()):
+        left = itertools.pairwise(each for each in a if each not in merged)
+        merged |= {one for one, two in left if (kinds_a[one], kinds_a[two]) == ("conv", "relu")}
+    out = {each for each in a if each in merged or may_be_idle(a[each].module_type)}
+    paired = {*pairs.values()}
+    keys_a = {
+        n: n if n in paired else (kinds_a[n], a[n].shape) for n in a if n in paired or n not in out
+    }
+    keys_b = {n: similar.get(n, (kinds_b[n], b[n].shape)) for n in b if similar.get(n) != ""}
+    gaps: list[tuple[list[str], list[str]]] = []
+    for ids_a, ids_b in _split([*keys_a], [*keys_b], pairs):
+        start_a = start_b = 0
+        kinds = [keys_a[each] for each in ids_a], [keys_b[each] for each in ids_b]
+        for block in _match(*kinds):  # the last one is empty, at both ends
+            gaps.append((ids_a[start_a : block.a], ids_b[start_b : block.b]))
+            start_a, start_b = block.a + block.size, block.b + block.size
+            pairs |= zip(ids_b[block.b : start_b], ids_a[block.a : start_a], strict=True)
+    _pair_nearest(keys_a, keys_b, pairs)
+    for gap_a, gap_b in gaps:
+        rest, ends = [n for n in gap_a if n not in pairs.values()], gap_b[-1:]
+        if rest and ends and ends[0] not in pairs:
+            old, new = a[rest[-1]], b[ends[0]]
+            if old.shape == new.shape and "float" in new.dtype:
+                pairs[new.call_id] = old.call_id
+    taken = {*pairs.values()}
+    free = {one: two for one, two in norms.items() if two not in taken and one not in paired}
+    return {each: free.get(partner, partner) for each, partner in pairs.items()}
+
+
+def _match(a: Sequence[object], b: Sequence[object]) -> list[Match]:
+    return SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+
+
+def _split(
+    a: list[str], b: list[str], pairs: Mapping[str, str]
+) -> list[tuple[list[str], list[str]]]:
+    """Return the calls of A and of B between the pairs that have the same order on both sides."""
+    taken = {*pairs.values()}
+    in_a = [each for each in a if each in taken]
+    in_b = [each for each in b if each in pairs]
+    blocks = _match(in_a, [pairs[each] for each in in_b])
+    ends = [
+        (a.index(in_a[block.a + n]), b.index(in_b[block.b + n]))
+        for block in blocks
+        for n in range(block.size)
+    ]
+    starts = [(0, 0), *((one + 1, two + 1) for one, two in ends)]
+    return [
+        (a[start_a:end_a], b[start_b:end_b])
+        for (start_a, start_b), (end_a, end_b) in zip(
+            starts, [*ends, (len(a), len(b))], strict=True
+        )
+    ]
+
+
+def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]) -> None:
+    """Pair the calls that are left with the nearest calls of equal keys."""
+    places = {each: place for place, each in enumerate(a)}
+    last = 0  # the place of the counterpart of the call before
+    for each, key in b.items():
+        if each not in pairs:
+            free = a.keys() - {*pairs.values()}
+            far = [(abs(places[n] - last), n) for n in free if a[n] == key]
+            if far and min(far)[0] < _NEARBY:
+                pairs[each] = min(far)[1]
+        last = places[pairs[each]] if each in pairs else last
+
+
+def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, str]:
+    """Return the call of A with the closest values, for each call of B that has a similar one.
+
+    If several calls of B have it, it goes to the closest one. The text is empty for the others,
+    which only pass on values.
+    """
+    norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
+    taken: dict[str, tuple[float, str]] = {}  # the distance and the call of B, by the id in A
+    found: dict[str, str] = {}
+    for call_id, tensor in b.items():
+        norm = float(np.linalg.norm(tensor.ravel()))
+        near = [each for each, other in norms.items() if norm and abs(other - norm) <= FAR * norm]
+        known = [(measure_flat(a[key], tensor), key in taken, n) for n, key in enumerate(near)]
+        distance, _, place = min(known, default=(FAR, False, 0))
+        if distance < FAR:
+            best = min(taken.get(near[place], (FAR, "")), (distance, call_id))
+            found |= {taken.get(near[place], best)[1]: "", call_id: "", best[1]: near[place]}
+            taken[near[place]] = best
+    return found
+
+
+def find_norm(calls: Sequence[CallTensor], conv: str) -> str:
+    """Return the id of the BatchNorm directly after a convolution; empty if there is none."""
+    norms = (two for one, two in itertools.pairwise(calls) if one.call_id == conv)
+    return next((each.call_id for each in norms if each.module_type.startswith(NORM)), "")
+
+
+def _kind(module_type: str) -> str:
+    """Return the name that modules of torch and operators of ONNX of one kind have in common."""
+    name = re.sub(r"\dd$", "", module_type.removesuffix(f"+{NORM}")).lower()
+    return _KINDS.get(name, name)

@@ -1,0 +1,240 @@
+"""Write a page about a comparison, with pictures of the calls that differ most.
+
+The pictures show tensors that two runs saved, or tensors that a live comparison has just seen
+(``comparison/worst_calls``). This module does not import torch.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from hookcli.distance.comparison import find_first
+from hookcli.errors import OutputError, RequestError
+from hookcli.outside.documents import MOST_BYTES
+from hookcli.outside.escape import for_page
+from hookcli.outside.files import cannot_write, read_regular, safe_name, write_atomic
+from hookcli.records.images import match_images
+from hookcli.records.layouts import recall_layout
+from hookcli.records.text import shape_text
+from hookcli.render.draw.compared_maps import compare_maps
+from hookcli.render.draw.compared_picture import draw_compared_maps, list_labels
+from hookcli.render.report.diff_page import DiffPicture, render_difference
+from hookcli.store.ownership import refuse_run_folder
+from hookcli.store.places.names import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from hookcli.comparison.compared_run import ComparedRun, RunCall
+    from hookcli.config import Theme
+    from hookcli.distance.comparison import Comparison, DiffRow
+    from hookcli.reading.shards import Array
+    from hookcli.records.golden import ImageFacts
+    from hookcli.render.draw.compared_maps import ComparedMaps
+
+MOST_PICTURES = 12
+_OURS = b'content="hookcli diff"'  # in the head of every page that this module writes
+_PNG = "[0-9][0-9]_*.png"
+_ANOTHER = "choose another folder for `pictures`"
+_WHOLE = "save whole tensors in both runs: `tensors.save` without `pool` and `save.channels`"
+
+
+@dataclass(frozen=True, slots=True)
+class CallMaps:
+    """What a picture of one call shows, for one image.
+
+    Attributes:
+        compared: the feature maps or bars of A, of B and of B - A.
+        layout: the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, ….
+    """
+
+    compared: ComparedMaps
+    layout: str
+
+
+def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
+    """Check, before the comparison, that hookcli can draw pictures and write them to ``folder``."""
+    without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
+    if without:
+        raise RequestError(
+            f"`pictures` needs tensors, and {' and '.join(without)} kept none",
+            "run both with `tensors.save`",
+        )
+    for run in (a, b):
+        if run.pooled:
+            raise RequestError(
+                f"`pictures` needs whole tensors, and {run.name!r} "
+                f"has them with {' '.join(run.pooled)}",
+                _WHOLE,
+            )
+    if a.saved != b.saved:
+        kinds = " and ".join(f"{run.name!r} {' '.join(run.saved) or 'none'}" for run in (a, b))
+        hint = "run both with the same `save.dtype`"
+        raise RequestError(f"`pictures` needs tensors of one kind: {kinds}", hint)
+    check_folder(folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Check, before a comparison, that hookcli can write its page to ``folder``."""
+    refuse_run_folder(folder, _ANOTHER)
+    try:
+        what = _say_protected(folder)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(folder)!r}: {error.strerror}", _ANOTHER) from error
+    if what:
+        raise OutputError(f"{str(folder)!r} {what}", _ANOTHER)
+
+
+def name_models(a: str, b: str) -> str:
+    """Return the title of a comparison: the name of the model, or of both models."""
+    return a if a == b else f"{a} and {b}"
+
+
+def write_pictures(
+    folder: Path,
+    comparison: Comparison,
+    rows: Sequence[DiffRow],
+    maps_of: Callable[[DiffRow], CallMaps],
+    title: str,
+    theme: Theme = "dark",
+) -> Path:
+    """Write the page of a comparison and the pictures of ``rows``, and return the path of the page.
+
+    This replaces the page and the pictures of an earlier comparison in the folder. ``maps_of``
+    returns what the picture of a row shows; several threads call it.
+    """
+    several = len(comparison.images) > 1
+    drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))
+    pictures = [picture for picture, _ in drawn]
+    page = render_difference(title, comparison, pictures)
+    known = _list_known(folder)
+    for name in (PAGE, *(picture.file for picture, _ in drawn)):
+        if name not in known and os.path.lexists(folder / name):
+            raise OutputError(f"{str(folder / name)!r} was not written by a comparison", _ANOTHER)
+    try:
+        for name in known - {PAGE}:
+            (folder / name).unlink(missing_ok=True)
+        # Write the page first, so that it lists all new pictures even if hookcli is killed.
+        file = write_atomic(folder / PAGE, page.encode())
+        for picture, data in drawn:
+            write_atomic(folder / picture.file, data)
+        return file
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    except OutputError as error:
+        error.hint = _ANOTHER
+        raise
+
+
+def choose_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
+    """Return the rows of the calls to draw: the call that differs first, then the worst calls.
+
+    The result has at most 12 rows. It leaves out calls whose tensors are equal, and calls that were
+    compared without tensors. ``rows`` has the worst call first.
+    """
+    first = find_first(rows)
+    drawable = filter(is_drawable, rows)
+    return sorted(drawable, key=lambda row: row != first)[:MOST_PICTURES]
+
+
+def is_drawable(row: DiffRow) -> bool:
+    """Return whether whole tensors of a call were compared, and differ."""
+    return row.source.startswith("tensors") and bool(row.max_abs or row.reason)
+
+
+def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
+    """Return a function that reads the saved tensors of a row, and reduces them to maps."""
+    others = dict(match_images(a.contents, b.contents))
+
+    def read(row: DiffRow) -> CallMaps:
+        one = _find_call(a, row.image, row.call_id)
+        two = _find_call(b, others[row.image], row.other_call_id)
+        layout = recall_layout(one.layout, one.tensor.shape, _size_of(a.images[row.image]))
+        return CallMaps(compare_maps(_read(one), _read(two), layout), layout.name)
+
+    return read
+
+
+def _has_tensors(run: ComparedRun) -> bool:
+    return any(call.read for calls in run.calls.values() for call in calls)
+
+
+def _draw_pictures(
+    rows: Sequence[DiffRow],
+    maps_of: Callable[[DiffRow], CallMaps],
+    models: str,
+    theme: Theme,
+    *,
+    several: bool,
+) -> Iterator[tuple[DiffPicture, bytes]]:
+    """Yield each picture with the bytes of its PNG file; headings show ``models``."""
+
+    def draw(numbered: tuple[int, DiffRow]) -> tuple[DiffPicture, bytes]:
+        number, row = numbered
+        maps = maps_of(row)
+        compared = maps.compared
+        title = [row.names, shape_text(row.shape), maps.layout, models, row.image]
+        heading = ["   ".join(for_page(word) for word in title), *compared.notes]
+        signed = row.call_id.startswith(("grad_", "param:"))
+        data, pixels = draw_compared_maps(compared, heading, signed=signed, theme=theme)
+        figures = _figures(row)
+        if several:
+            figures += f", image {row.image}"
+        caption = (figures, "; ".join(compared.notes))
+        alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(compared))}"
+        file = f"{number:02d}_{safe_name(row.call_id)}.png"
+        return DiffPicture(row, file, pixels, caption=caption, alt=alt), data
+
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
+        yield from threads.map(draw, enumerate(rows, 1))
+
+
+def _size_of(image: ImageFacts) -> tuple[int, int] | None:
+    """Return the height and width of the network's input; None if they are unknown."""
+    shape = image.pixels_shape
+    return (shape[-2], shape[-1]) if len(shape) > 1 else None
+
+
+def _find_call(run: ComparedRun, image: str, call_id: str) -> RunCall:
+    return next(call for call in reversed(run.calls[image]) if call.tensor.call_id == call_id)
+
+
+def _read(call: RunCall) -> Array:
+    assert call.read is not None  # noqa: S101  the row was measured from tensors
+    return call.read().reshape(call.tensor.shape)
+
+
+def _figures(row: DiffRow) -> str:
+    parts = [row.reason] if row.reason else []
+    if row.rel_l2 is not None:
+        parts.append(f"relative L2 {row.rel_l2:.3g}")
+    if row.own_rel_l2 is not None:
+        parts.append(f"own error {row.own_rel_l2:.3g}")
+    return ", ".join([*parts, f"largest difference {row.max_abs:.3g}"])
+
+
+def _say_protected(folder: Path) -> str:
+    if not folder.is_symlink() and not folder.exists():
+        return ""
+    if not folder.is_dir():
+        return "is a file, not a folder"
+    is_free = _list_known(folder) or not any(folder.iterdir())
+    return "" if is_free else "holds files that no comparison wrote"
+
+
+def _list_known(folder: Path) -> set[str]:
+    page = folder / PAGE
+    try:
+        if page.is_symlink() or not page.is_file():
+            return set()
+        text = read_regular(page, MOST_BYTES)
+        pictures = [file for file in folder.glob(_PNG) if file.is_file() and not file.is_symlink()]
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    shown = {file.name for file in pictures if f'src="{quote(file.name)}"'.encode() in text}
+    return {PAGE, *shown} if _OURS in text else set()

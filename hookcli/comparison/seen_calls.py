@@ -1,0 +1,333 @@
+"""The calls of one image on both sides of a comparison, and which of them are counterparts.
+
+Calls have the same id, unless an export computes several calls in one or leaves some out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hookcli.comparison.arrays import to_array
+from hookcli.comparison.left_out import may_be_idle
+from hookcli.comparison.order import NORM, find_norm, pair_by_order
+from hookcli.distance.axes import FAR, SAME, find_axes, is_same, measure_flat
+from hookcli.distance.judge import CallTensor, find_floor
+from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.tolerance import coarser, is_gate
+from hookcli.records.calls import FOLDED, OPERATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from hookcli.distance.metrics import Distance
+    from hookcli.passes.graph import Graph
+    from hookcli.records.calls import Call
+
+    Values = NDArray[np.generic]
+    Rerun = Callable[[Callable[[str], Values | None], Callable[[Call, Tensor], None]], None]
+
+_MOST_RUNS = 4  # each run corrects the pairs of calls after those that the run before corrected
+_RELUS = ("relu", "relu6")
+_UNTOLD = "the names in the file do not tell its calls apart: try `match='order'`"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCall:
+    """A call that was observed, and the description of its tensor.
+
+    Attributes:
+        place: the position of the call in the order in which the calls complete, from 0.
+    """
+
+    call: Call
+    tensor: CallTensor
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPair:
+    """A call of A, its counterpart in B, and the distance of their tensors."""
+
+    a: SeenCall
+    b: SeenCall
+    distance: Distance
+
+
+@dataclass(slots=True)
+class SeenCalls:
+    """The calls of one image on both sides: ``keep`` observes A, and ``measure`` observes B.
+
+    Attributes:
+        keeps_values: whether to keep the copies of A's tensors when B has run the same calls.
+        graph: what B says about its calls if it is a graph, which may compute several calls of A in
+            one; None if it is not.
+        a: A's calls, by call id.
+        b: B's calls, by call id.
+        values: copies of A's tensors on the host, by call id.
+        distances: the distance of each tensor of B from its counterpart in A, by A's call id.
+        axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
+            only of transposed tensors.
+        partners: the id of the counterpart in A, by the id of the call of B.
+        untold: why the names of B's nodes may not tell the counterpart, by the id of the call of A.
+        size: the height and width of the layers' input in A; None if unknown.
+        origins: what the runners of A and of B know of how the tensors of calls are computed.
+        show: called with every pair of calls, right after its distance was measured, and with the
+            tensors of A and of B; None if nobody wants to see them.
+    """
+
+    keeps_values: bool = False
+    graph: Graph | None = None
+    a: dict[str, SeenCall] = field(default_factory=dict)
+    b: dict[str, SeenCall] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
+    distances: dict[str, Distance] = field(default_factory=dict)
+    axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    partners: dict[str, str] = field(default_factory=dict)
+    untold: dict[str, str] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
+    origins: tuple[Mapping[str, tuple[str, str]], ...] = ({}, {})
+    show: Callable[[SeenPair, Values, Values], None] | None = None
+    # the ids of A's tensors, by path, side and index
+    _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
+    # the index in A of the calls in B whose index is not certain
+    _aligned: dict[tuple[str, int], int] = field(default_factory=dict)
+    # the last call of B that is a node of a tool and has no counterpart yet
+    _waiting: tuple[str, Values] | None = None
+
+    def keep(self, call: Call, tensor: Tensor) -> None:
+        """Store a description and a copy of a tensor of A."""
+        calls = self._outputs.setdefault((call.layer.module_path, call.side), {})
+        calls.setdefault(call.call_index, []).append(call.id)
+        array = np.array(to_array(tensor))
+        last = next(reversed(self.a.values()), None)
+        seen = _describe(call, tensor, self.a, self.origins[0])
+        operator, kind = seen.tensor.operator, seen.tensor.module_type
+        is_saturated = is_gate(kind) and not np.any(np.greater(array, 0))
+        if last is not None and np.array_equal(self.values[last.call.id].ravel(), array.ravel()):
+            operator = last.tensor.operator or last.tensor.module_type  # a block passes it on
+            is_saturated = last.tensor.is_saturated
+        known = replace(seen.tensor, operator=operator, is_saturated=is_saturated)
+        self.a[call.id], self.values[call.id] = replace(seen, tensor=known), array
+
+    def measure(self, call: Call, tensor: Tensor) -> None:
+        """Measure the distance of a tensor of B from its counterpart in A.
+
+        Unless ``keeps_values``, this deletes the copy of the counterpart.
+        """
+        self.b[call.id] = _describe(call, tensor, self.b, self.origins[1])
+        partner = self._find_partner(call, to_array(tensor))
+        if self.graph is not None and partner is not None:
+            partner = self._find_in_export(call, partner, tensor)
+        if self.graph is not None and call.layer.module_path in self.graph.untold:
+            is_free = partner is None and tensor.is_floating_point()
+            self._waiting = (call.id, np.array(to_array(tensor))) if is_free else None
+        elif self.graph is not None and partner is not None:
+            self._pair_waiting(self.graph, partner)
+        if partner is None:
+            return
+        self.partners[call.id] = partner
+        plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
+        self._measure_pair(partner, call.id, plain, to_array(tensor))
+
+    def has_layer(self, path: str) -> bool:
+        """Return whether A called a layer."""
+        return (path, "output") in self._outputs
+
+    def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
+        """Measure the distances of all tensors of B, paired by their order and kind.
+
+        While calls of B differ, B runs again on the tensors of A: what only inherits an error then
+        shows which call of A it is.
+
+        Args:
+            others: the calls of B as its own calls of A.
+            rerun: runs B with other outputs of its calls, and shows what the calls compute.
+        """
+        self.b = others.a
+        roots, layers = [], []
+        for calls in (self.a, self.b):
+            roots.append([key for key, each in calls.items() if not each.call.layer.module_path])
+            layers.append({key: each.tensor for key, each in calls.items() if key not in roots[-1]})
+        own = others
+        for _ in range(_MOST_RUNS):
+            pairs = pair_by_order(layers[0], layers[1], (self.values, own.values))
+            near = (is_same(self.values[one], own.values[n], FAR) for n, one in pairs.items())
+            if rerun is None or pairs == self.partners or all(near):
+                break
+            self.partners, own = pairs, SeenCalls()
+            rerun(lambda call_id: self.values.get(self.partners.get(call_id, "")), own.keep)
+        for call_id, partner in pairs.items():
+            merged = self._find_merged(partner, own.values[call_id])
+            pairs[call_id] = partner if merged in pairs.values() else merged
+        self.partners = dict(zip(roots[1], roots[0], strict=False)) | pairs
+        for call_id, partner in self.partners.items():
+            self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
+
+    def _measure_pair(self, partner: str, call_id: str, a: Values, b: Values) -> None:
+        """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
+        if self.graph is not None and a.shape != b.shape and is_same(a, b):
+            b = b.reshape(a.shape)  # exporters merge several reshapes
+        axis = self.axis_of(partner)
+        pair = (self.a[partner].tensor, self.b[call_id].tensor)
+        floor = find_floor(pair, of_channels=True)
+        distance = measure_arrays(a, b, axis, floor) if a.shape == b.shape else None
+        if (distance is None or distance.rel_l2 > FAR) and (axes := find_axes(a, b)):
+            self.axes[partner] = axes
+        if distance is not None:
+            self.distances[partner] = distance
+            if self.show is not None:
+                self.show(SeenPair(self.a[partner], self.b[call_id], distance), a, b)
+
+    def axis_of(self, call_id: str) -> int | None:
+        """Return the axis of the channels in a tensor of A; None if it is unknown."""
+        seen = self.a[call_id]
+        return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
+
+    def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
+        """Return A's call that an export computes, if any; ``partner`` has its path and index."""
+        merged = self._find_merged(partner, to_array(tensor))
+        if call.layer.is_operation and merged == partner:
+            return self._find_same(call, partner, to_array(tensor))
+        return merged if merged in self.values else None
+
+    def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
+        """Compare values: an export may have fewer or more calls, so that indices differ."""
+        is_free = partner not in self.partners.values()
+        if is_free and is_same(self.values[partner], values, FAR):
+            return partner
+        same = self._find_equal(lambda path: path == call.layer.module_path, values)
+        return same or (partner if is_free else None)
+
+    def _find_merged(self, partner: str, other: Values) -> str:
+        """Return the ReLU after ``partner`` in A if B merged it, as quantized files do."""
+        ids = [*self.a]
+        place = ids.index(partner) + 1
+        follower = ids[place] if place < len(ids) else ""
+        values = self.values.get(partner)
+        if not follower or values is None or values.shape != other.shape:
+            return partner
+        is_relu = self.a[follower].tensor.module_type.lower() in _RELUS
+        is_merged = is_relu and follower in self.values and np.any(np.less(values, 0))
+        return follower if is_merged and not np.any(np.less(other, 0)) else partner
+
+    def _find_partner(self, call: Call, values: Values) -> str | None:
+        """Return the id of the call of A with the path and the index of a call of B, if any."""
+        path, index = call.layer.module_path, call.call_index
+        calls = self._outputs.get((path, call.side), {})
+        folded = self._find_folded(call)
+        if folded is not None:
+            return folded or None
+        if self.graph is None:
+            ids = [call.id] if call.id in self.a else calls.get(index, [])
+            return next((each for each in ids if each not in self.partners.values()), None)
+        if path in self.graph.untold:
+            left = self._list_unnamed(self.graph)
+            return next((each for each in left if self._distance(each, values) < FAR), None)
+        others = self.graph.list_calls(path)
+        if self.graph.is_inferred and path and len(calls) != len(others):
+            self.untold |= dict.fromkeys(itertools.chain(*calls.values()), _UNTOLD)
+            place = path.rpartition(OPERATION)[0] or path
+            return self._find_equal(lambda p: (p.rpartition(OPERATION)[0] or p) == place, values)
+        if any(each.is_counted for each in others):
+            index = self._align((path, index), calls, len(calls) - len(others), values)
+        ids = calls.get(index, [])
+        left = [each for each in ids if each not in self.partners.values()]
+        if call.layer.is_operation and ids:
+            return (left or ids)[0]
+        values_of = {each.call_index: each.values for each in others}
+        number = len(values_of.get(call.call_index, ()) if path else self.graph.returned)
+        if len(ids) == number and (number == 1 or not path):  # a model returns them in this order
+            return left[0] if left else None
+        near = [(self._distance(each, values), each) for each in left]
+        if near and min(near)[0] < FAR:
+            return min(near)[1]
+        alike = [each for each in left if self.a[each].tensor.shape == values.shape]
+        if len(ids) == 1:  # the last value of a graph is the output
+            alike = alike if call.output_key == str(number - 1) else []
+        return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
+
+    def _find_folded(self, call: Call) -> str | None:
+        """Return the call of A with the same BatchNorm, if A or B lost the name of the BatchNorm.
+
+        The text is empty if A has no such call. None: neither lost a name.
+        """
+        lost = call.layer.module_type == FOLDED
+        if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
+            return find_norm([each.tensor for each in self.a.values()], call.id) if lost else ""
+        last = next(itertools.islice(reversed(self.b), 1, None), "")
+        is_norm = call.layer.module_type.startswith(NORM) and last in self.a
+        is_after = is_norm and self.a[last].tensor.module_type == FOLDED
+        return last if is_after and last not in self.partners.values() else None
+
+    def _find_equal(self, is_near: Callable[[str], bool], values: Values) -> str | None:
+        """Return the first free call of A with the same values among the layers by their paths."""
+        free = (key for key in self.a if key not in self.partners.values())
+        near = (key for key in free if is_near(self.a[key].call.layer.module_path))
+        return next((key for key in near if self._distance(key, values) < SAME), None)
+
+    def _distance(self, call_id: str, values: Values) -> float:
+        """Return the distance from a tensor of A; Inf if it is not known."""
+        known = self.values.get(call_id)
+        return float("inf") if known is None else measure_flat(known, values)
+
+    def _align(
+        self, place: tuple[str, int], calls: Mapping[int, list[str]], missing: int, values: Values
+    ) -> int:
+        """Return the index in A of a call of B whose index was only counted.
+
+        The values show which call it is, since tools sort nodes anew. If they do not, B lacks the
+        first ones, as exporters fold calls that do not depend on the input.
+        """
+        path, index = place
+        if place not in self._aligned:
+            taken = {found for (other, _), found in self._aligned.items() if other == path}
+            free = [each for each in calls if each not in taken]
+            near = [(min(self._distance(one, values) for one in calls[n]), n) for n in free]
+            distance, nearest = min(near, default=(FAR, 0))
+            self._aligned[place] = nearest if distance < FAR else index + missing
+        return self._aligned[place]
+
+    def _list_unnamed(self, graph: Graph) -> list[str]:
+        """Return the calls of A after the last pair, of layers that B does not name."""
+        ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
+        start = max((place for place, each in enumerate(ids) if each in taken), default=-1) + 1
+        types = [self.a[each].tensor.module_type for each in ids]
+        # a convolution that was merged into its norm is compared there
+        merged = {n for n, kind in enumerate(types[1:]) if kind.startswith("BatchNorm")}
+        return [
+            each
+            for place, each in enumerate(ids)
+            if place >= start
+            and place not in merged
+            and self.a[each].call.layer.module_path not in named
+            and not may_be_idle(types[place])
+        ]
+
+    def _pair_waiting(self, graph: Graph, partner: str) -> None:
+        """Pair the last node of a tool before a pair with the last layer of A before it."""
+        if self._waiting is not None:
+            (call_id, values), self._waiting = self._waiting, None
+            left = [*itertools.takewhile(lambda each: each != partner, self.a)]
+            left = [each for each in self._list_unnamed(graph) if each in left]
+            if left and self.a[left[-1]].tensor.shape == values.shape:
+                self.partners[call_id] = left[-1]
+                self._measure_pair(left[-1], call_id, self.values[left[-1]], values)
+
+
+def _describe(
+    call: Call, tensor: Tensor, before: dict[str, SeenCall], origins: Mapping[str, tuple[str, str]]
+) -> SeenCall:
+    """Describe a call after the calls ``before``, which may be on the way to it."""
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    last = next((each.tensor.coarsest for each in reversed(before.values())), "")
+    coarsest, operator = origins.get(call.id, (last, ""))
+    described = CallTensor(call.id, call.layer.module_type, shape, dtype)
+    described = replace(described, coarsest=coarser(dtype, coarsest), operator=operator)
+    return SeenCall(call, described, len(before))

@@ -1,0 +1,106 @@
+"""One side of a comparison: run the side on an image, and list how the two sides differ."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.comparison.diff import list_changed
+from hookcli.config import DEFAULTS
+from hookcli.distance.comparison import ChangedFact
+from hookcli.errors import ForwardError
+from hookcli.passes.runner import Batch
+from hookcli.records.calls import Uncalled
+from hookcli.records.command import compare_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from torch import Tensor
+
+    from hookcli.config import ExportRequest
+    from hookcli.images.prepare import PreparedImage
+    from hookcli.passes.runner import Side
+    from hookcli.records.calls import Call
+    from hookcli.records.edit_effects import EditEffects
+
+
+def run_side(
+    side: Side,
+    image: PreparedImage,
+    observer: Callable[[Call, Tensor], None],
+    called: dict[str, str],
+    effects: EditEffects,
+) -> object:
+    """Run one image, which has pixels, through the model of a side, and return the model's output.
+
+    ``called`` receives the module paths of the layers that ran; ``effects``, what the edits did.
+    """
+    batch = Batch([image.key], side.runner.place(pixels_of(image)))
+    with naming(side):
+        outcome = side.runner.run(batch, observer, called)
+    effects.merge(outcome.effects)
+    return outcome.output
+
+
+def pixels_of(image: PreparedImage) -> Tensor:
+    """Return the pixels (1, …) of an image; decoded photos are laid out channels last before."""
+    assert image.pixels is not None  # noqa: S101  the caller skips images without pixels
+    return image.pixels.unsqueeze(0).contiguous()
+
+
+@contextmanager
+def naming(side: Side) -> Iterator[None]:
+    """Put the name of a side before the message of a ForwardError that the block raises."""
+    try:
+        yield
+    except ForwardError as error:
+        raise ForwardError(f"{side.request.name}: {error.message}", error.hint) from error
+
+
+def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
+    """Yield the facts that differ between A and B, such as the model, the options and the image."""
+    yield from list_changed(_facts(a), _facts(b))
+    one, two = a.request, b.request
+    formats = ["channels last" if each.channels_last else "contiguous" for each in (one, two)]
+    if formats[0] != formats[1]:
+        yield ChangedFact("memory format", *formats)
+    seeds = [each.run.model.seed for each in (one, two)]
+    # the name of random weights contains the seed, so the difference was reported above
+    if seeds[0] != seeds[1] and a.info.weights == b.info.weights:
+        yield ChangedFact("seed", *seeds)
+    threads = [each.threads or torch.get_num_threads() for each in (one, two)]
+    if threads[0] != threads[1]:
+        yield ChangedFact("threads", *threads)
+    if two.export is not None:
+        yield ChangedFact("runner", "PyTorch", describe_export(two.export))
+    if one.run.images != two.run.images:
+        yield ChangedFact("image", a.sources[0].name, b.sources[0].name)
+
+
+def describe_export(export: ExportRequest) -> str:
+    """Return a way of running a model in words, with the file if the user gave one."""
+    return export.way if export.file is None else f"{export.way}, from {str(export.file)!r}"
+
+
+def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:
+    """Return the chosen layers of ``side`` that are missing in ``called``, with the reasons.
+
+    ``called`` has the module paths of the layers that ran on either side.
+    """
+    return tuple(
+        Uncalled(layer, side.runner.explain_uncalled(layer))
+        for layer in side.layers
+        if layer.module_path not in called
+    )
+
+
+def _facts(side: Side) -> dict[str, object]:
+    info = side.info
+    return {
+        "model": {name: getattr(info, name) for name in info.__dataclass_fields__},
+        "versions": {},
+        "command": compare_command(side.request.run, DEFAULTS.at),  # both observe the same tensors
+    }

@@ -1,0 +1,104 @@
+"""The calls that differ most in a live comparison, and what their pictures show.
+
+Of the image that is running, only the tensors of a few calls are kept. When the image is done, they
+are reduced to feature maps, so memory grows neither with the number of images nor with that of the
+calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hookcli.comparison.pictures import MOST_PICTURES, CallMaps, choose_rows, is_drawable
+from hookcli.render.draw.compared_maps import compare_maps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hookcli.distance.comparison import DiffRow
+    from hookcli.distance.judge import JudgedRow
+    from hookcli.records.layouts import Layout
+
+    Values = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenCall:
+    ids: tuple[str, str]  # in A, and in B
+    rank: tuple[float, int]  # the worst call sorts first
+    layout: Layout
+    a: Values
+    b: Values
+
+    @property
+    def place(self) -> int:
+        """The position of the call in the order in which the calls complete in A."""
+        return self.rank[1]
+
+
+@dataclass(slots=True)
+class WorstCalls:
+    """Keeps what the page shows of the calls that differ most, image by image.
+
+    Attributes:
+        _worst: the calls of the running image that differ most, the worst first.
+        _first: the call of the running image that differs first; None if none differs too much.
+        _maps: what the pictures of the calls that differ most show, by the ids of the calls in A
+            and in B, each call with its worst image.
+    """
+
+    _worst: list[_SeenCall] = field(default_factory=list)
+    _first: _SeenCall | None = None
+    _maps: dict[tuple[str, str], CallMaps] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Begin an image, and forget the tensors of an image on which a model failed."""
+        self._worst, self._first = [], None
+
+    def offer(self, judged: JudgedRow, place: int, layout: Layout, a: Values, b: Values) -> None:
+        """Keep the tensors of a call if it is among those that differ most, or differs first.
+
+        ``place`` is the call's position in A. The tensor ``a`` must not change any more; of ``b``,
+        a copy is kept.
+        """
+        rank = (-judged.excess, place)
+        is_first = not judged.row.holds and (self._first is None or place < self._first.place)
+        is_worst = len(self._worst) < MOST_PICTURES or rank < self._worst[-1].rank
+        if not (is_drawable(judged.row) and (is_first or is_worst)):
+            return
+        ids = (judged.row.call_id, judged.row.other_call_id)
+        call = _SeenCall(ids, rank, layout, a, np.array(b))
+        self._first = call if is_first else self._first
+        if is_worst:
+            self._worst = sorted([*self._worst, call], key=lambda each: each.rank)[:MOST_PICTURES]
+
+    def finish(self, rows: Sequence[DiffRow], image: str) -> None:
+        """Reduce the tensors of the calls to draw after an image, and forget all other tensors.
+
+        ``rows`` are those of all images so far, the worst call first.
+        """
+        at_hand = {call.ids: call for call in (*self._worst, self._first) if call is not None}
+        known, self._maps = self._maps, {}
+        for row in choose_rows(rows):
+            ids = (row.call_id, row.other_call_id)
+            if row.image != image and ids in known:
+                self._maps[ids] = known[ids]
+            elif row.image == image and ids in at_hand:
+                call = at_hand[ids]
+                self._maps[ids] = CallMaps(
+                    compare_maps(call.a, call.b, call.layout), call.layout.name
+                )
+        self.start()
+
+    def choose_rows(self, rows: Sequence[DiffRow]) -> list[DiffRow]:
+        """Return the rows of the calls to draw, as the function of this name does."""
+        return [row for row in choose_rows(rows) if (row.call_id, row.other_call_id) in self._maps]
+
+    def maps_of(self, row: DiffRow) -> CallMaps:
+        """Return what the picture of a row shows; ``choose_rows`` returned the row."""
+        return self._maps[row.call_id, row.other_call_id]

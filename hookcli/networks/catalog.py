@@ -1,0 +1,82 @@
+"""The models that the sources know, and downloading their weights ahead of a run."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING
+
+from hookcli.config import ModelRequest
+from hookcli.errors import RequestError, UnknownModelError
+from hookcli.networks import sources
+from hookcli.networks.load import load_model
+from hookcli.networks.sources import choose_source, list_names
+from hookcli.records.rows import CatalogEntry
+
+if TYPE_CHECKING:
+    from hookcli.networks.source import Source
+
+
+def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[CatalogEntry, ...]:
+    """Return the models whose name matches the glob ``pattern``, sorted by name.
+
+    Args:
+        pattern: a glob for names, with or without the prefix of ``source``.
+        source: the source whose installed or cached models are listed; None for those that are
+            listed quickly, which are torchvision's.
+
+    Raises:
+        RequestError: there is no such source, its library is not installed, or ``pattern`` is the
+            beginning of a name, or of the names of another source.
+        UnknownModelError: no name matches.
+    """
+    shelf = None if source is None else _find_source(source)
+    names = list_shelf_names(source)
+    prefix = "" if shelf is None else shelf.prefix
+    if found := [name for name in names if _matches(name, pattern, prefix)]:
+        return tuple(choose_source(name).describe(name) for name in found)
+    if fnmatch.filter(names, f"{pattern}*"):
+        raise RequestError(f"no model is called {pattern!r}", f"`list_catalog({pattern + '*'!r})`")
+    for other in sources.SOURCES:
+        if (
+            other is not shelf
+            and other.prefix
+            and pattern.startswith((other.prefix, other.library))
+        ):
+            raise RequestError(
+                f"models of {other.library} are listed on their own",
+                f"`list_catalog(source={other.shelf()!r})`",
+            )
+    raise UnknownModelError(pattern, names)
+
+
+def list_shelf_names(source: str | None = None) -> list[str]:
+    """Return the names of the models of a source; with None, of all that list them quickly."""
+    return list_names() if source is None else _find_source(source).list_shelf()
+
+
+def fetch_model(name: str, *, progress: bool = False) -> CatalogEntry:
+    """Download the trained weights of a model unless they are cached, and load them once.
+
+    Afterwards, the model also runs without a network.
+    """
+    loaded = load_model(ModelRequest(name, weights="pretrained", device="cpu", progress=progress))
+    return CatalogEntry(
+        name=name,
+        task=loaded.task.word,
+        weights=(loaded.info.weights,),
+        params=sum(parameter.numel() for parameter in loaded.module.parameters()),
+        gflops=None,
+        file_mb=None,
+        cached=(loaded.info.weights,),
+    )
+
+
+def _find_source(name: str) -> type[Source]:
+    known = {source.shelf(): source for source in sources.SOURCES if source.shelf()}
+    if name not in known:
+        raise RequestError(f"there is no source {name!r}", f"one of: {', '.join(sorted(known))}")
+    return known[name]
+
+
+def _matches(name: str, pattern: str, prefix: str) -> bool:
+    return any(fnmatch.fnmatch(each, pattern) for each in (name, name.removeprefix(prefix)))

@@ -1,0 +1,242 @@
+"""Facts about any model: how to prepare its images, and how to read its output."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from PIL import Image
+from torch import nn
+
+from hookcli.networks.inputs import ExtraInputs, draw_pixels
+from hookcli.networks.tasks import read_predictions
+from hookcli.networks.torchvision_import import torchvision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from hookcli.networks.task import Preprocessing, Task
+    from hookcli.records.images import Box, Prediction
+    from hookcli.records.runs import ModelInfo
+
+_LARGE_ENOUGH = 512  # pixels of the short side of a picture that shows the part well
+_SAME_PART = 0.01  # of the short side: how far two findings of one part may be apart
+_MOST_BENT = 0.02  # how far pixels may lie from where a crop has them, as a share of the side
+_UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels itself
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What hookcli must know of a model to prepare images and to read its output.
+
+    Attributes:
+        info: the recorded facts about the model.
+        prepare: turns upright RGB pictures into pixels on the CPU.
+        categories: the class names by index; empty if they are not known.
+        first: returns the pixels (1, …) of the first usable image of the run, or None if there is
+            none.
+        choose: returns the tensor that predictions and scores read, from an output of several; None
+            if they read the whole output.
+        extra: the inputs besides the pixels; None if there are none.
+    """
+
+    info: ModelInfo
+    prepare: Preprocessing
+    categories: tuple[str, ...] = ()
+    first: Callable[[], Tensor | None] = lambda: None
+    choose: Callable[[object], Tensor] | None = None
+    extra: ExtraInputs | None = None
+
+    @property
+    def task(self) -> Task:
+        """The task of the model."""
+        return self.prepare.task
+
+    @property
+    def knows_input(self) -> bool:
+        """Whether hookcli knows what input the model takes."""
+        return self.prepare.channels is not None
+
+    def pixels_to_try(self) -> Tensor:
+        """Return pixels (1, …) for trial forward passes: those of the first usable image.
+
+        If there is no such image, the pixels are zeros of the usual size.
+        """
+        pixels = self.first()
+        return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
+
+    def convert(self, pixels: Tensor) -> Tensor:
+        """Return ``pixels`` on the model's device and in its dtype.
+
+        If there is no module, ``pixels`` stays unchanged.
+        """
+        return pixels
+
+    def seen(self, pixels: Tensor) -> Tensor:
+        """Return the layers' input for pixels (N, …).
+
+        If there is no module, this is ``pixels`` itself.
+        """
+        return pixels
+
+    def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the means and the standard deviations of the normalization, one per colour."""
+        return self.task.normalisation(_UNCHANGED, self.prepare.transform)
+
+    def read(
+        self, output: object, sizes: Sequence[tuple[int, int]] = ()
+    ) -> list[tuple[Prediction, ...]]:
+        """Return the predictions for each image; an empty list if the output has no known form."""
+        return read_predictions(self.pick(output), self.categories, sizes, self.task)
+
+    def pick(self, output: object) -> object:
+        """Return the part of an output that predictions and scores read.
+
+        A chosen map (N, classes, H, W) has the form that segmentation models return.
+        """
+        if self.choose is None:
+            return output
+        chosen = self.choose(output)
+        return {"out": chosen} if chosen.dim() == 4 else chosen
+
+    def hash_code(self, score: str) -> dict[str, str]:
+        """Return the sha256 of each file of the user's code and inputs, keyed by file name.
+
+        If ``score`` names a function of the user, its source file is included.
+        """
+        return {} if self.extra is None else {**self.extra.hashes}
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager in which hookcli reads the model's output."""
+        return contextlib.nullcontext()
+
+    def find_box(
+        self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
+    ) -> Tensor:
+        """Return two masks (2, H, W) for the layers' input: the inside of a box, and the outside.
+
+        The values are from 0 to 1. hookcli prepares a picture of a white box in the same way as the
+        image, so that the box is resized and cropped like the image. Both masks are 0 at pixels
+        that do not depend on the picture, such as padding.
+
+        Args:
+            size: the width and height of the image.
+            box: left, top, width and height of the box in pixels of the image.
+            as_pixels: whether the image is a tensor file, whose values are used unchanged.
+        """
+        left, top, width, height = box
+
+        def draw_box() -> Image.Image:
+            picture = Image.new("RGB", size)
+            picture.paste("white", (left, top, left + width, top + height))
+            return picture
+
+        (inside,), seen = self._see(size, [draw_box], as_pixels=as_pixels)
+        return torch.stack([inside, seen * (1 - inside)])
+
+    def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
+        """Return the part of an image that the layers' input covers.
+
+        The part is left, top, right and bottom in pixels of the image. It may be larger than the
+        image, if the preprocessing adds a border. hookcli prepares two ramps of brightness in the
+        same way as the image, and reads from them which pixel of the image every pixel of the input
+        shows. Return None if the preprocessing does more than to resize and crop. The arguments are
+        as in ``find_box``.
+
+        For a large photo, hookcli draws smaller ramps of the same proportions, if half of them give
+        the same part: then the preprocessing resizes the photo before it crops.
+        """
+        times = min(size) // _LARGE_ENOUGH
+        if times > 1 and not as_pixels:
+            some, half = (self._find_smaller(size, each * times) for each in (1, 2))
+            if some is None or half is None:
+                return None
+            apart = [abs(one - two) for one, two in zip(some, half, strict=True)]
+            if max(apart) <= _SAME_PART * min(size):
+                return some
+        return self._find_part(size, as_pixels=as_pixels)
+
+    def _find_smaller(self, size: tuple[int, int], times: int) -> Box | None:
+        width, height = (max(1, round(side / times)) for side in size)
+        part = self._find_part((width, height), as_pixels=False)
+        if part is None:
+            return None
+        across, down = size[0] / width, size[1] / height
+        left, top, right, bottom = part
+        return tuple(
+            round(each, 2) for each in (left * across, top * down, right * across, bottom * down)
+        )
+
+    def _find_part(self, size: tuple[int, int], *, as_pixels: bool) -> Box | None:
+        ramp = Image.linear_gradient("L")  # black above, white below
+        turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
+        draws = [
+            lambda picture=picture: picture.resize(size, Image.Resampling.BILINEAR).convert("RGB")
+            for picture in (turned, ramp)
+        ]
+        (across, down), seen = self._see(size, draws, as_pixels=as_pixels)
+        ends = [
+            _fit_line(ramped, seen, side, axis)
+            for ramped, side, axis in ((across, size[0], 1), (down, size[1], 0))
+        ]
+        if None in ends:
+            return None
+        (left, right), (top, bottom) = (each for each in ends if each is not None)
+        return left, top, right, bottom
+
+    def _see(
+        self, size: tuple[int, int], draws: Sequence[Callable[[], Image.Image]], *, as_pixels: bool
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return what the layers see of grey pictures: brightness from 0 to 1, (H, W) each."""
+        # The second tensor says which pixels depend on the picture at all; padding does not.
+        # hookcli does not keep the drawn pictures, as they may be large.
+
+        def see(picture: Image.Image) -> Tensor:
+            if as_pixels:
+                exact = torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
+                pixels = self.task.repeat(exact)
+            else:
+                pixels = self.prepare.to_pixels([picture])
+            plane = self.seen(pixels.unsqueeze(0))[0].cpu()
+            return plane.flatten(0, -3)[0]  # the first picture of a clip or a pair
+
+        black, white = (see(Image.new("RGB", size, colour)) for colour in ("black", "white"))
+        seen = white != black
+        span = (white - black).where(seen, 1)
+        return [((see(draw()) - black) / span).clamp(0, 1) for draw in draws], seen
+
+    def show(self, pixels: Tensor) -> bytes:
+        """Return the network's input for one image, as a JPEG file."""
+        seen = self.seen(pixels.unsqueeze(0))[0].cpu()
+        return draw_pixels(self.task.picture(seen), *self.normalisation())
+
+
+def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float, float] | None:
+    """Return which pixels of an image's axis are at the ends of the layers' input, or None."""
+    # In ``ramped``, the layers see a ramp from 0 to 1 over the image; ``seen`` says which pixels
+    # show a part of the image. The result is None if the pixels are uneven, or all show the same.
+    lines = seen.any(1 - axis)
+    weights = seen.sum(1 - axis, keepdim=True).clamp(min=1)
+    along = (ramped * seen).sum(1 - axis, keepdim=True) / weights
+    turned = ((ramped - along).abs() * seen).sum() / seen.sum().clamp(min=1)
+    means = along.flatten()[lines].double()
+    places = lines.nonzero().flatten().double() + 0.5
+    # the ramp is level in the outermost pixels of the image and of its scaled copy
+    sloped = (means > 1 / 64) & (means < 1 - 1 / 64)
+    if int(sloped.sum()) < 2 or turned > _MOST_BENT:
+        return None
+    # row i of Pillow's ramp has the brightness i / 255, and its middle is (i + 0.5) / 256 down
+    places, values = places[sloped], (255 * means[sloped] + 0.5) / 256 * side
+    slope = ((places - places.mean()) * (values - values.mean())).sum() / (
+        (places - places.mean()) ** 2
+    ).sum()
+    start = values.mean() - slope * places.mean()
+    bent = (values - start - slope * places).abs().max()
+    if slope <= 0 or bent > max(1.0, _MOST_BENT * side):
+        return None
+    end = start + slope * ramped.shape[axis]
+    return round(float(start), 2), round(float(end), 2)

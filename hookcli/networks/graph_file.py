@@ -1,0 +1,288 @@
+"""Models in files that hold a graph: ONNX files and exported programs of PyTorch.
+
+Such a file does not say how its images are prepared, or which classes its outputs stand for. Both
+come from the options of the user, or from the model that the user names with ``like``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.config import DEFAULTS, LARGEST_SIDE
+from hookcli.errors import ForwardError, RequestError
+from hookcli.networks.categories import read_categories
+from hookcli.networks.description import ModelDescription
+from hookcli.networks.inputs import read_inputs
+from hookcli.networks.load import build_skeleton
+from hookcli.networks.presets import colour_changes, make_imagenet
+from hookcli.networks.task import COLOURS, FixedSize, Preprocessing
+from hookcli.networks.tasks import CLASSIFICATION, Classification
+from hookcli.networks.torchvision_import import torchvision
+from hookcli.records.runs import ModelInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.config import ModelRequest
+    from hookcli.networks.presets import Transform
+    from hookcli.networks.tasks import Reading
+    from hookcli.records.images import Prediction
+
+_ASSUMED = (
+    "the file does not say how its images are prepared, so they are prepared as for ImageNet: "
+    "`like=MODEL` prepares them as for another model"
+)
+_FLOATS = ("float32", "float16", "float64", "bfloat16")
+_WHOLE = ("uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+_NOT_SCALED = (
+    "the file takes whole numbers: pixels from 0 to 255, without mean and standard deviation"
+)
+_CHANNELS = (1, 3, 4)  # the usual lengths of the axis of a picture's channels
+_LIKE = "name the model that it was made from: `like=MODEL`"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInput:
+    """An input of a graph.
+
+    Attributes:
+        shape: the shape, (N, C, H, W) for a picture; None for a length that the file does not fix.
+        dtype: the dtype, such as ``float32``.
+        name: the name.
+        is_nhwc: whether the graph takes pictures (N, H, W, C).
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str
+    name: str = ""
+    is_nhwc: bool = False
+
+    def with_layout(self, asked: str | None, axis: int | None = None) -> GraphInput:
+        """Return the input, found to be NHWC or not.
+
+        The layout is the one that the user ``asked`` for; otherwise, ``axis`` is that of the
+        channels, if the first operators show it; otherwise, the lengths of the axes decide.
+        """
+        if len(self.shape) != 4:
+            return self
+        count, height, width, channels = self.shape
+        is_last = channels in _CHANNELS and height not in _CHANNELS
+        if asked == "NHWC" if asked else is_last if axis is None else axis == 3:
+            return replace(self, shape=(count, channels, height, width), is_nhwc=True)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphDescription(ModelDescription):
+    """What hookcli knows of a model in a file that holds a graph.
+
+    Attributes:
+        predicts: whether hookcli reads predictions from the model's output.
+    """
+
+    predicts: bool
+
+    def read(
+        self, output: object, sizes: Sequence[tuple[int, int]] = ()
+    ) -> list[tuple[Prediction, ...]]:
+        """Return the predictions for each image; an empty list if the output may be anything."""
+        is_known = self.choose is not None or (
+            self.predicts and (isinstance(output, Tensor) or type(self.task) is not Classification)
+        )
+        return ModelDescription.read(self, output, sizes) if is_known else []
+
+
+def check_graph_request(request: ModelRequest) -> None:
+    """Check that the request has nothing that the file fixes: weights, a dtype or a device."""
+    default = DEFAULTS.run.model
+    for name in ("weights", "seed", "dtype", "mode", "arguments", "inputs_as"):
+        if getattr(request, name) != getattr(default, name):
+            raise RequestError(
+                f"`{name}` does not apply to {request.name!r}: the file fixes it",
+                f"leave out `{name}`, or name the PyTorch model",
+            )
+    if request.device not in ("auto", "cpu"):
+        raise RequestError(
+            f"`device` does not apply to {request.name!r}",
+            "for ONNX files: `provider='cuda'`"
+            if request.name.endswith(".onnx")
+            else "export the model on that device",
+        )
+
+
+def describe_graph(
+    request: ModelRequest, inputs: Sequence[GraphInput], sha256: str, reading: Reading | None
+) -> GraphDescription:
+    """Return the description of the model in the file that the request names.
+
+    ``reading`` says what the output is if the graph ends in a linear layer; else None.
+    """
+    extra = read_inputs(request)
+    if extra is not None:
+        extra.check(repr(request.name), [each.name for each in inputs])
+        given = {name for name, text in request.inputs if text != "pixels"}
+        inputs = [each for each in inputs if each.name not in given]
+        extra = extra.as_tensors()
+    if not inputs or inputs[0].dtype not in (*_FLOATS, *_WHOLE):
+        kind = (inputs[0].dtype or "something other than a tensor") if inputs else "nothing"
+        raise RequestError(
+            f"{request.name!r} takes {kind}, which pixels cannot be",
+            f"export the model for one of: {', '.join((*_FLOATS, *_WHOLE))}",
+        )
+    _check_picture(request, inputs[0].shape)
+    is_whole, notes = inputs[0].dtype in _WHOLE, tuple[str, ...]()
+    if is_whole:
+        request = _scale_to_bytes(request, inputs[0])
+    if request.like is not None:
+        prepare, categories, task = _prepare_like(request, request.like, inputs)
+    else:
+        _check_count(request, inputs, 1)
+        prepare, categories, task = _prepare(request, inputs[0]), (), "own"
+        notes = () if request.mean and request.std and not is_whole else (_ASSUMED,)
+    if is_whole:
+        notes = (*notes, _NOT_SCALED)
+        steps = getattr(prepare.transform, "transforms", [prepare.transform])
+        transform = torchvision.transforms.Compose([*steps, _Rounding()])
+        prepare = replace(prepare, transform=transform)
+    if request.categories is not None:
+        categories = read_categories(request.categories)
+    info = ModelInfo(
+        name=request.name,
+        task=task,
+        weights="those in the file",
+        trained=True,
+        sha256=sha256,
+        dtype=inputs[0].dtype,
+        preprocessing=prepare.words + (", channels last" if inputs[0].is_nhwc else ""),
+        input_shape=prepare.nominal_shape,
+        notes=notes,
+    )
+    if isinstance(prepare.task, Classification) and reading is not None:
+        reading = "values" if len(categories) == 1 else reading
+        own = prepare.task.reading if reading == "logits" else reading
+        prepare = replace(prepare, task=prepare.task.read_as(own))
+    predicts = reading is not None or request.like is not None
+    return GraphDescription(info, prepare, categories, extra=extra, predicts=predicts)
+
+
+def fit_inputs(tensors: Sequence[Tensor], inputs: Sequence[GraphInput]) -> list[Tensor]:
+    """Return the tensors, with pictures (N, C, H, W) in the layouts of a graph's inputs."""
+    fitted = list(tensors)
+    for place, (tensor, wanted) in enumerate(zip(tensors, inputs, strict=False)):
+        if wanted.is_nhwc and tensor.dim() == len(wanted.shape):
+            fitted[place] = tensor.permute(0, 2, 3, 1)
+        if wanted.dtype in _WHOLE and tensor.is_floating_point():
+            most = torch.iinfo(getattr(torch, wanted.dtype)).max
+            if not torch.equal(tensor, tensor.round().clamp(0, most)):
+                raise ForwardError(
+                    f"the file takes {wanted.dtype}, and its input has values other than whole "
+                    f"numbers from 0 to {most}",
+                    "compare with model=FILE, which prepares pixels from 0 to 255",
+                )
+    return fitted
+
+
+def _scale_to_bytes(request: ModelRequest, taken: GraphInput) -> ModelRequest:
+    """Return the request for pixels from 0 to 255."""
+    if request.mean is not None or request.std is not None:
+        raise RequestError(
+            f"{request.name!r} takes {taken.dtype}, so its pixels are from 0 to 255",
+            "leave out `mean` and `std`",
+        )
+    bands = (taken.shape[1] if request.like is None else None) or COLOURS
+    return replace(request, mean=(0.0,) * bands, std=(1 / 255,) * bands)
+
+
+class _Rounding:
+    """The last step to whole numbers."""
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return pixels.round()
+
+    def __repr__(self) -> str:
+        return "rounded"
+
+
+def _prepare_like(
+    request: ModelRequest, name: str, inputs: Sequence[GraphInput]
+) -> tuple[Preprocessing, tuple[str, ...], str]:
+    """Return another model's preprocessing, in the graph's size, its class names and its task."""
+    height, width = inputs[0].shape[-2:]
+    side = height if height == width else None
+    sized = replace(request, name=name, like=None, device="cpu", size=request.size or side)
+    like = build_skeleton(sized)
+    prepare = like.prepare
+    _check_count(request, inputs, len(like.task.arguments(torch.zeros(prepare.nominal_shape))))
+    if height is not None and width is not None:
+        fixed = FixedSize(height, width)
+        if height != width:
+            transform = _make_rectangle(request, fixed, *like.normalisation())
+            prepare = replace(prepare, transform=transform, crop=(height, width))
+        prepare = replace(prepare, fixed=fixed)
+    return prepare, like.categories, like.info.task
+
+
+def _check_count(request: ModelRequest, inputs: Sequence[GraphInput], count: int) -> None:
+    """Check that the graph takes as many inputs as the images give, all of them pictures."""
+    if len(inputs) != count:
+        raise RequestError(f"{request.name!r} takes {len(inputs)} inputs, not {count}", _LIKE)
+
+
+def _check_picture(request: ModelRequest, shape: tuple[int | None, ...]) -> None:
+    text = "x".join("?" if length is None else str(length) for length in shape)
+    if len(shape) != 4 and (request.like is None or len(shape) < 4):
+        taken = f"the shape {text}" if shape else "an input of unknown shape"
+        raise RequestError(f"{request.name!r} takes {taken}, and a picture is 1xCxHxW", _LIKE)
+    if shape[0] not in (None, 1):
+        raise RequestError(
+            f"{request.name!r} takes {shape[0]} pictures at once, not one",
+            "export the model for one picture, or with a free batch axis",
+        )
+    if max(length or 0 for length in shape[-2:]) > LARGEST_SIDE:
+        raise RequestError(
+            f"{request.name!r} takes {text}, and a picture has at most {LARGEST_SIDE} pixels a side"
+        )
+
+
+def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
+    _, channels, height, width = taken.shape
+    grey = channels == 1
+    bands = 3 if grey or channels is None else channels
+    fixed = None if height is None or width is None else FixedSize(height, width)
+    if fixed is not None and request.size is not None and not fixed.takes(*[request.size] * 2):
+        raise RequestError(
+            f"{request.name!r} takes pictures of {height}x{width} pixels", "leave out `size`"
+        )
+    if fixed is not None and height != width:
+        usual: Any = make_imagenet()
+        colours = (usual.mean, usual.std)
+        if channels not in (None, 3):
+            colours = ([0.0] * channels, [1.0] * channels)
+        transform = _make_rectangle(request, fixed, *colours)
+        prepare = Preprocessing(CLASSIFICATION, transform, (fixed.height, fixed.width))
+    else:
+        sized = replace(request, size=request.size or height)
+        if channels not in (None, 3):
+            plain = (0.0,) * channels, (1.0,) * channels
+            sized = replace(sized, mean=request.mean or plain[0], std=request.std or plain[1])
+        prepare = CLASSIFICATION.prepare(sized, nn.Identity(), make_imagenet)
+    return replace(prepare, channels=channels, fixed=fixed, grey=grey, bands=bands)
+
+
+def _make_rectangle(
+    request: ModelRequest, size: FixedSize, mean: Sequence[float], std: Sequence[float]
+) -> Transform:
+    changes = colour_changes(request)
+    transforms = torchvision.transforms
+    how = changes.get("interpolation", transforms.InterpolationMode.BILINEAR)
+    steps = [
+        transforms.Resize((size.height, size.width), how),
+        transforms.ToTensor(),
+        transforms.Normalize(changes.get("mean", mean), changes.get("std", std)),
+    ]
+    transform: Transform = transforms.Compose(steps)
+    return transform

@@ -1,0 +1,350 @@
+"""The files of a model: in a folder, or in a repository of the Hugging Face hub.
+
+The hub's own library downloads files into its cache, continues a broken transfer, and checks that
+files are complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from hookcli.config import LARGEST_SIDE
+from hookcli.errors import ModelError, RequestError, WeightsError
+from hookcli.networks.source import CONNECT_SECONDS, Source
+from hookcli.outside.documents import refuse_deep
+from hookcli.outside.files import read_regular
+from hookcli.outside.foreign import ForeignCode, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+_PATHS = ("/", "./", "../", "~")  # the beginnings of names that can only be paths
+_NAMED = "models on the hub are named ORGANIZATION/NAME"
+_PORTS = {"http": 80, "https": 443}
+
+_MOST_BYTES = 1 << 24  # of a configuration
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")
+_FEW_VALUES = 1 << 27  # a model of this size is built in a few seconds
+_SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|width|\w+_edge"
+_LARGEST = {  # whole number in a configuration, by key
+    re.compile(_SIDES): LARGEST_SIDE,
+    re.compile(r"num_(labels|classes)|classes"): 1 << 17,
+    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 12,
+    re.compile(r".*", re.DOTALL): 1 << 24,  # such as positions, words, and pixels of a picture
+}
+# Fields of a configuration that name a part of the model
+_PARTS = ("backbone", "encoder_name", "hf_model_name", "timm_model_name")
+_NAME = re.compile(r"(?!\.)[\w.-]+(/(?!\.)[\w.-]+)?")
+
+ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and open_clip
+
+
+class Files:
+    """The files of a model, whose folder may be in the hub's cache.
+
+    Attributes:
+        is_remote: whether files may be downloaded.
+        label: where the files come from, for people.
+    """
+
+    is_remote: bool
+
+    @property
+    def label(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def most_values(self) -> int:
+        """The most values of a model of these files, of which each takes two bytes of memory."""
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        except (AttributeError, ValueError, OSError):  # not on this system
+            return 1 << 32
+
+    def find(self, name: str) -> Path | None:
+        """Return the path of a file; None if the model has no such file.
+
+        Raises:
+            OSError: the file is neither cached nor reachable.
+            RequestError: the hub has no such repository or revision.
+            ModelError: the hub does not give the file to this user.
+        """
+        raise NotImplementedError
+
+    def find_parts(self, name: str) -> list[Path]:
+        """Return the file of weights called ``name``, or the files into which it is divided.
+
+        An index beside the parts names them. The result is empty if the model has neither.
+        """
+        if file := self.find(name):
+            return [file]
+        index = self.find(f"{name}.index.json")
+        if index is None:
+            return []
+        names = read_config(index, self.label, self).get("weight_map")
+        parts = sorted({*map(str, names.values())}) if isinstance(names, dict) else []
+        for part in parts or [""]:
+            if part in ("", ".", "..") or {*part} & {*"/\\\0"}:
+                raise WeightsError(f"{self.label}: {index.name} is damaged: it names {part!r}")
+        found = [self.find(part) for part in parts]
+        if None in found:
+            raise WeightsError(
+                f"{self.label} lacks a part of its weights: {parts[found.index(None)]}"
+            )
+        return [file for file in found if file is not None]
+
+
+class Folder(Files):
+    """A folder on this machine."""
+
+    is_remote = False
+
+    def __init__(self, folder: Path) -> None:
+        """Store the path of the folder."""
+        self._folder = folder
+
+    @property
+    def label(self) -> str:
+        return str(self._folder)
+
+    def find(self, name: str) -> Path | None:
+        file = self._folder / name
+        return file if file.is_file() else None
+
+    @property
+    def most_values(self) -> int:
+        """Twice as many as the weights in the folder have, and some; else, a third of the usual."""
+        files = (file for each in _WEIGHTS for file in self._folder.glob(each))
+        size = sum(file.stat().st_size for file in files if file.is_file())
+        usual = super().most_values
+        return min(usual, 2 * size + _FEW_VALUES) if size else usual // 3
+
+
+class Repository(Files):
+    """A repository of the hub; all its files are of the same commit."""
+
+    is_remote = True
+
+    def __init__(self, name: str) -> None:
+        """Store the name of a repository, which may end in ``@`` and a branch, tag or commit."""
+        fail_fast_offline()
+        self._name, _, self._revision = name.partition("@")
+
+    @property
+    def label(self) -> str:
+        """The repository, and its commit if it is known."""
+        return f"{self._name}@{self._revision[:12]}" if self._revision else self._name
+
+    def find(self, name: str) -> Path | None:
+        file = _find_file(self._name, name, self._revision or None)
+        if file is not None:
+            self._revision = file.parent.name  # the cache has a folder for each commit
+        return file
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource(Source):
+    """A model of a library, which may be in a folder or on the hub.
+
+    Attributes:
+        files: the files of the model; None if the library itself knows the model.
+    """
+
+    files: Files | None = None
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        return guard_library(self.name, self.files)
+
+    guard_output = guard
+
+    @property
+    def most_values(self) -> int | None:
+        return None if self.files is None else self.files.most_values
+
+    def pin(self, loaded: str) -> str:
+        return "pretrained"  # the model's name already chooses one set of weights
+
+
+@contextlib.contextmanager
+def guard_library(name: str, files: Files | None) -> Iterator[None]:
+    """Guard calls into a library with values from the files of a model.
+
+    An exception becomes a ModelError. While the files are in a folder, no library asks the hub.
+    """
+    from huggingface_hub import constants
+
+    before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, Folder)
+    hint = "try it in Python first" if files is None else "its configuration may be damaged"
+    constants.HF_HUB_OFFLINE = before or is_local
+    try:
+        with ForeignCode(name, hint=hint):
+            yield
+    finally:
+        if is_local:
+            constants.HF_HUB_OFFLINE = before
+
+
+def is_place(place: str) -> bool:
+    """Return whether this is a folder, a path, or ``hf-hub:`` with the name of a repository."""
+    return place.startswith((ON_HUB, *_PATHS)) or _is_folder(place)
+
+
+def find_files(place: str) -> Files:
+    """Return the files in a folder if there is one called ``place``, or else in that repository."""
+    if _is_folder(place):
+        return Folder(Path(place).expanduser())
+    if place.startswith(_PATHS) or place.count("/") > 1:
+        raise RequestError(f"there is no folder {place!r}", _NAMED)
+    return Repository(place.removeprefix(ON_HUB))
+
+
+def _is_folder(place: str) -> bool:
+    return os.path.isdir(os.path.expanduser(place))  # noqa: PTH111, PTH112  pathlib's may raise
+
+
+def find_config(files: Files, model: str, name: str = "config.json") -> Path | None:
+    """Return the configuration file of ``model``, the user's name of it; None if it has none."""
+    try:
+        return files.find(name)
+    except OSError as error:
+        raise ModelError(
+            f"the configuration of {model} is neither cached nor reachable: {first_line(error)}",
+            "on a machine with a network, the first run downloads the model",
+        ) from error
+
+
+def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
+    """Return the content of a configuration file; empty if it is JSON but no mapping.
+
+    Raises:
+        ModelError: the file cannot be read, has a number that no model has, or, in a folder, takes
+            a part of the model from elsewhere.
+    """
+    what, names = f"{model}: {file.name}", () if files.is_remote else _PARTS
+    with ForeignCode(what, verb="cannot be read", hint=""):
+        content = json.loads(read_regular(file, _MOST_BYTES))
+        refuse_deep(content)
+    parts = [("", content)]
+    while parts:
+        key, value = parts.pop()
+        if isinstance(value, dict):
+            is_limit = "shortest_edge" in value  # then the longest edge only makes pictures smaller
+            parts += ((k, v) for k, v in value.items() if k != "longest_edge" or not is_limit)
+        elif isinstance(value, list):
+            parts += ((key, each) for each in value)
+        elif isinstance(value, int):
+            most = next(most for form, most in _LARGEST.items() if form.fullmatch(key))
+            if value > most:
+                raise ModelError(f"{what}: {key} is {value!s:.20}, but may be at most {most}")
+        elif key in names and value and (_is_folder(str(value)) or not _NAME.fullmatch(str(value))):
+            raise ModelError(f"{what}: {key} is {value!r}, which is not in the folder")
+    return content if isinstance(content, dict) else {}
+
+
+def is_cached(repository: str, *names: str) -> bool:
+    """Return whether the hub's cache has one of these files of a repository, of any revision."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    found = (try_to_load_from_cache(repository, name, constants.HF_HUB_CACHE) for name in names)
+    return any(isinstance(file, str) for file in found)
+
+
+def list_cached() -> Iterator[tuple[str, Path]]:
+    """Yield each model in the hub's cache, and the folder of its newest revision."""
+    from huggingface_hub import constants, errors, scan_cache_dir
+
+    try:
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
+    except errors.CacheNotFound:
+        return
+    for repository in sorted(repositories, key=lambda each: str(each.repo_id)):
+        revisions = sorted(repository.revisions, key=lambda each: float(each.last_modified))
+        if repository.repo_type == "model" and revisions:
+            yield repository.repo_id, revisions[-1].snapshot_path
+
+
+def join_hashes(hashes: Sequence[str]) -> str:
+    """Return the hash of a file; for those of several files, the sha256 of their hashes."""
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _find_file(repository: str, name: str, revision: str | None = None) -> Path | None:
+    """Return a repository's file, downloaded unless the cache has it; None if there is none."""
+    from huggingface_hub import errors, hf_hub_download
+
+    try:
+        with connection_errors():
+            return Path(hf_hub_download(repository, name, revision=revision))
+    except errors.HFValidationError as error:
+        raise _unknown(repository) from error
+    except errors.GatedRepoError as error:
+        raise ModelError(
+            f"{repository} is gated: the hub gives it only to people who have asked for access",
+            f"ask on {_page(repository)}, then log in: hf auth login",
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise _unknown(repository) from error
+    except errors.RevisionNotFoundError as error:
+        raise RequestError(
+            f"{repository} has no revision {revision!r}",
+            f"its branches and tags: {_page(repository)}/tree/main",
+        ) from error
+    except errors.EntryNotFoundError:
+        return None
+
+
+def _unknown(repository: str) -> RequestError:
+    return RequestError(
+        f"the hub has no model {repository!r} that you may read",
+        f"{_NAMED}; for a private one, log in: hf auth login",
+    )
+
+
+def _page(repository: str) -> str:
+    from huggingface_hub import constants
+
+    return f"{constants.ENDPOINT}/{repository}"
+
+
+@contextlib.contextmanager
+def connection_errors() -> Iterator[None]:
+    """Turn errors of a connection to the hub in the ``with`` block into an OSError."""
+    from huggingface_hub import constants, errors
+
+    http_error = errors.HfHubHTTPError.__bases__[0]  # of the HTTP library that the hub's uses
+    try:
+        yield
+    except errors.LocalEntryNotFoundError as error:
+        raise OSError(f"{constants.ENDPOINT} cannot be reached") from error
+    except OSError:
+        raise
+    except http_error as error:
+        raise OSError(first_line(error)) from error
+
+
+def fail_fast_offline() -> None:
+    """Make libraries use only the hub's cache if the hub cannot be reached.
+
+    Otherwise, they would keep trying to connect for most of a minute. With a proxy, hookcli does
+    not check the connection.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or any(os.environ.get(name) for name in _PROXIES):
+        return
+    hub = urlsplit(constants.ENDPOINT)
+    address = (hub.hostname or "", hub.port or _PORTS.get(hub.scheme, 443))
+    try:
+        socket.create_connection(address, CONNECT_SECONDS).close()
+    except OSError:
+        constants.HF_HUB_OFFLINE = True

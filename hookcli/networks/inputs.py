@@ -1,0 +1,250 @@
+"""The steps between an image's pixels and a model: the model's arguments, and the layers' input.
+
+hookcli also shows the layers' input to people, as a JPEG file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hookcli.errors import RequestError
+from hookcli.networks.build import read_literal
+from hookcli.networks.torchvision_import import torchvision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+from hookcli.outside.files import open_regular
+from hookcli.outside.foreign import first_line
+from hookcli.records.text import shape_text
+
+_JPEG_QUALITY = 90
+
+
+def last_two_axes(pixels: Tensor) -> tuple[int, int]:
+    """Return the height and width of pixels (…, H, W)."""
+    return int(pixels.shape[-2]), int(pixels.shape[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInputs:
+    """How the pixels (N, …) of images are passed to a model.
+
+    Attributes:
+        arguments_of: returns the arguments of the model's ``forward`` for given pixels.
+        size_of: returns the height and width of the layers' input for given pixels.
+        alone: True if images must go through the model one at a time: images in a batch would
+            affect each other, or the leading axis of the layers' tensors does not count images.
+        seed: the seed of the random numbers that a forward pass in training mode draws.
+    """
+
+    arguments_of: Callable[[Tensor], tuple[object, ...]] = lambda pixels: (pixels,)
+    size_of: Callable[[Tensor], tuple[int, int]] = last_two_axes
+    alone: bool = False
+    seed: int = 0
+
+
+PLAIN = ModelInputs()
+
+
+class Keywords(dict[str, object]):
+    """The arguments that a model takes by name alone, after all others of a call."""
+
+
+def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return the positional arguments of a call, and those by name."""
+    last = arguments[-1] if arguments else None
+    return (arguments[:-1], {**last}) if isinstance(last, Keywords) else (arguments, {})
+
+
+_PIXELS = "pixels"  # the value of the input that is the image
+_MISSING = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraInputs:
+    """The inputs of a model besides the pixels, the same for all images.
+
+    Attributes:
+        values: the tensor or other value of each input, by name.
+        as_dict: whether the model takes one dictionary of all inputs.
+        hashes: the SHA-256 of each file that a value comes from, by the name of the file.
+    """
+
+    values: Mapping[str, object]
+    as_dict: bool
+    hashes: Mapping[str, str]
+
+    @property
+    def shared(self) -> list[str]:
+        """The tensors with a leading axis other than 1, for which images run one at a time."""
+        tensors = [(n, each) for n, each in self.values.items() if isinstance(each, Tensor)]
+        return [f"{n} ({shape_text(t.shape)})" for n, t in tensors if t.dim() and len(t) != 1]
+
+    @property
+    def uses_pixels(self) -> bool:
+        """Whether one of the inputs is the image."""
+        return any(value is _PIXELS for value in self.values.values())
+
+    def check(self, who: str, known: Collection[str]) -> None:
+        """Raise a RequestError if an input has none of the ``known`` names of ``who``."""
+        for name in () if self.as_dict else self.values.keys() - set(known):
+            raise RequestError(
+                f"`inputs`: {who} takes no {name!r}",
+                f"it takes {', '.join(known)}" if known else "its inputs have no names",
+            )
+
+    def bind(
+        self,
+        arguments_of: Callable[[Tensor], tuple[object, ...]],
+        parameters: Mapping[str, object],
+        pixels: Tensor,
+    ) -> tuple[object, ...]:
+        """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any.
+
+        A tensor whose leading axis is 1 is repeated N times. ``parameters`` has the default of each
+        positional parameter by name, and ``arguments_of`` returns what the pixels alone would give.
+        Without names of their own, they go to the parameters that ``find_places`` finds.
+        """
+        own = list(arguments_of(pixels))
+        values = {name: _place(value, pixels) for name, value in self.values.items()}
+        named = [name for name, value in self.values.items() if value is _PIXELS]
+        values |= {name: own[min(index, len(own) - 1)] for index, name in enumerate(named)}
+        if self.as_dict:
+            return (values if named else _Inputs(values, own),)
+        if not named:
+            values |= dict(zip(self.find_places(parameters), own, strict=False))
+        bound = [] if parameters or named else own  # the model takes any arguments
+        for name, default in parameters.items():
+            if not values or (name not in values and default is _MISSING):
+                break  # the model says what is missing
+            bound.append(values.pop(name, default))
+        return (*bound, Keywords(values)) if values else tuple(bound)
+
+    def as_tensors(self) -> ExtraInputs:
+        """Return the inputs for a graph, which takes tensors alone."""
+        made = {n: torch.tensor(v) for n, v in self.values.items() if isinstance(v, (int, float))}
+        return replace(self, values={**self.values, **made})
+
+    def find_places(self, parameters: Mapping[str, object]) -> list[str]:
+        """Return the parameters for pixels: the first one, and those without any other value."""
+        wanted = [n for n, d in parameters.items() if d is _MISSING or n == next(iter(parameters))]
+        return [name for name in wanted if name not in self.values]
+
+
+class _Inputs(dict[str, object]):
+    """All inputs of a model. The first keys that are missing are those of the pixels."""
+
+    def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
+        super().__init__(values)
+        self._pixels = pixels
+
+    def __missing__(self, key: str) -> object:
+        if not self._pixels:
+            raise KeyError(key)
+        self[key] = self._pixels.pop(0)
+        return self[key]
+
+
+def read_inputs(request: ModelRequest) -> ExtraInputs | None:
+    """Return the inputs that the user gives besides the images; None if there are none."""
+    if not request.inputs and request.inputs_as == "arguments":
+        return None
+    if len(names := [name for name, _ in request.inputs]) > len({*names}):
+        raise RequestError(f"`inputs`: a name occurs twice: {', '.join(names)}")
+    hashes: dict[str, str] = {}
+    values = {name: _read_value(name, text, hashes) for name, text in request.inputs}
+    return ExtraInputs(values, request.inputs_as == "dict", hashes)
+
+
+def list_parameters(module: nn.Module, extra: ExtraInputs) -> dict[str, object]:
+    """Return the defaults of the parameters of a model's forward that can be given by position."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    by_name = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    known = {each.name: each.default for each in parameters if each.kind in kinds}
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        extra.check("the model", [*known, *by_name])
+    return known
+
+
+_ARRAYS = (".npz", ".csv", ".txt", ".json", ".pt", ".pth", ".safetensors", ".mat", ".h5")
+
+
+def _read_value(name: str, text: str, hashes: dict[str, str]) -> object:
+    try:
+        if text.endswith(".npy"):
+            with open_regular(text) as file:
+                data = file.read()
+            hashes[text] = hashlib.sha256(data).hexdigest()
+            return torch.from_numpy(np.load(io.BytesIO(data), allow_pickle=False))
+        value = read_literal(text)
+        if isinstance(value, (list, tuple)):
+            return torch.tensor(value)
+        if not isinstance(value, str) or not (Path(value).is_file() or value.endswith(_ARRAYS)):
+            return _PIXELS if value == _PIXELS else value
+        reason = "it is no .npy file"
+    except (OSError, EOFError, TypeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+    raise RequestError(
+        f"`inputs`: cannot read {name}={text!r}: {reason}",
+        "a .npy file of numbers, a number, a list of numbers ([[0.5, 1.0]]), or a word",
+    )
+
+
+def _place(value: object, pixels: Tensor) -> object:
+    """Return a value on the device of the pixels, for as many images, and floats in their dtype."""
+    if not isinstance(value, Tensor):
+        return value
+    placed = value.to(pixels.device, pixels.dtype if value.is_floating_point() else None)
+    is_one = placed.dim() > 0 and len(placed) == 1 and len(pixels) > 1
+    return placed.repeat(len(pixels), *[1] * (placed.dim() - 1)) if is_one else placed.clone()
+
+
+def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
+    """Return pixels (C, H, W) as a JPEG file.
+
+    The file shows the first 3 channels if there are 3 or 4, and only the first channel otherwise.
+    ``mean`` and ``std`` are those with which ``pixels`` was normalized.
+    """
+    colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
+    shown = _to_unit_range(colours, mean, std)
+    stream = io.BytesIO()
+    picture = torchvision.transforms.functional.to_pil_image(shown.nan_to_num(0).clamp(0, 1))
+    picture.save(stream, "JPEG", quality=_JPEG_QUALITY)
+    return stream.getvalue()
+
+
+def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Undo the normalization of pixels (C, H, W), or else stretch their values to 0 and 1."""
+    # hookcli stretches them if ``mean`` has another number of channels, or the result is far
+    # outside the range from 0 to 1: the pixels were then normalized in another way.
+    if len(pixels) == len(mean):
+        shown = pixels * _per_colour(std) + _per_colour(mean)
+        finite = _finite_of(shown)
+        if len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1:
+            return shown
+    finite = _finite_of(pixels)
+    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
+    return (pixels - low) / max(float(high - low), 1e-12)
+
+
+def _per_colour(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values).view(-1, 1, 1)
+
+
+def _finite_of(values: Tensor) -> Tensor:
+    where = values.isfinite()
+    return values.flatten() if where.all() else values[where]

@@ -1,0 +1,394 @@
+"""A model that is ready to run: built, on its device, with its weights and its preprocessing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Self, get_args
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.config import DEFAULTS, Dtype
+from hookcli.errors import ModelError, RequestError
+from hookcli.networks.build import SkipInitialisation, build_model, build_random
+from hookcli.networks.categories import read_categories
+from hookcli.networks.code_files import hash_code
+from hookcli.networks.description import ModelDescription
+from hookcli.networks.device import find_device
+from hookcli.networks.inputs import ModelInputs, last_two_axes, list_parameters, read_inputs
+from hookcli.networks.mode import note_switched, set_mode
+from hookcli.networks.modules import copy_taken, note_compiled, unwrap
+from hookcli.networks.scores import find_target, load_score, score_output
+from hookcli.networks.sources import LIBRARIES, find_model
+from hookcli.networks.task import COLOURS
+from hookcli.networks.tasks import (
+    Features,
+    find_features,
+    is_floats,
+    read_features,
+    read_predictions,
+)
+from hookcli.networks.weights import add_weights
+from hookcli.outside.foreign import ask
+from hookcli.records.runs import ModelInfo
+from hookcli.records.text import count
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable, Collection, Sequence
+
+    from torch import Tensor
+
+    from hookcli.config import ModelRequest, ScoreRequest
+    from hookcli.networks.scores import ScoreTensor
+    from hookcli.networks.source import Source
+    from hookcli.records.images import Prediction
+
+
+_WHOLE = "images run one at a time, each with the whole of inputs whose first axis is not 1: "
+_UNUSED = "the image is not used: every input of the model has a value of its own"
+_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel(ModelDescription):
+    """A PyTorch model on its device, in the requested mode.
+
+    Attributes:
+        module: the model itself.
+        source: the source that it comes from.
+        seed: the seed of the random numbers that the model draws in training mode.
+    """
+
+    module: nn.Module
+    source: Source
+    seed: int = 0
+
+    def convert(self, pixels: Tensor) -> Tensor:
+        like = next(self.module.parameters(), torch.empty(0))
+        return pixels.to(device=like.device, dtype=like.dtype)
+
+    def for_bands(self, request: ModelRequest, bands: int) -> Self:
+        """Return the model for pictures of so many bands, unless it is known what it takes."""
+        if self.knows_input or bands == COLOURS or request.mean or request.bands:
+            return self
+        plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)
+        prepare = self.source.prepare(plain, self.module, self.source.preset)
+        info = replace(self.info, preprocessing=prepare.words, input_shape=prepare.nominal_shape)
+        return replace(self, info=info, prepare=prepare)
+
+    def seen(self, pixels: Tensor) -> Tensor:
+        return self.task.seen(self.module, pixels)
+
+    def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
+        return self.task.normalisation(self.module, self.prepare.transform)
+
+    @property
+    def inputs(self) -> ModelInputs:
+        """How pixels are passed to the model."""
+        is_training = any(ask(module, "training") for module in self.module.modules())
+        arguments_of, extra = self.task.arguments, self.extra
+        if extra is not None:
+            parameters = list_parameters(self.module, extra)
+            arguments_of = partial(extra.bind, self.task.arguments, parameters)
+        is_shared = extra is not None and bool(extra.shared)
+        return ModelInputs(
+            arguments_of=arguments_of,
+            size_of=lambda pixels: last_two_axes(self.seen(pixels)),
+            alone=is_training or is_shared or not self.task.shares_forward,
+            seed=self.seed,
+        )
+
+    def use_channels_last(self) -> bool:
+        """Convert the weights to the channels-last memory format if this makes the model faster.
+
+        The format is faster for networks of 2-D convolutions on the CPU and on CUDA. The choice
+        depends on the kind of device, but not on the machine. Return whether they were converted.
+        """
+        convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
+        deep = sum(max(m.kernel_size) > 1 for m in convolutions) > 1
+        wanted = (
+            deep and self.task.is_faster_channels_last and not self.info.device.startswith("mps")
+        )
+        if wanted:
+            self.module.to(memory_format=torch.channels_last)
+        return wanted
+
+    def scorer(
+        self, style: ScoreRequest, *, needs_gradient: bool = True
+    ) -> Callable[..., ScoreTensor]:
+        """Return a function that computes the score of the model's output for one image.
+
+        The score is for the target in ``style``, unless the caller of the function passes a class
+        index as ``target``.
+        """
+        if ":" in style.score:
+            load_score(style.score)
+        if needs_gradient and not style.needs_pixels:
+            self._require_float_parameters()
+        target = find_target(style.target, self.categories)
+        if needs_gradient:
+            self._require_shapes()
+        categories = self.categories
+        is_of_class = style.score != "sum" and ":" not in style.score
+
+        def score(output: object, *, target: int | None = target) -> ScoreTensor:
+            with self.guard():
+                features = find_features(output) if self.choose is None else None
+                is_features = is_floats(features, 2) and self._lacks_classifier(output)
+                output = self.pick(output)
+                if is_features and target is None and is_of_class:
+                    raise RequestError(
+                        f"{self.info.name} has no classifier: it returns features and predicts "
+                        "no class",
+                        "`target=INDEX` for one feature, counted from 0, or `score='sum'`",
+                    )
+                scored = score_output(
+                    features if is_features and is_of_class else output,
+                    style,
+                    target,
+                    categories,
+                    needs_gradient=needs_gradient,
+                    own=self.task,
+                )
+            if is_features and scored.score.target is not None:
+                kind = "value" if style.score == "logit" else style.score
+                named = f"feature {scored.score.target}"
+                return replace(scored, score=replace(scored.score, kind=kind, category=named))
+            return scored
+
+        return score
+
+    def find_embedding(self, output: object) -> Tensor | None:
+        """Return the features in an output; None if the output may be something else."""
+        if isinstance(self.task, Features) and isinstance(output, tuple) and output:
+            output = output[0]  # open_clip's CoCa also returns tokens
+        features = find_features(output)
+        return features if features is not None and self._lacks_classifier(output) else None
+
+    def _lacks_classifier(self, output: object) -> bool:
+        # These come from transformers' models without a head, from timm's with ``num_classes`` 0,
+        # and from a user's own model that ends in a norm.
+        if isinstance(self.task, Features):
+            return True
+        if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
+            return True
+        last = _last_with_parameters(self.module)
+        if self.source.is_known or not isinstance(last, _NORMS):
+            return False
+        return isinstance(output, torch.Tensor) and output.shape[1:] == (last.weight.numel(),)
+
+    def _require_float_parameters(self) -> None:
+        if not any(parameter.is_floating_point() for parameter in self.module.parameters()):
+            raise RequestError(
+                f"{self.info.name} has no parameter that takes a gradient: is it quantized?",
+                "use the float model, or `input_grad=True` for the gradients of the pixels alone",
+            )
+
+    def _require_shapes(self) -> None:
+        for name, parameter in self.module.named_parameters():
+            if is_lazy(parameter):
+                raise ModelError(
+                    f"{self.info.name} has parameters without a shape, such as {name}",
+                    "the first forward pass gives them one: call the model once where you build it",
+                )
+
+    def read(
+        self, output: object, sizes: Sequence[tuple[int, int]] = ()
+    ) -> list[tuple[Prediction, ...]]:
+        """Return the predictions for each image of a batch.
+
+        The list is empty if the output has no known form. If the output holds features, the only
+        prediction for each image says so. Other outputs of the user's own model are read only if
+        the model ends in a classifier.
+        """
+        with self.guard():
+            if self.choose is not None:
+                return ModelDescription.read(self, output, sizes)
+            if (features := self.find_embedding(output)) is not None:
+                return read_features(features)
+            if not (self.source.is_known or _ends_in_classifier(self.module, output)):
+                return []
+            return read_predictions(output, self.categories, sizes, self.task)
+
+    def hash_code(self, score: str) -> dict[str, str]:
+        hashes = hash_code(self.module, [self.source.code, score], LIBRARIES)
+        return {**hashes, **ModelDescription.hash_code(self, score)}
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        return self.source.guard_output()
+
+
+def _ends_in_classifier(module: nn.Module, output: object) -> bool:
+    """Return whether the last module with parameters has ``output.shape[1]`` outputs."""
+    width = count_outputs(module)
+    return isinstance(output, torch.Tensor) and (*output.shape, 1)[1] == width
+
+
+def count_outputs(module: nn.Module) -> int | None:
+    """Return the number of outputs of the last module with parameters.
+
+    Return None if it does not say: only linear layers and convolutions do.
+    """
+    last = _last_with_parameters(module)
+    width: int | None = ask(last, "out_features", ask(last, "out_channels"))
+    return width
+
+
+def _last_with_parameters(module: nn.Module) -> nn.Module | None:
+    with_parameters = [
+        layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))
+    ]
+    return with_parameters[-1] if with_parameters else None
+
+
+def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
+    """Build the model, load its weights, and put it on the device.
+
+    The weights ``auto`` are those that the user's own code makes, or the default weights of
+    torchvision or timm. If the default weights are unavailable, or if the user asks for a different
+    number of classes, some or all weights are random, and a warning says which. For random weights,
+    hookcli calls ``torch.manual_seed(seed)`` and then the builder. Modules and parameters whose
+    Python ``id`` is in ``taken`` are replaced by copies before hookcli changes anything.
+    """
+    device = find_device(request.device)
+    named = None if request.categories is None else read_categories(request.categories)
+    extra = read_inputs(request)
+    source = find_model(request.name, request.seed)
+    if taken:
+        source = replace(source, builder=partial(copy_taken, request.name, source.builder, taken))
+    with source.guard():
+        weighted = add_weights(source, request)
+        prepare = source.prepare(request, weighted.module, weighted.preset)
+        notes = (
+            *weighted.notes,
+            note_compiled(weighted.module),
+            _note_dtype(weighted.module, request),
+            "" if source.is_known or request.mode != "eval" else note_switched(weighted.module),
+            "" if named is None else _note_count(weighted.module, named),
+        )
+        module = _place(unwrap(weighted.module), request, device)
+        source.task.check_mode(request.name, module)
+    info = ModelInfo(
+        name=request.name,
+        task=source.word,
+        weights=weighted.name,
+        trained=weighted.trained,
+        warning=weighted.warning,
+        sha256=weighted.sha256,
+        device=str(device),
+        dtype=request.dtype,
+        preprocessing=prepare.words,
+        input_shape=prepare.nominal_shape,
+        notes=tuple(filter(None, notes)),
+    )
+    categories = weighted.categories if named is None else named
+    loaded = LoadedModel(
+        info, prepare, categories, extra=extra, module=module, source=source, seed=request.seed
+    )
+    if extra is None:
+        return loaded
+    parameters, shared = list_parameters(module, extra), ", ".join(extra.shared)
+    is_unused = parameters and not (extra.uses_pixels or extra.find_places(parameters))
+    added = (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
+    return replace(loaded, info=replace(info, notes=(*info.notes, *filter(None, added))))
+
+
+def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
+    """Return a note if hookcli converts floats without being asked; otherwise nothing."""
+    values = itertools.chain(module.parameters(), module.buffers())
+    floats = {str(value.dtype) for value in values if value.is_floating_point()}
+    others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
+    if not others or request.dtype != DEFAULTS.run.model.dtype:
+        return ""
+    kept = [f"`dtype={name!r}`" for name in others if name in get_args(Dtype)]
+    option = (
+        f"{' or '.join(kept)} runs the whole model in that type"
+        if kept
+        else "no `dtype` preserves them"
+    )
+    return f"the model has {' and '.join(others)} values, which run in {request.dtype}: {option}"
+
+
+def _note_count(module: nn.Module, names: Sequence[str]) -> str:
+    """Return a note if the last layer of a model does not have one output for each class name."""
+    outputs = count_outputs(module)
+    if outputs is None or outputs == len(names) or (outputs, len(names)) == (1, 2):
+        return ""
+    return (
+        f"`categories` has {count(len(names), 'name')}, and the model's last layer has "
+        f"{count(outputs, 'output')}: classes appear as numbers"
+    )
+
+
+def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
+    """Convert the floats of a model; ``Module.to`` would reduce complex numbers to real ones."""
+    if dtype == "float16":
+        return module.half()
+    return module.bfloat16() if dtype == "bfloat16" else module.float()
+
+
+def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise ModelError(
+            f"{request.name} has parameters on the meta device, which have no values",
+            "give it values; for shapes alone: `survey_layers(MODEL)`",
+        )
+    try:
+        module = _require_module(request.name, set_mode(module, request.mode))
+        module = _require_module(request.name, module.to(device))
+        return _require_module(request.name, _to_dtype(module, request.dtype))
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
+
+
+def _require_module(name: str, module: object) -> nn.Module:
+    """Check that the model's own ``eval``, ``train`` or ``to`` returned a module; return it."""
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"{name}: its own eval, train or to returned a {type(module).__name__}, not the model",
+            "let them return self, as in nn.Module",
+        )
+    return module
+
+
+def build_skeleton(request: ModelRequest) -> LoadedModel:
+    """Build the model without trained weights, to look at its structure.
+
+    hookcli builds the model on the meta device, where nothing is computed. If the builder needs
+    real tensors (regnets), hookcli builds it on the CPU, with uninitialized weights. If shapes
+    depend on values (detection), or the code is the user's own, the weights are random.
+    """
+    source = find_model(request.name, request.seed)
+    with source.guard():
+        built = _build_bare(source, request)
+        module = unwrap(built)
+        prepare = source.prepare(request, module, source.preset)
+        module = _require_module(request.name, set_mode(module, request.mode))
+        categories = source.list_categories(module)
+    info = ModelInfo(
+        request.name,
+        source.word,
+        "none",
+        trained=False,
+        dtype="float32",
+        input_shape=prepare.nominal_shape,
+        notes=tuple(filter(None, [note_compiled(built)])),
+    )
+    extra = read_inputs(request)
+    return LoadedModel(info, prepare, categories, extra=extra, module=module, source=source)
+
+
+def _build_bare(source: Source, request: ModelRequest) -> nn.Module:
+    if source.task.needs_values or not source.is_known:
+        return build_random(source, request)
+    with SkipInitialisation():
+        try:
+            with torch.device("meta"):
+                return build_model(source, request)
+        except (RuntimeError, NotImplementedError):
+            return build_model(source, request)

@@ -1,0 +1,84 @@
+"""Training and evaluation mode of a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from hookcli.networks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
+
+if TYPE_CHECKING:
+    from hookcli.config import Mode
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_NORMS = (*_BATCH_NORMS, *_INSTANCE_NORMS)
+_DROPOUTS = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout),
+    *(nn.FeatureAlphaDropout, torchvision.ops.StochasticDepth),
+    *(torchvision.ops.DropBlock2d, torchvision.ops.DropBlock3d),
+)
+_MOST_NAMED = 3
+
+
+def set_mode(module: nn.Module, mode: Mode) -> object:
+    """Put a model into ``mode``, and return what its own ``eval`` or ``train`` returns.
+
+    ``as-made`` changes nothing and returns ``module``.
+    """
+    if mode == "as-made":
+        return module
+    return module.train() if mode == "train" else _evaluate(module)
+
+
+def _evaluate(module: nn.Module) -> object:
+    """Put a model into evaluation mode, except parts made by torch.export, which refuse it."""
+    try:
+        return module.eval()
+    except NotImplementedError:
+        if "eval" not in vars(module):
+            module.training = False
+            for child in module.children():
+                _evaluate(child)
+    return module
+
+
+def note_switched(module: nn.Module) -> str:
+    """Return a note on layers in training mode that compute differently in evaluation mode.
+
+    The note is empty if there are no such layers.
+    """
+    kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each))
+    if not kinds:
+        return ""
+    named = [f"{number} {kind}" for kind, number in kinds.most_common()]
+    if len(named) > _MOST_NAMED:
+        rest = sum(kinds.values()) - sum(n for _, n in kinds.most_common(_MOST_NAMED - 1))
+        named = [*named[: _MOST_NAMED - 1], f"{rest} other layers"]
+    layers = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+    return (
+        f"the model was made in training mode and runs in evaluation mode, which changes {layers}: "
+        "`model.mode='as-made'` runs it as it was made"
+    )
+
+
+def _trains(module: nn.Module) -> bool:
+    if not ask(module, "training"):  # a module that torch.jit.freeze made has no mode
+        return False
+    if isinstance(module, _NORMS):
+        return module.track_running_stats
+    if isinstance(module, nn.RReLU):
+        return module.lower != module.upper
+    return bool(ask(module, _share_dropped(module)))
+
+
+def _share_dropped(module: nn.Module) -> str:
+    """Return the name of a layer's attribute for its dropout rate; empty if it has no dropout."""
+    if isinstance(module, _DROPOUTS):
+        return "p"
+    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+        return "dropout"
+    return "drop_prob" if type(module).__name__ == "DropPath" else ""  # in timm and other libraries

@@ -1,0 +1,150 @@
+"""Models of the user's own code: ``FILE.py:FUNCTION`` and ``package.module:NAME``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import nn
+
+from hookcli.errors import ModelError, RequestError
+from hookcli.networks.build import build_random, seeded
+from hookcli.networks.fingerprint import hash_weights
+from hookcli.networks.source import ModelWithWeights, Source
+from hookcli.networks.structure import check_structure
+from hookcli.outside.files import open_regular
+from hookcli.outside.foreign import ForeignCode, Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    from hookcli.config import ModelRequest
+
+_FUNCTION = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes an nn.Module"
+
+
+class OwnCode(Source):
+    """A model that the user's own code makes."""
+
+    is_known: ClassVar[bool] = False
+    label: ClassVar[str] = "own"
+    reserved: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def takes(cls, name: str) -> bool:
+        return ":" in name
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> OwnCode:
+        return cls(name, _find_builder(name, seed))
+
+    def guard(self) -> ForeignCode:
+        """Return a context manager in which any exception becomes a ModelError."""
+        return ForeignCode(self.name)
+
+    def guard_output(self) -> ForeignCode:
+        """Return a context manager for reading the model's output.
+
+        The output may be any object. If reading it raises an exception, this becomes a ModelError.
+        """
+        return ForeignCode(
+            f"reading the output of {self.name}",
+            hint="let the model return tensors, or lists and dicts of tensors",
+        )
+
+    def load_as_made(self, request: ModelRequest) -> ModelWithWeights:
+        """Return the model with the weights that the user's code gave it."""
+        module = build_random(self, request)
+        return ModelWithWeights(
+            module,
+            f"as {self.name} made them (seed {request.seed})",
+            warning=f"the weights are as {self.name} made them, trained or not",
+            sha256=hash_weights(module),
+        )
+
+
+def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
+    place, _, path = name.rpartition(":")
+    surroundings = Surroundings()
+    with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
+        target: object = import_code(place)
+        for attribute in path.split("."):  # a module may also run code when an attribute is read
+            if not hasattr(target, attribute):
+                close = difflib.get_close_matches(attribute, dir(target), n=3)
+                raise RequestError(
+                    f"{place} has no {path!r}",
+                    f"did you mean {', '.join(close)}?" if close else "write FILE.py:FUNCTION",
+                )
+            target = getattr(target, attribute)
+    return partial(_make_own, name, target, surroundings)
+
+
+def _make_own(
+    name: str, target: object, surroundings: Surroundings, /, **arguments: object
+) -> nn.Module:
+    """Return ``target`` if it is a module; otherwise call it, and return the module it makes."""
+    with ForeignCode(name, surroundings):
+        made = _call_factory(name, target, arguments)
+        check_structure(name, made)
+    return made
+
+
+def _call_factory(name: str, target: object, arguments: Mapping[str, object]) -> nn.Module:
+    if isinstance(target, nn.Module):
+        if arguments:
+            raise RequestError(f"{name} is a module already, and takes no `arguments`")
+        return target
+    if not callable(target):
+        kind = type(target).__name__
+        raise ModelError(f"{name} is of type {kind}: neither a module nor a factory", _FUNCTION)
+    made = target(**arguments)
+    if not isinstance(made, nn.Module):
+        raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module", _FUNCTION)
+    return made
+
+
+def import_code(place: str) -> ModuleType:
+    """Import, and thereby run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names."""
+    return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+
+
+def _import_file(file: Path) -> ModuleType:
+    try:
+        open_regular(file).close()  # Python would block on a pipe
+    except FileNotFoundError as error:
+        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FUNCTION") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(
+            f"cannot read {str(file)!r}: {reason}", "write FILE.py:FUNCTION"
+        ) from error
+    sys.path.insert(0, str(file.parent.resolve()))  # as for a script: it may import its neighbours
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise RequestError(f"{str(file)!r} is not Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    not_found = RequestError(
+        f"there is no Python module {name!r} here",
+        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
+    )
+    if not name or name.startswith("."):
+        raise not_found
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise not_found from error
+        raise

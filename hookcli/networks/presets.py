@@ -1,0 +1,141 @@
+"""Torchvision's transforms with the user's changes, and descriptions of transforms in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from hookcli.networks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+
+    Transform: TypeAlias = Callable[..., Any]  # returns a tensor, or for flow a pair
+    MakePreset: TypeAlias = Callable[..., "Preset"]  # its arguments are the changes
+
+_SCALED = "scaled to 0 to 1"
+
+
+class Preset(Protocol):
+    """A transform of torchvision.
+
+    Attributes:
+        crop_size: the sides of the crop; only presets that crop have it.
+        resize_size: the sides after resizing; only presets that resize have it.
+    """
+
+    crop_size: list[int]
+    resize_size: list[int]
+
+    def __call__(self, *pictures: object) -> Any:
+        """Convert pictures to pixels."""
+
+
+def make_imagenet(**changes: object) -> Preset:
+    """Return the preset of most ImageNet classifiers, for models without a preset of their own."""
+    sides = {"crop_size": 224, "resize_size": 256}
+    preset: Preset = torchvision.transforms._presets.ImageClassification(**sides | changes)
+    return preset
+
+
+def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Preset:
+    """Make a preset that resizes and crops, with the changes that the user requested."""
+    own_side = ask(module, "image_size")
+    sides = _side_changes(make_preset(), request, own_side if isinstance(own_side, int) else None)
+    return make_preset(**colour_changes(request), **sides)
+
+
+def colour_changes(request: ModelRequest) -> Mapping[str, object]:
+    """Return a preset's arguments for the requested colours and interpolation."""
+    name = request.interpolation
+    mode = None if name is None else torchvision.transforms.InterpolationMode(name)
+    wanted = {"mean": request.mean, "std": request.std, "interpolation": mode}
+    return {key: value for key, value in wanted.items() if value is not None}
+
+
+def _side_changes(
+    own: Preset, request: ModelRequest, own_side: int | None
+) -> Mapping[str, int | list[int]]:
+    """Return the arguments that make a preset resize and crop to the requested sides."""
+    # Without a requested ``resize``, the resized and the cropped side keep their ratio in ``own``.
+    # ``own_side`` is the picture side for which the network was built, if known.
+    side = request.size or own_side or own.crop_size[0]
+    if side == own.crop_size[0] and request.resize is None:
+        return {}
+    resize = [round(side * length / own.crop_size[0]) for length in own.resize_size]
+    resize = [request.resize] if request.resize is not None else resize
+    if len(own.crop_size) > 1:
+        return {"crop_size": [side] * len(own.crop_size), "resize_size": resize}
+    return {"crop_size": side, "resize_size": resize[0]}
+
+
+def describe_transform(transform: Any) -> str:
+    """Return a transform in words, on one line; unknown steps appear as Python shows them.
+
+    Example:
+        >>> describe_transform(ResNet18_Weights.DEFAULT.transforms())
+        'resized to 256 pixels on the short side (bilinear), cropped to 224x224 in the middle, …'
+    """
+    steps = getattr(transform, "transforms", [transform])  # timm combines several
+    return ", ".join(_describe(step) for step in steps)
+
+
+def _describe(step: Any) -> str:
+    describe = _STEPS.get(type(step).__name__)
+    return describe(step) if describe else " ".join(repr(step).split())
+
+
+def _describe_preset(preset: Any) -> str:
+    crop = getattr(preset, "crop_size", None)
+    parts = [_resize_text(preset.resize_size, preset), *([_crop_text(crop)] if crop else [])]
+    return ", ".join([*parts, _SCALED, _normalization_text(preset)])
+
+
+def _describe_resize(step: Any) -> str:
+    limit = f", at most {step.max_size} on the long side" if step.max_size else ""
+    return _resize_text(step.size, step) + limit
+
+
+def _resize_text(size: int | Iterable[int], how: Any) -> str:
+    """Describe a step ``how`` that resizes the short side, or both sides, to ``size``."""
+    sides = [size] if isinstance(size, int) else list(size)
+    one = f"{sides[0]} pixels on the short side"
+    smooth = "" if getattr(how, "antialias", True) else ", without antialiasing"
+    shown = one if len(sides) == 1 else f"{shape_text(sides)} pixels"
+    return f"resized to {shown} ({how.interpolation.value}{smooth})"
+
+
+def _crop_text(size: int | Iterable[int]) -> str:
+    sides = [size] if isinstance(size, int) else list(size)
+    return f"cropped to {shape_text((sides[0], sides[-1]))} in the middle"
+
+
+def _normalization_text(how: Any) -> str:
+    if not any(how.mean) and all(float(each) == 1 for each in how.std) and len(how.std) > 1:
+        return "not normalized"
+    if not any(how.mean) and all(round(float(each) * 255, 6) == 1 for each in how.std):
+        return "multiplied by 255"
+    return f"mean {_numbers(how.mean)}, standard deviation {_numbers(how.std)}"
+
+
+def _numbers(values: Iterable[Any]) -> str:
+    return " ".join(f"{float(value):.6g}" for value in values)
+
+
+_STEPS: dict[str, Callable[[Any], str]] = {
+    "ImageClassification": _describe_preset,
+    "SemanticSegmentation": _describe_preset,
+    "VideoClassification": _describe_preset,
+    "ObjectDetection": lambda _: f"{_SCALED}; the model itself resizes and normalizes",
+    "OpticalFlow": lambda _: "scaled to -1 to 1",
+    "Resize": _describe_resize,
+    "CenterCrop": lambda step: _crop_text(step.size),
+    "ToTensor": lambda _: _SCALED,
+    "MaybeToTensor": lambda _: _SCALED,
+    "Normalize": _normalization_text,
+}

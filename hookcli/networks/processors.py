@@ -1,0 +1,444 @@
+"""Image processors of transformers, and the tasks of models that use one.
+
+A processor makes the pixels, and its methods turn outputs into boxes, segments and depths.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from PIL import Image
+from PIL.Image import Resampling
+from torch import Tensor
+
+from hookcli.errors import ModelError, NoBoxError, RequestError
+from hookcli.networks.inputs import last_two_axes
+from hookcli.networks.task import (
+    COLOURS,
+    Preprocessing,
+    Task,
+    UnfitPictureError,
+    spread_bands,
+)
+from hookcli.networks.tasks import (
+    Classification,
+    Detection,
+    Features,
+    Segmentation,
+    finite,
+    is_floats,
+    name_class,
+    read_problem,
+)
+from hookcli.outside.foreign import ask, foreign_line
+from hookcli.records.images import Prediction
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.networks.presets import MakePreset
+    from hookcli.networks.task import Predictions, Scored
+    from hookcli.networks.tasks import Boxes
+    from hookcli.records.rows import TaskWord
+
+# The image processor
+
+
+# The exceptions with which processors refuse a picture.
+_REFUSALS = (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError)
+
+
+_MOST_BANDS = 512
+
+
+class ModelProcessor:
+    """The image processor of a model, loaded when it is first needed."""
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        """Store ``load``, which returns the library's object."""
+        self._load = load
+
+    @functools.cached_property
+    def own(self) -> Any:
+        """The library's object."""
+        return self._load()
+
+
+def resize_fields(
+    processor: Any, height: int, width: int, short: int | None = None
+) -> dict[str, Any]:
+    """Return the fields of a processor that makes pictures of another size.
+
+    ``short`` is the short side before cropping; None keeps its proportion to the crop.
+    """
+    size = {key: v for key, v in dict(processor.size or {}).items() if v is not None}
+    crop = dict(ask(processor, "crop_size") or {}) if ask(processor, "do_center_crop") else {}
+    fields: dict[str, Any] = {}
+    before = min(height, width)
+    if crop:
+        own = min(v for v in crop.values() if v)
+        fields["crop_size"] = {"height": height, "width": width}
+        ratio = min(size.values(), default=own) / own
+        before = short or round(before * ratio)
+        height, width = round(height * ratio), round(width * ratio)
+    if "shortest_edge" in size:
+        fields["size"] = {"shortest_edge": before}
+        if "longest_edge" in size:
+            longest = size["longest_edge"] * before / size["shortest_edge"]
+            fields["size"]["longest_edge"] = round(longest)
+    elif "longest_edge" in size:
+        fields["size"] = {"longest_edge": max(height, width)}
+    else:
+        fields["size"] = {"height": height, "width": width}
+    if ask(processor, "pad_size"):
+        fields["pad_size"] = {"height": height, "width": width}
+    return fields
+
+
+class ProcessorTransform:
+    """Turns a picture into pixels with an image processor.
+
+    Attributes:
+        mean: what the processor subtracts from each colour; 0 if it does not normalize.
+        std: what the processor divides each colour by; 1 if it does not normalize.
+    """
+
+    def __init__(self, processor: Any, changes: Mapping[str, Any]) -> None:
+        """Store the processor, and the values that replace some of its own."""
+        self._processor, self._changes = processor, dict(changes)
+        normalizes = bool(self._ask("do_normalize"))
+        self.mean = list(self._ask("image_mean") or [0.0] * 3) if normalizes else [0.0] * 3
+        self.std = list(self._ask("image_std") or [1.0] * 3) if normalizes else [1.0] * 3
+        if len(self.mean) > _MOST_BANDS or {*map(type, (*self.mean, *self.std))} - {int, float}:
+            raise ModelError("the mean or standard deviation of the image processor is damaged")
+        self.takes_bands = True
+        self.flips_colours = bool(self._ask("do_flip_channel_order"))
+
+    def __call__(self, picture: Any) -> Tensor:
+        """Return the pixels (C, H, W) of a picture."""
+        changes = self._changes
+        if len(self.mean) not in (1, COLOURS):
+            picture = torch.tensor(spread_bands(picture, len(self.mean))).permute(2, 0, 1)
+            changes = changes | {"input_data_format": "channels_first"}
+        try:
+            made = self._processor(images=picture, return_tensors="pt", **changes)
+        except _REFUSALS as error:
+            name = type(self._processor).__name__
+            raise UnfitPictureError(
+                f"cannot be prepared by the {name} of the model: {foreign_line(error)}"
+            ) from error
+        pixels: Tensor = made["pixel_values"][0]
+        if not pixels.numel():
+            name = type(self._processor).__name__
+            raise UnfitPictureError(f"has no pixels after the {name} of the model")
+        return pixels
+
+    def __repr__(self) -> str:
+        """Describe the steps in words."""
+        parts = []
+        if self._ask("do_resize"):
+            size = _size_text(self._ask("size"))
+            parts.append(f"resized to {size} ({_resample_text(self._ask('resample'))})")
+        if self._ask("do_center_crop"):
+            parts.append(f"cropped to {_size_text(self._ask('crop_size'))} in the middle")
+        if self._ask("do_rescale"):
+            parts.append(f"times {float(self._ask('rescale_factor')):.6g}")
+        if self._ask("do_normalize"):
+            numbers = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))
+            parts.append("mean {}, standard deviation {}".format(*numbers))
+        if self.flips_colours:
+            parts.append("blue first")
+        return f"{type(self._processor).__name__}: {', '.join(parts)}"
+
+    def _ask(self, name: str) -> Any:
+        return self._changes.get(name, ask(self._processor, name))
+
+
+def _size_text(size: Any) -> str:
+    sides = {key: int(v) for key, v in dict(size).items() if v is not None}
+    if {"height", "width"} <= sides.keys():
+        return f"{shape_text((sides['height'], sides['width']))} pixels"
+    words = {"shortest_edge": "on the short side", "longest_edge": "on the long side"}
+    return ", ".join(f"{v} pixels {words.get(key, key)}" for key, v in sides.items())
+
+
+def _resample_text(resample: Any) -> str:
+    return Resampling(int(resample)).name.lower()
+
+
+# The tasks
+
+
+class _ProcessorTask(Task):
+    """What all models of transformers have in common: the image processor."""
+
+    is_faster_channels_last = False
+
+    def __init__(self, processor: ModelProcessor, config: Any) -> None:
+        self.processor, self.config = processor, config
+
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
+        transform = ProcessorTransform(self.processor.own, self._changes(request))
+        task = copy.copy(self)
+        try:
+            task.nominal = last_two_axes(transform(Image.new("RGB", (640, 480))))
+        except UnfitPictureError as error:
+            hint = "look at the sizes in its preprocessor_config.json, or choose another `size`"
+            raise ModelError(f"a picture of 640x480 pixels {error.message}", hint) from error
+        crops = bool(transform._ask("do_center_crop"))
+        return Preprocessing(task, transform, crop=task.nominal if crops else None)
+
+    def _changes(self, request: ModelRequest) -> dict[str, Any]:
+        own, changes = self.processor.own, dict[str, Any]()
+        if request.size is not None:
+            changes = resize_fields(own, request.size, request.size, request.resize)
+        elif request.resize is not None:
+            if not ask(own, "do_center_crop"):
+                raise RequestError(
+                    f"{type(own).__name__} does not crop: `resize` is the short side before that",
+                    "use `size`",
+                )
+            changes["size"] = {"shortest_edge": request.resize}
+        for name, value in (("image_mean", request.mean), ("image_std", request.std)):
+            if value is not None:
+                changes |= {name: list(value), "do_normalize": True}
+        if request.interpolation is not None:
+            changes["resample"] = Resampling[request.interpolation.upper()]
+        return changes
+
+    def picture(self, seen: Tensor) -> Tensor:
+        flips = bool(ask(self.processor.own, "do_flip_channel_order"))
+        return seen.flip(0) if flips else seen
+
+
+class _Backbone(_ProcessorTask, Features):
+    """Backbones and vision parts: models that return features."""
+
+
+class _Classifier(_ProcessorTask, Classification):
+    is_faster_channels_last = True
+
+    def __init__(self, processor: ModelProcessor, config: Any) -> None:
+        super().__init__(processor, config)
+        self.reading = read_problem(config)
+
+    def find(self, output: object) -> Tensor | None:
+        return _logits_of(output, 2)
+
+
+class _Segmenter(_ProcessorTask, Segmentation):
+    """Models that classify each pixel."""
+
+    def find(self, output: object) -> Tensor | None:
+        return _logits_of(output, 4)
+
+    def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
+        process = ask(self.processor.own, "post_process_semantic_segmentation")
+        if process is None or not sizes or found.shape[1] == 1:
+            return super().list_labels(found, sizes)
+        wanted = [(height, width) for width, height in sizes]
+        labels: Sequence[Tensor] = process(SimpleNamespace(logits=found), target_sizes=wanted)
+        return labels
+
+
+class _Detector(_ProcessorTask, Detection):
+    """Models that find objects as boxes."""
+
+    shares_forward = True
+    keeps_pictures = False
+    takes_any_size = False
+
+    def check_mode(self, name: str, module: nn.Module) -> None:
+        pass  # without labels, the model computes no losses
+
+    def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
+        return pixels
+
+    arguments = Task.arguments
+    normalisation = Task.normalisation
+
+    def find(self, output: object) -> list[Boxes] | None:
+        """Return the boxes of each image, with corners from 0 to 1."""
+        logits, boxes = _logits_of(output, 3), ask(output, "pred_boxes")
+        process = ask(self.processor.own, "post_process_object_detection")
+        if logits is None or not is_floats(boxes, 3) or process is None:
+            return None
+        found: list[Boxes] = process(output, threshold=0.0, target_sizes=None)
+        return found
+
+    def read(
+        self,
+        found: list[Boxes],
+        categories: Sequence[str],
+        sizes: Sequence[tuple[int, int]] = (),
+    ) -> Predictions:
+        scaled: list[Boxes] = [
+            {**each, "boxes": each["boxes"] * torch.tensor([*size, *size]).to(each["boxes"])}
+            for each, size in zip(found, sizes or [(1, 1)] * len(found), strict=True)
+        ]
+        return super().read(scaled, categories, sizes)
+
+
+class _Masks(_ProcessorTask):
+    """Models that find objects and regions as masks."""
+
+    word: TaskWord = "segmentation"
+    needs_values = True
+
+    def find(self, output: object) -> list[SimpleNamespace] | None:
+        names = ("class_queries_logits", "masks_queries_logits")
+        classes, masks = (ask(output, name) for name in names)
+        if not (is_floats(classes, 3) and is_floats(masks, 4)):
+            return None
+        return [
+            SimpleNamespace(**dict(zip(names, (classes[i : i + 1], masks[i : i + 1]), strict=True)))
+            for i in range(len(classes))
+        ]
+
+    def read(
+        self,
+        found: list[SimpleNamespace],
+        categories: Sequence[str],
+        sizes: Sequence[tuple[int, int]] = (),
+    ) -> Predictions:
+        """Return the segments that the library's pipeline finds, the most certain first."""
+        own = self.processor.own
+        process = ask(own, "post_process_panoptic_segmentation") or ask(
+            own, "post_process_instance_segmentation"
+        )
+        if process is None or not sizes:
+            return [() for _ in found]
+        return [
+            _read_segments(
+                process(
+                    each,
+                    threshold=0.9,
+                    mask_threshold=0.5,
+                    overlap_mask_area_threshold=0.5,
+                    target_sizes=[(height, width)],
+                )[0],
+                categories,
+            )
+            for each, (width, height) in zip(found, sizes, strict=True)
+        ]
+
+    def score(self, found: list[SimpleNamespace], kind: str, target: int | None) -> Scored:
+        """Return the probability of the most certain query, of the target's class if any."""
+        # The last class means that a query found nothing.
+        if kind != "logit":
+            raise RequestError(
+                f"`score={kind!r}`: segments have only a score", "leave `score` as it is"
+            )
+        classes = found[0].class_queries_logits[0].softmax(-1)[:, :-1]
+        if target is not None and target >= classes.shape[1]:
+            raise NoBoxError(f"the model has no class {target}", "choose a different `target`")
+        index = int(classes.amax(0).argmax()) if target is None else target
+        return classes[:, index].amax(), index, "score of the best segment"
+
+
+class _Depth(_ProcessorTask):
+    """Models that estimate the depth of each pixel, often relative and inverse."""
+
+    word: TaskWord = "depth"
+
+    def find(self, output: object) -> list[Tensor] | None:
+        depth = ask(output, "predicted_depth")
+        return [depth[i : i + 1] for i in range(len(depth))] if is_floats(depth, 3) else None
+
+    def read(
+        self,
+        found: list[Tensor],
+        categories: Sequence[str],
+        sizes: Sequence[tuple[int, int]] = (),
+    ) -> Predictions:
+        process = ask(self.processor.own, "post_process_depth_estimation")
+        predictions = []
+        for index, each in enumerate(found):
+            depth = each.detach().float().cpu()
+            if process is not None and sizes:
+                size = sizes[index]
+                output = SimpleNamespace(predicted_depth=depth)
+                depth = process(output, [size[::-1]])[0]["predicted_depth"]
+            figures = {
+                "mean depth": depth.mean(),
+                "smallest depth": depth.min(),
+                "largest depth": depth.max(),
+            }
+            predictions.append(
+                tuple(
+                    Prediction("depth", name, None, finite(float(value)))
+                    for name, value in figures.items()
+                )
+            )
+        return predictions
+
+    def score(self, found: list[Tensor], kind: str, target: int | None) -> Scored:
+        if target is not None or kind != "logit":
+            raise RequestError(
+                "a depth map has no classes", "leave `target` and `score` as they are"
+            )
+        return found[0].mean(), None, "mean depth"
+
+
+_TASKS: tuple[tuple[str, type[_ProcessorTask]], ...] = (
+    ("ForImageClassification", _Classifier),
+    ("ForSemanticSegmentation", _Segmenter),
+    ("ForObjectDetection", _Detector),
+    ("ForSegmentation", _Detector),  # of DETR: boxes with masks
+    ("ForUniversalSegmentation", _Masks),
+    ("ForInstanceSegmentation", _Masks),
+    ("ForDepthEstimation", _Depth),
+)
+
+
+def choose_task(kind: type[nn.Module], processor: ModelProcessor, config: Any) -> Task:
+    """Return the task of a class of transformers, by the end of its name."""
+    return _find_task(kind.__name__)(processor, config)
+
+
+def task_word(name: str) -> TaskWord:
+    """Return the word for the task of the class called ``name``."""
+    return _find_task(name).word
+
+
+def _find_task(name: str) -> type[_ProcessorTask]:
+    return next((task for end, task in _TASKS if end in name), _Backbone)
+
+
+def _read_segments(found: Mapping[str, Any], categories: Sequence[str]) -> tuple[Prediction, ...]:
+    """Return the segments of an image with their bounding boxes, the most certain first."""
+    labels: Tensor = found["segmentation"]
+    segments = sorted(found["segments_info"], key=lambda segment: -segment["score"])
+    return tuple(
+        Prediction(
+            "score",
+            name_class(segment["label_id"], categories),
+            segment["label_id"],
+            finite(float(segment["score"])),
+            box=_bounds(labels == segment["id"]),
+        )
+        for segment in segments
+    )
+
+
+def _bounds(mask: Tensor) -> tuple[float, ...] | None:
+    """Return left, top, right and bottom of the true pixels of a mask (H, W); None without any."""
+    rows, columns = (mask.any(axis).nonzero().flatten().tolist() for axis in (1, 0))
+    if not rows:
+        return None
+    return float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1)
+
+
+def _logits_of(output: object, axes: int) -> Tensor | None:
+    """Return an output, or the logits in it, if they have ``axes`` axes, else None."""
+    logits = output.get("logits") if isinstance(output, Mapping) else output
+    return logits if is_floats(logits, axes) else None

@@ -1,0 +1,165 @@
+"""The score of a model's output: the scalar at which a backward pass starts."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from hookcli.errors import ModelError, RequestError
+from hookcli.networks.own_code import import_code
+from hookcli.networks.tasks import find_form, name_class
+from hookcli.outside.foreign import ForeignCode
+from hookcli.records.images import Score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hookcli.config import ScoreRequest
+    from hookcli.networks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTensor:
+    """A score of one image's output.
+
+    Attributes:
+        value: the scalar at which a backward pass can start.
+        score: the recorded facts about the score, with its value as a number.
+    """
+
+    value: Tensor
+    score: Score
+
+
+def find_target(text: str, categories: Sequence[str]) -> int | None:
+    """Return the index of the class that ``--target`` names; None for the predicted class.
+
+    ``text`` is ``predicted``, an index from 0, or a category's name in upper or lower case.
+    ``categories`` holds the names by index; it is empty if they are not known.
+    """
+    if text == "predicted":
+        return None
+    if re.fullmatch(r"-?\d{1,18}", text):
+        index = int(text)
+        if index < 0 or (categories and index >= len(categories)):
+            known = f"0 to {len(categories) - 1}" if categories else "counted from 0"
+            one = f"the model returns one value: `target=0`, {''.join(categories)!r}"
+            hint = one if len(categories) == 1 else f"classes are {known}"
+            raise RequestError(f"`target`: there is no class {index}", hint)
+        return index
+    named = [i for i, name in enumerate(categories) if name.lower() == text.lower()]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise RequestError(
+            f"`target`: {len(named)} classes are called {text!r}",
+            f"give the index: {' or '.join(map(str, named))}",
+        )
+    raise RequestError(f"`target`: no category is called {text!r}", _near(text, categories))
+
+
+def _near(text: str, categories: Sequence[str]) -> str:
+    if not categories:
+        return "the names of this model's classes are not known: give an index"
+    lowered = {name.lower(): name for name in reversed(categories)}
+    wanted = text.lower()
+    close = [low for low in lowered if wanted in low.replace(",", " ").split()]  # tiger cat
+    close += difflib.get_close_matches(wanted, lowered, n=3, cutoff=0.6)
+    close += [low for low in lowered if wanted in low]
+    names = ", ".join(repr(lowered[low]) for low in list(dict.fromkeys(close))[:4])
+    return f"did you mean {names}?" if names else "give an index, counted from 0, or predicted"
+
+
+def score_output(
+    output: object,
+    style: ScoreRequest,
+    target: int | None,
+    categories: Sequence[str],
+    *,
+    needs_gradient: bool = True,
+    own: Task | None = None,
+) -> ScoreTensor:
+    """Return the score of the model's output for one image.
+
+    The score ``sum`` adds up all floating-point numbers of any output. The user's function
+    ``FILE.py:FUNCTION`` gets the output and the target, and returns a scalar. Other scores are
+    computed by the first task that recognizes the output. ``target`` is None for the predicted
+    class. A class that has no name in ``categories`` appears as its number.
+    """
+    computed: object
+    if ":" in style.score:
+        computed, index, kind = load_score(style.score)(output, target), target, style.score
+    elif style.score == "sum":
+        computed, index, kind = _add_up(output), None, "sum"
+    else:
+        computed, index, kind = _score_of_form(output, style.score, target, own)
+    value = _check_value(computed, style, needs_gradient=needs_gradient)
+    word = "output" if kind == "value" else "class"
+    name = "" if index is None else name_class(index, categories, word)
+    figure = float(value.detach())
+    score = Score(kind, figure if math.isfinite(figure) else None, index, name)
+    return ScoreTensor(value.reshape(()), score)
+
+
+def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) -> Tensor:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise ModelError(f"`score={style.score!r}`: the score must be one number, as a tensor")
+    if needs_gradient and not value.requires_grad:
+        raise ModelError(
+            "no gradient leads back from the score: the model runs without gradients",
+            "does its forward use torch.no_grad, detach, or integers?",
+        )
+    return value
+
+
+def _score_of_form(
+    output: object, kind: str, target: int | None, own: Task | None
+) -> tuple[Tensor, int | None, str]:
+    """Return the score, the index of its class (None without classes), and its name."""
+    form = find_form(output, own)
+    if form is not None and len(form[1]) == 1:
+        task, found = form
+        return task.score(found, kind, target)
+    part = "" if isinstance(output, Tensor) else "choose one of its tensors with `output_key`, "
+    raise RequestError(
+        "there is no score for an output of this form",
+        f"{part}use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`",
+    )
+
+
+def _add_up(value: object) -> Tensor | None:
+    """Return the sum of all floating-point numbers in nested outputs; None if there are none."""
+    if isinstance(value, Tensor):
+        return value.sum() if value.is_floating_point() else None
+    if not isinstance(value, (dict, list, tuple)):
+        return None
+    inside = value.values() if isinstance(value, dict) else value
+    sums = [found for found in map(_add_up, inside) if found is not None]
+    return sum(sums[1:], sums[0]) if sums else None
+
+
+@functools.cache
+def load_score(text: str) -> Callable[[object, int | None], object]:
+    """Return the user's score function, wrapped so that its exceptions become a ModelError.
+
+    hookcli imports the user's code only once.
+    """
+    place, _, name = text.rpartition(":")
+    code = ForeignCode(f"`score={text!r}`", hint="try the function in Python first")
+    with code:
+        function = getattr(import_code(place), name, None)
+    if not callable(function):
+        raise RequestError(f"`score={text!r}`: {place} has no function {name!r}")
+
+    def call(output: object, target: int | None) -> object:
+        with code:
+            result: object = function(output, target)
+        return result
+
+    return call

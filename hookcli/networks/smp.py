@@ -1,0 +1,290 @@
+"""Segmentation models of segmentation_models_pytorch: an architecture with an encoder."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from PIL.Image import Resampling
+from torch import Tensor
+
+from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError, hint_near
+from hookcli.networks.build import build_random
+from hookcli.networks.hub import (
+    Files,
+    FileSource,
+    connection_errors,
+    fail_fast_offline,
+    find_config,
+    find_files,
+    is_cached,
+    is_place,
+    read_config,
+)
+from hookcli.networks.source import ModelWithWeights
+from hookcli.networks.task import COLOURS, Preprocessing
+from hookcli.networks.tasks import Segmentation, is_floats
+from hookcli.networks.timm import is_timm_name
+from hookcli.networks.weights_file import loading_weights, read_weights_file
+from hookcli.networks.without_compiler import import_library
+from hookcli.outside.foreign import ask
+from hookcli.records.rows import CatalogEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+    from PIL import Image
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.networks.presets import MakePreset
+    from hookcli.networks.task import Task
+
+_STRIDE = 32  # without a `size`, sides are multiples of it, as most architectures demand
+_SHORT = 512  # the short side, where the user chooses none
+_USUAL = {
+    "input_space": "RGB",
+    "input_range": [0, 1],
+    "mean": [0.485, 0.456, 0.406],
+    "std": [0.229, 0.224, 0.225],
+}  # of ImageNet
+_WEIGHTS = "model.safetensors"
+import_smp = partial(import_library, "segmentation_models_pytorch", "'hookcli[smp]'")
+
+
+@dataclass(frozen=True, slots=True)
+class Smp(FileSource):
+    """A model of segmentation_models_pytorch.
+
+    Its name is ``smp:ARCHITECTURE/ENCODER``; ``smp:FOLDER`` with a folder that ``save_pretrained``
+    wrote; or ``smp:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
+
+    Attributes:
+        encoder: the name of the encoder.
+    """
+
+    prefix: ClassVar[str] = "smp:"
+    library: ClassVar[str] = "segmentation_models_pytorch"
+    reserved: ClassVar[frozenset[str]] = frozenset({"arch", "encoder_name", "encoder_weights"})
+
+    encoder: str = ""
+
+    @classmethod
+    def list_shelf(cls) -> list[str]:
+        smp = import_smp("smp:")
+        architectures, encoders = smp.MODEL_ARCHITECTURES_MAPPING, smp.encoders.get_encoder_names()
+        return sorted(f"{cls.prefix}{arch}/{each}" for arch in architectures for each in encoders)
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        settings = import_smp(name).encoders.encoders[name.partition("/")[2]]["pretrained_settings"]
+        cached = [tag for tag, each in settings.items() if is_cached(each["repo_id"], _WEIGHTS)]
+        return CatalogEntry(name, "segmentation", tuple(settings), None, None, None, tuple(cached))
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Smp:
+        smp, place = import_smp(name), name.removeprefix(cls.prefix)
+        if is_place(place):
+            files = find_files(place)
+            config = _read_config(name, files)
+            arch, encoder = config.pop("_model_class").lower(), config.get("encoder_name", "")
+            builder = partial(_build, smp, arch, **config)
+            return cls(name, builder, encoder=encoder, files=files)
+        arch, _, encoder = place.partition("/")
+        architectures = smp.MODEL_ARCHITECTURES_MAPPING
+        if arch.lower() not in architectures:
+            known = [f"{cls.prefix}{each}/{encoder or 'resnet34'}" for each in architectures]
+            raise UnknownModelError(name, known)
+        encoders = smp.encoders.get_encoder_names()
+        timm_name = encoder.removeprefix("tu-")
+        is_timms = timm_name != encoder and (":" in encoder or is_timm_name(timm_name))
+        if encoder not in encoders and not is_timms:
+            raise RequestError(
+                f"segmentation_models_pytorch has no encoder {encoder!r}",
+                hint_near(encoder, encoders, f"write {cls.prefix}{arch}/resnet34"),
+            )
+        return cls(name, partial(_build, smp, arch, encoder_name=encoder), encoder=encoder)
+
+    @property
+    def task(self) -> Task:
+        return _TASK
+
+    # Its weights
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The trained weights of the encoder."""
+        known = import_smp(self.name).encoders.encoders.get(self.encoder, {})
+        return () if self.files is not None else tuple(known.get("pretrained_settings", ()))
+
+    def has_weights(self, name: str) -> bool:
+        return name == "pretrained" or name in self.members
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        if self.files is None or self.files.is_remote or self.files.find(_WEIGHTS):
+            return ""
+        return f"{self.name} has no weights"
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load all weights of a trained model; of an architecture, those of its encoder."""
+        fail_fast_offline()
+        if self.files is None:
+            return self._load_encoder(request, name)
+        found = self.files.find(_WEIGHTS)
+        if found is None:
+            raise WeightsError(f"{self.name} has no {_WEIGHTS}", "`weights='random'`")
+        saved = read_weights_file(found)
+        module = build_random(self, request)
+        with loading_weights(f"the weights of {self.name}"):
+            module.load_state_dict(saved.tensors)
+        return ModelWithWeights(module, self.files.label, sha256=saved.sha256)
+
+    def _load_encoder(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        tag = name if name != "pretrained" else next(iter(self.members), "imagenet")
+        weights: object = True if self.encoder.startswith("tu-") else tag
+        verb = "has no trained weights"
+        with loading_weights(f"the encoder {self.encoder}", verb), connection_errors():
+            module = build_random(self, request, encoder_weights=weights)
+        return ModelWithWeights(
+            module,
+            f"encoder {self.encoder}: {tag}, decoder random (seed {request.seed})",
+            trained=False,
+            warning="only the encoder's weights are trained: the decoder and the head are RANDOM "
+            f"(seed {request.seed})",
+        )
+
+    # Its preprocessing
+
+    def count_channels(self, request: ModelRequest) -> int | None:
+        asked = dict(request.arguments).get("in_channels", "")
+        return int(asked) if asked.isdecimal() else COLOURS
+
+    def prepare_as_trained(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset
+    ) -> Preprocessing:
+        stride = ask(ask(module, "encoder"), "output_stride") or _STRIDE
+        if request.size is not None:
+            _check_size(request, stride if ask(module, "requires_divisible_input_shape") else 1)
+        side = request.size or request.resize or _SHORT
+        smp = import_smp(self.name)
+        parameters = _find_parameters(smp, self.encoder)
+        is_usual = parameters is None
+        parameters = parameters or _USUAL.copy()
+        for key in ("mean", "std"):
+            if getattr(request, key) is not None:
+                parameters[key] = list(getattr(request, key))
+        resample = Resampling[(request.interpolation or "bilinear").upper()]
+        prepare = smp.encoders.preprocess_input
+        transform = _Transform(
+            *(prepare, parameters, side, None if request.size else max(stride, _STRIDE), resample),
+            is_usual=is_usual,
+        )
+        return Preprocessing(self.task, transform, size=side)
+
+
+class _Segmentation(Segmentation):
+    nominal = (_SHORT, _SHORT)
+
+    def find(self, output: object) -> Tensor | None:
+        logits = output[0] if isinstance(output, (tuple, list)) and output else output
+        return logits if is_floats(logits, 4) else None
+
+
+_TASK = _Segmentation()
+
+
+class _Transform:
+    """Resizes a picture, and prepares it as the library does for an encoder."""
+
+    def __init__(
+        self,
+        prepare: Callable[..., NDArray[Any]],
+        parameters: dict[str, Any],
+        short: int,
+        stride: int | None,
+        resample: Resampling,
+        *,
+        is_usual: bool,
+    ) -> None:
+        # ``prepare`` is the library's function for (H, W, C). The short side becomes ``short``, and
+        # then both sides multiples of ``stride``, or both become ``short`` without one.
+        # ``is_usual``: these are ImageNet's parameters, since the encoder's are not known.
+        self._prepare, self._is_usual = prepare, is_usual
+        self._parameters, self._short, self._stride = parameters, short, stride
+        self._resample = resample
+        self.mean: Sequence[float] = parameters["mean"]
+        self.std: Sequence[float] = parameters["std"]
+        self.takes_bands = True
+
+    def __call__(self, picture: Image.Image) -> Tensor:
+        sides = [self._short, self._short]
+        if self._stride is not None:
+            steps = (v * (self._short / min(picture.size)) / self._stride for v in picture.size)
+            sides = [max(1, math.floor(step + 0.5)) * self._stride for step in steps]
+        resized = np.asarray(picture.resize((sides[0], sides[1]), self._resample))
+        if resized.shape[2] != len(self.mean):  # a picture that marks a box
+            resized = resized[..., :1].repeat(len(self.mean), 2)
+        prepared = self._prepare(resized, **self._parameters)
+        return torch.from_numpy(np.ascontiguousarray(prepared.transpose(2, 0, 1))).float()
+
+    def __repr__(self) -> str:
+        mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))
+        sides = f"{self._short}x{self._short} pixels"
+        if self._stride is not None:
+            short = f"about {self._short} pixels on the short side"
+            sides = f"{short}, both sides multiples of {self._stride}"
+        return (
+            f"resized to {sides} ({self._resample.name.lower()}), scaled to 0 to "
+            f"{self._parameters['input_range'][1]:g}, mean {mean}, standard deviation {std}"
+            + (" (ImageNet's: the encoder's own cannot be reached)" if self._is_usual else "")
+        )
+
+
+def _check_size(request: ModelRequest, stride: int) -> None:
+    """Refuse a ``size`` that is no multiple of ``stride``, or that comes with a ``resize``."""
+    size = request.size or 0
+    if request.resize is not None:
+        raise RequestError(
+            "`size` resizes both sides of a picture, so that no `resize` comes before it",
+            "give one of the two",
+        )
+    if size % stride:
+        near = max(1, round(size / stride)) * stride
+        raise RequestError(
+            f"`size` {size}: {request.name} takes only multiples of {stride}", f"`size={near}`"
+        )
+
+
+def _find_parameters(smp: Any, encoder: str) -> dict[str, Any] | None:
+    """Return how an encoder's pictures are prepared; None if neither cached nor reachable."""
+    fail_fast_offline()
+    try:
+        parameters: dict[str, Any] = smp.encoders.get_preprocessing_params(encoder)
+    except (OSError, ValueError, LookupError):
+        return None
+    return parameters
+
+
+def _build(smp: Any, arch: str, /, **arguments: object) -> nn.Module:
+    arguments.setdefault("encoder_weights", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module: nn.Module = smp.create_model(arch, **arguments)
+    return module
+
+
+def _read_config(name: str, files: Files) -> dict[str, Any]:
+    file = find_config(files, name)
+    if file is None:
+        raise ModelError(f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it")
+    config = read_config(file, name, files)
+    if not isinstance(config.get("_model_class"), str):
+        raise ModelError(f"{name} is no model of segmentation_models_pytorch")
+    config.pop("encoder_weights", None)
+    return config

@@ -1,0 +1,282 @@
+"""A source of models: the questions that every source answers, and the usual answers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from hookcli.errors import RequestError, WeightsError
+from hookcli.networks.presets import make_imagenet
+from hookcli.networks.task import COLOURS, find_fixed_size
+from hookcli.networks.tasks import CLASSIFICATION
+from hookcli.outside.foreign import ask
+from hookcli.records.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.networks.presets import MakePreset
+    from hookcli.networks.task import Preprocessing, Task
+    from hookcli.records.rows import CatalogEntry
+
+CONNECT_SECONDS = 10
+UNREACHABLE = (OSError, http.client.HTTPException)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWithWeights:
+    """A model with its weights, and what hookcli reports about them.
+
+    Attributes:
+        name: the name of the weights, or the file or code that they come from.
+        preset: makes torchvision's preprocessing for the weights.
+        categories: the class names by index; empty if they are not known.
+        trained: False if any of the weights are known to be random.
+        warning: a warning about the weights for the user.
+        sha256: the hash of the weights' file, or the hash of the weights themselves if the user's
+            own code made them; empty if hookcli computes neither.
+        notes: changes that the user did not ask for and that affect what the model computes.
+    """
+
+    module: nn.Module
+    name: str
+    preset: MakePreset = make_imagenet
+    categories: tuple[str, ...] = ()
+    trained: bool = True
+    warning: str = ""
+    sha256: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model that can be built. Each subclass stands for a source of models, such as timm.
+
+    Attributes:
+        name: the name as the user wrote it.
+        builder: builds the untrained module from keyword arguments.
+        prefix: the beginning of all names of this source, such as ``timm:``. If it is empty, a name
+            may also belong to a library that hookcli does not know.
+        label: the task of this source's models in manifests, if hookcli does not know their real
+            tasks; otherwise empty.
+        library: the package that the models come from; empty for the user's own code.
+        is_known: whether hookcli knows the inputs and outputs of this source's models. If it does
+            not, a model may return any output and raise any exception, and by default the model
+            keeps the weights that its code makes.
+        reserved: the arguments of the builder that hookcli sets itself.
+    """
+
+    name: str
+    builder: Callable[..., nn.Module]
+    prefix: ClassVar[str] = ""
+    label: ClassVar[str] = ""
+    library: ClassVar[str] = ""
+    is_known: ClassVar[bool] = True
+    reserved: ClassVar[frozenset[str]] = frozenset(
+        {"weights", "weights_backbone", "pretrained", "progress", "quantize"}
+    )
+
+    # The names of models
+
+    @classmethod
+    def takes(cls, name: str) -> bool:
+        """Return whether ``name`` has the form of this source's names."""
+        return name.startswith(cls.prefix)
+
+    @classmethod
+    def list_names(cls) -> list[str]:
+        """Return the names that the shell completes and ``hookcli models`` lists."""
+        return []
+
+    @classmethod
+    def shelf(cls) -> str:
+        """Return the name of the source for ``hookcli models``; empty if it lists no models."""
+        return cls.prefix.rstrip(":") or cls.library
+
+    @classmethod
+    def list_shelf(cls) -> list[str]:
+        """Return the names of the source's models that are installed or cached, sorted."""
+        return cls.list_names()
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        """Return what ``hookcli models`` shows about a listed model, without building it."""
+        raise NotImplementedError
+
+    @classmethod
+    def correct(cls, name: str) -> RequestError | None:
+        """Return an error with the right name if ``name`` is a wrong name for one of the models."""
+        return None
+
+    # The model
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Source:
+        """Return the model called ``name``.
+
+        The user's own code runs after ``torch.manual_seed(seed)``.
+
+        Raises:
+            UnknownModelError: no model has this name.
+            RequestError: a library, a file or a function is missing.
+            ModelError: the code raised an exception.
+        """
+        raise NotImplementedError
+
+    @property
+    def task(self) -> Task:
+        """The task of the model."""
+        return CLASSIFICATION
+
+    @property
+    def word(self) -> str:
+        """The name of the model's task in manifests."""
+        return self.label or self.task.word
+
+    @property
+    def most_values(self) -> int | None:
+        """The most values that the model may have; None if no file says how to build it."""
+        return None
+
+    @property
+    def code(self) -> str:
+        """The user's code that makes the model, as ``FILE.py:NAME``; empty if there is none."""
+        return "" if self.is_known else self.name
+
+    def list_versions(self, module: nn.Module) -> dict[str, str]:
+        """Return the version of each package that parts of the model come from, keyed by package.
+
+        All nodes of a cluster must have the same versions.
+        """
+        return find_versions([self.library, *(type(each).__module__ for each in module.modules())])
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager for any use of the model."""
+        return contextlib.nullcontext()
+
+    def guard_output(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager for reading the model's output."""
+        return contextlib.nullcontext()
+
+    def sizes(self, request: ModelRequest) -> dict[str, object]:
+        """Return the arguments that make the builder build a network for the requested size."""
+        return {}
+
+    # Its weights
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of the trained weights."""
+        return ()
+
+    def has_weights(self, name: str) -> bool:
+        """Return whether the source has trained weights called ``name``; if not, it is a file."""
+        return name == "pretrained"
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Return the model with trained weights.
+
+        Raises:
+            WeightsError: no weights have this name, or their file is damaged.
+            OSError: the weights are neither cached nor reachable.
+        """
+        raise WeightsError(
+            f"{request.name} has no known pretrained weights",
+            "let its own code load them, or pass a file: `weights=FILE`",
+        )
+
+    def load_as_made(self, request: ModelRequest) -> ModelWithWeights | None:
+        """Return the model with its builder's weights; None if the builder's weights are random."""
+        return None
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        """Return why no trained weights fit the request; empty if some may fit."""
+        return ""
+
+    def list_categories(self, module: nn.Module) -> tuple[str, ...]:
+        """Return the class names by index; empty if they are not known."""
+        return ()
+
+    def adapt(self, request: ModelRequest, module: nn.Module) -> str:
+        """Change the model as this source's weights require, and return a note on the change.
+
+        The note is empty if nothing changes. hookcli calls this for weights from a file.
+        """
+        return ""
+
+    def pin(self, loaded: str) -> str:
+        """Return a name with which another process loads the trained weights called ``loaded``."""
+        return "auto"
+
+    def find_url(self, weights: str) -> str:
+        """Return the URL of the weights that ``pin`` named; empty if torch does not cache them."""
+        return ""
+
+    # Its preprocessing
+
+    @property
+    def preset(self) -> MakePreset:
+        """The preset of the default weights; the preset of ImageNet if none is known."""
+        return make_imagenet
+
+    def count_channels(self, request: ModelRequest) -> int | None:
+        """Return the number of channels that the model accepts; None if it is not known."""
+        return COLOURS if self.is_known else None
+
+    def prepare_as_trained(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset
+    ) -> Preprocessing:
+        """Return the preprocessing that comes with the weights, with the user's changes to it."""
+        return self.task.prepare(request, module, preset)
+
+    def prepare(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset = make_imagenet
+    ) -> Preprocessing:
+        """Return the preprocessing of a model, with the changes of ``request``.
+
+        This changes a detection model itself, because such a model resizes its pictures.
+        """
+        known, given = self.count_channels(request), len(request.mean or request.std or ())
+        if known is not None and given not in (0, known):
+            raise RequestError(
+                f"{request.name} takes {count(known, 'channel')}: `mean` and `std` are "
+                f"{count(known, 'number')} each",
+                "one number each is for grey models of your own",
+            )
+        if known is not None and len(request.bands) not in (0, 1, known):
+            raise RequestError(
+                f"{request.name} takes {count(known, 'channel')}, and `bands` chooses "
+                f"{len(request.bands)}",
+                f"choose {known}",
+            )
+        bands = known or given or (len(request.bands) if len(request.bands) > 1 else COLOURS)
+        made = self.prepare_as_trained(request, module, preset)
+        if bands != len(made.task.normalisation(module, made.transform)[0]):
+            # No mean and standard deviation are known, so the values stay from 0 to 1.
+            plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)
+            made = self.prepare_as_trained(plain, module, preset)
+        taken = (ask(each, "in_channels") for each in module.modules() if known is None)
+        return replace(
+            made,
+            channels=known,
+            fixed=find_fixed_size(module),
+            grey=bands == 1,
+            bands=COLOURS if bands == 1 else bands,
+            taken=frozenset(each for each in taken if isinstance(each, int)),
+        )
+
+
+def find_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the version of each package that has a module in ``names``, keyed by package.
+
+    Packages without a version are left out.
+    """
+    packages = sorted({name.partition(".")[0] for name in names})
+    found = ((package, ask(sys.modules.get(package), "__version__")) for package in packages)
+    return {package: version for package, version in found if version and isinstance(version, str)}

@@ -1,0 +1,44 @@
+"""The sources of models, and the only place that chooses one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.networks.elsewhere import find_elsewhere
+from hookcli.networks.open_clip import OpenClip
+from hookcli.networks.own_code import OwnCode
+from hookcli.networks.smp import Smp
+from hookcli.networks.timm import Timm
+from hookcli.networks.torchvision import Torchvision
+from hookcli.networks.transformers import Transformers
+
+if TYPE_CHECKING:
+    from hookcli.networks.source import Source
+
+SOURCES: tuple[type[Source], ...] = (Timm, Transformers, OpenClip, Smp, OwnCode, Torchvision)
+"""In order: ``choose_source`` returns the first source that takes a name."""
+LIBRARIES = frozenset(source.library for source in SOURCES if source.library)
+
+
+def choose_source(name: str) -> type[Source]:
+    """Return the source whose names have the form of ``name``; the model itself may not exist."""
+    return next(source for source in SOURCES if source.takes(name))
+
+
+def find_model(name: str, seed: int) -> Source:
+    """Return the model called ``name``, as ``Source.find`` does.
+
+    If ``name`` is a file or belongs to another library, the error says what to type instead.
+    ``name`` is a torchvision name, the name of another library's model after that library's prefix,
+    ``package.module:factory`` or ``file.py:factory``. The last two forms import, and thereby run,
+    the named code.
+    """
+    source = choose_source(name)
+    if not source.prefix and (error := find_elsewhere(name, SOURCES)) is not None:
+        raise error
+    return source.find(name, seed)
+
+
+def list_names() -> list[str]:
+    """Return the names of all models that the sources list, sorted."""
+    return sorted(name for source in SOURCES for name in source.list_names())

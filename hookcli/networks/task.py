@@ -1,0 +1,359 @@
+"""A task of models: the questions that every task answers, and the step from picture to pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+
+from hookcli.errors import NoImageError
+from hookcli.networks.presets import change_preset, describe_transform
+from hookcli.networks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
+from hookcli.records.text import count, shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from PIL import Image
+    from torch import Tensor, nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.networks.presets import MakePreset, Transform
+    from hookcli.records.images import Prediction
+    from hookcli.records.rows import TaskWord
+
+    Picture: TypeAlias = Any  # of Pillow, or a ``BandPicture`` of images/intensities
+    Pictures: TypeAlias = Sequence[Picture]  # one picture, a clip's frames, or a pair
+    Predictions: TypeAlias = list[tuple[Prediction, ...]]  # of each image of a batch
+    Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
+
+COLOURS = 3
+# In units of the short side. Resizing a longer picture could fill the memory. If the transform
+# crops, hookcli first cuts out the picture's middle, which shifts it by less than a pixel; if it
+# does not crop, hookcli refuses the picture.
+_LONGEST = 100
+_HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
+
+
+class UnfitPictureError(NoImageError):
+    """A picture from which a model's preprocessing cannot make pixels."""
+
+
+class Task:
+    """A task of models. The methods of this class suit models of one picture of a fixed size.
+
+    Attributes:
+        word: the task's name in manifests and ``hookcli models``.
+        nominal: the height and width of a usual image, for transforms that do not crop.
+        frames: the number of frames in one input.
+        takes_pair: one input consists of two pictures.
+        stacked: the axis along which an input's pictures are stacked, and the number of pictures;
+            None for a single picture.
+        takes_any_size: the model is made for pictures of any size.
+        shares_forward: several images may share a forward pass; the leading axis of the model's
+            tensors counts them.
+        keeps_pictures: hookcli keeps the pictures until it needs their pixels, since pixels take
+            more memory.
+        needs_values: the shapes inside the model depend on the values of its weights.
+        is_faster_channels_last: the networks are faster in the channels-last memory format.
+    """
+
+    word: TaskWord
+    nominal: tuple[int, int] = (224, 224)
+    frames: int = 1
+    takes_pair: bool = False
+    stacked: tuple[int, int] | None = None
+    takes_any_size: bool = False
+    shares_forward: bool = True
+    keeps_pictures: bool = False
+    needs_values: bool = False
+    is_faster_channels_last: bool = False
+
+    # What a model is given
+
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
+        """Return the preprocessing of a model, with the changes of ``request``.
+
+        If the model is built for one size, as a ViT is, the pictures get this size. For a detection
+        model, this changes ``module`` itself, because the model resizes the pictures.
+        """
+        changed = change_preset(request, module, make)
+        return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
+
+    def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
+        """Return the pixels of one input, without a leading axis.
+
+        ``size`` is the requested side, if the network accepts pictures of any size.
+        """
+        pixels: Tensor = transform(pictures[0])
+        return pixels
+
+    def repeat(self, pixels: Tensor) -> Tensor:
+        """Return one input made by repeating the pixels (C, H, W) of a tensor file."""
+        if self.stacked is None:
+            return pixels
+        axis, times = self.stacked
+        return torch.stack([pixels] * times, axis)
+
+    def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
+        """Return a text on what the task does to ``count`` pictures before the transform.
+
+        The text is empty if nothing changes. ``pictures`` holds all or some of the pictures.
+        """
+        return ""
+
+    def arguments(self, pixels: Tensor) -> tuple[object, ...]:
+        """Return the arguments of the model's forward, for pixels (N, …)."""
+        return (pixels,)
+
+    def check_mode(self, name: str, module: nn.Module) -> None:
+        """Raise a RequestError if the model cannot run in its present mode."""
+
+    # What its layers see
+
+    def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
+        """Return the layers' input (N, …, H, W) for pixels (N, …)."""
+        return pixels
+
+    def picture(self, seen: Tensor) -> Tensor:
+        """Return the picture (C, H, W) that represents an image.
+
+        ``seen`` is the layers' input for this image.
+        """
+        return seen
+
+    def normalisation(
+        self, module: nn.Module, transform: object
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the means and the standard deviations of the normalization, one per colour.
+
+        Without a normalization, the means are 0 and the standard deviations are 1.
+        """
+        for step in [transform, *getattr(transform, "transforms", ())]:
+            if hasattr(step, "mean") and hasattr(step, "std"):
+                return [float(v) for v in step.mean], [float(v) for v in step.std]
+        return [0.0] * 3, [1.0] * 3
+
+    # What it returns
+
+    def find(self, output: object) -> Any:
+        """Return the part of an output that the task reads, with one item per image.
+
+        Return None if the output does not have the form of this task.
+        """
+        raise NotImplementedError
+
+    def read(
+        self, found: Any, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
+        """Return the predictions for each image of a batch from what ``find`` returned.
+
+        ``categories`` has the class names by index, and ``sizes`` the width and height of each
+        image; each is empty if they are not known.
+        """
+        raise NotImplementedError
+
+    def score(self, found: Any, kind: str, target: int | None) -> Scored:
+        """Return a score of one image.
+
+        Args:
+            found: what ``find`` returns for the output of one image.
+            kind: ``logit``, ``probability`` or ``cross-entropy``.
+            target: the class index; None for the predicted class.
+
+        Raises:
+            RequestError: the output has no score of this kind, or the target does not exist.
+            NoBoxError: a detection model found no box, or no box of the target's class.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSize:
+    """The only size of pixels that a network accepts.
+
+    Among torchvision's networks, those with such a size were found by running all of them on the
+    meta device.
+
+    Attributes:
+        step: the network's convolutions round each side up to a multiple of this many pixels, so
+            the network also accepts slightly shorter sides.
+    """
+
+    height: int
+    width: int
+    step: int = 1
+
+    def takes(self, height: int, width: int) -> bool:
+        """Return whether the network accepts pixels of this height and width."""
+        rounded = (-(-side // self.step) * self.step for side in (height, width))
+        return tuple(rounded) == (self.height, self.width)
+
+
+def find_fixed_size(module: nn.Module) -> FixedSize | None:
+    """Return the only size that a network accepts.
+
+    Return None if the network accepts several sizes, or if hookcli does not know its size.
+    """
+    if isinstance(module, torchvision.models.VisionTransformer):
+        return FixedSize(module.image_size, module.image_size)
+    if isinstance(module, torchvision.models.MaxVit):
+        height, width = module.blocks[0].grid_size
+        return FixedSize(height * _HALVED_TWICE, width * _HALVED_TWICE, _HALVED_TWICE)
+    if isinstance(module, torchvision.models.video.MViT):
+        (height, width), step = module.pos_encoding.spatial_size, module.conv_proj.stride[-1]
+        return FixedSize(height * step, width * step, step)
+    patches = ask(module, "patch_embed")  # an attribute of timm's transformers
+    size = ask(patches, "img_size")
+    if ask(patches, "strict_img_size") is True and isinstance(size, tuple):
+        return FixedSize(*size)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How an image becomes pixels.
+
+    Attributes:
+        transform: torchvision's or timm's own transform, with the user's changes.
+        crop: the height and width that a cropping transform produces; None if the transform keeps
+            the whole picture.
+        size: the requested side, if the network accepts pictures of any size.
+        channels: the number of channels that the network accepts; None if it is unknown, as for
+            models of the user's own.
+        fixed: the only size that the network accepts; None if it accepts several, or if its size
+            is unknown.
+        grey: whether the network takes grey pictures with one channel.
+        bands: the number of bands of the pictures that the transform takes; a grey picture has
+            three.
+        taken: the numbers of channels that some module of a network takes whose own number of
+            channels is unknown.
+    """
+
+    task: Task
+    transform: Transform
+    crop: tuple[int, int] | None = None
+    size: int | None = None
+    channels: int | None = COLOURS
+    fixed: FixedSize | None = None
+    grey: bool = False
+    bands: int = COLOURS
+    taken: frozenset[int] = frozenset()
+
+    @property
+    def words(self) -> str:
+        """The transform in words, on one line."""
+        text = describe_transform(self.transform)
+        return f"turned grey, {text}" if self.grey else text
+
+    @property
+    def nominal_shape(self) -> tuple[int, ...]:
+        """The shape (1, …) of the pixels of one image of usual size."""
+        sides = self.task.nominal if self.size is None else (self.size, self.size)
+        shape = [1 if self.grey else self.channels or self.bands, *(self.crop or sides)]
+        if self.task.stacked:
+            shape.insert(*self.task.stacked)
+        return (1, *shape)
+
+    def refuse(self, picture: Picture) -> str:
+        """Return why this network cannot take ``picture``; empty if it can."""
+        bands = getattr(picture, "bands", COLOURS)
+        if bands != self.bands:
+            takes = 1 if self.grey else self.bands
+            has = f"has {count(bands, 'band')} of {picture.width} by {picture.height} pixels"
+            return f"{has}, and the network takes {takes}{_suggest_bands(bands, takes)}"
+        if (self.crop is None or bands != COLOURS) and _is_long(picture):
+            return f"is {picture.width} by {picture.height} pixels, too thin for this network"
+        return ""
+
+    def refuse_pixels(self, shape: Sequence[int]) -> str:
+        """Return why the pixels of a tensor file do not fit this network; empty if they do.
+
+        ``shape`` is (C, H, W). hookcli does not resize or crop such pixels.
+        """
+        height, width = shape[-2:]
+        if self.fixed is not None and not self.fixed.takes(height, width):
+            wanted = shape_text((self.channels or shape[0], self.fixed.height, self.fixed.width))
+        elif self.channels is not None and shape[0] != self.channels:
+            wanted = count(self.channels, "channel")
+        else:
+            return ""
+        choice = "" if self.channels is None else _suggest_bands(shape[0], self.channels)
+        return f"is {shape_text(shape)}: this network takes {wanted}{choice}"
+
+    def find_channels(self, shape: Sequence[int]) -> int | None:
+        """Return how many channels the pixels of a tensor file should have; None if unknown.
+
+        ``shape`` is (C, H, W) or (H, W, C).
+        """
+        is_last = shape[-1] in self.taken and shape[0] not in self.taken
+        return shape[-1] if is_last else self.channels
+
+    def to_pixels(self, pictures: Pictures) -> Tensor:
+        """Return the pixels of one image, from one picture, the frames of a clip, or a pair.
+
+        The shape is (3, H, W), or (1, H, W) for a network that takes grey pictures; for video, a
+        clip (3, T, H, W); for optical flow, a pair (2, 3, H, W).
+        """
+        if self.bands != COLOURS and not hasattr(self.transform, "takes_bands"):
+            return self.task.to_pixels(
+                *_to_tensors(pictures, self.transform, self.bands), self.size
+            )
+        pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
+        if self.grey:
+            pictures = [picture.convert("L") for picture in pictures]
+        return self.task.to_pixels(pictures, self.transform, self.size)
+
+    def describe(self, pictures: Pictures, count: int) -> str:
+        """Return how an image of ``count`` pictures was changed before the transform, if it was.
+
+        ``pictures`` are all or some of them; empty for a tensor file, whose pixels are used as they
+        are.
+        """
+        if made := self.task.describe(pictures, count, self.size):
+            return made
+        is_cut = self.crop is not None and any(map(_is_long, pictures))
+        return "the middle of a very long picture, cut out before it was resized" if is_cut else ""
+
+
+def _suggest_bands(bands: int, takes: int) -> str:
+    chosen = (2, 1, 0) if takes == COLOURS else tuple(range(takes))
+    return f": choose with `bands={chosen}`" if bands > takes else ""
+
+
+def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
+    """Return the values (H, W, C) of a picture; those of one for people have equal bands."""
+    values = getattr(picture, "values", None)
+    return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values
+
+
+def _to_tensors(
+    pictures: Sequence[Any], transform: Any, bands: int
+) -> tuple[list[Tensor], Transform]:
+    """Return pictures of bands as tensors (C, H, W) from 0 to 1, and the transform for tensors.
+
+    All bands of a picture of Pillow, such as one that marks a box, are the same.
+    """
+    tensors = [torch.tensor(spread_bands(each, bands)).permute(2, 0, 1) / 255 for each in pictures]
+    if isinstance(transform, torchvision.transforms.Compose):
+        steps = [each for each in transform.transforms if type(each).__name__ != "ToTensor"]
+        transform = torchvision.transforms.Compose(steps)
+    return tensors, transform
+
+
+def _crop_long(picture: Image.Image) -> Image.Image:
+    """Return the middle of a very long picture; a transform that crops would keep no more."""
+    if not _is_long(picture):
+        return picture
+    longest = _LONGEST * min(picture.size)
+    width, height = min(picture.width, longest), min(picture.height, longest)
+    left, top = (picture.width - width) // 2, (picture.height - height) // 2
+    return picture.crop((left, top, left + width, top + height))
+
+
+def _is_long(picture: Picture) -> bool:
+    return bool(max(picture.size) > _LONGEST * min(picture.size))

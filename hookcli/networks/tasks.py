@@ -1,0 +1,613 @@
+"""The tasks of models: their inputs, the layers' inputs, and their outputs.
+
+The first task that knows the form of a model's output reads it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, TypeGuard, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, logsigmoid
+
+from hookcli.errors import NoBoxError, RequestError
+from hookcli.networks.presets import colour_changes
+from hookcli.networks.task import Preprocessing, Task
+from hookcli.networks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
+from hookcli.records.frames import CLIP_FRAMES, spread_evenly
+from hookcli.records.images import Prediction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from PIL import Image
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.networks.presets import MakePreset, Transform
+    from hookcli.networks.task import Pictures, Predictions, Scored
+    from hookcli.records.rows import TaskWord
+
+Reading: TypeAlias = Literal["logits", "labels", "probabilities", "values"]
+
+_TOP = 5
+_STEP = 8  # RAFT halves its input three times
+_LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
+
+
+class Classification(Task):
+    """Models that name the content of a picture; they return rows of numbers.
+
+    A single logit or probability is that of class 1, the positive class. Class 0 is its opposite.
+
+    Attributes:
+        reading: what the numbers are: ``logits`` of classes of which one is true, ``labels`` (the
+            logits of classes that may all be true), ``probabilities``, or ``values`` without
+            classes.
+        is_single: whether the model is known to return one number for an image, so that the output
+            may lack the second axis.
+    """
+
+    word: TaskWord = "classification"
+    is_faster_channels_last = True
+    reading: Reading = "logits"
+    is_single: bool = False
+
+    def read_as(self, reading: Reading, *, is_single: bool = False) -> Self:
+        """Return a task that takes the numbers for what ``reading`` says."""
+        task = copy.copy(self)
+        task.reading, task.is_single = reading, is_single
+        return task
+
+    def find(self, output: object) -> Tensor | None:
+        """Return the numbers (N, classes); None if the output has none.
+
+        They are the output itself, or the field ``logits`` of a named tuple, as from Inception in
+        training mode.
+        """
+        if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
+            output = getattr(output, "logits", None)
+        if self.is_single and is_floats(output, 1):
+            return output[:, None]
+        return output if is_floats(output, 2) else None
+
+    def read(
+        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
+        """Return the most probable classes of each image, or the largest values."""
+        rows = found.detach().float().cpu()
+        if self.reading == "values":
+            return _name_best("value", rows, rows, categories)
+        return _name_best("probability", rows, find_probabilities(rows, self.reading), categories)
+
+    def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
+        """Return the target's logit or probability, or the cross-entropy for the target.
+
+        The target of a single number is class 1 by default.
+        """
+        is_value = self.reading == "values"
+        if is_value and kind != "logit":
+            raise RequestError(
+                f"`score={kind!r}`: the model returns values, and no classes that are known",
+                "leave `score` as it is",
+            )
+        best = int(found[0].argmax()) if is_value or found.shape[1] > 1 else 1
+        index = best if target is None else target
+        score = _score_rows(found, kind, index, self.reading)
+        names = {"values": "value", "probabilities": "probability"}
+        return score, index, names.get(self.reading, kind) if kind == "logit" else kind
+
+
+class Quantized(Classification):
+    """Classifiers that compute with integers."""
+
+    word = "quantization"
+    is_faster_channels_last = False
+
+
+class Video(Classification):
+    """Models that name the action in a clip of frames."""
+
+    word = "video"
+    frames = CLIP_FRAMES
+    stacked = (1, CLIP_FRAMES)
+    shares_forward = False
+    is_faster_channels_last = False
+
+    def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
+        """Return a clip (C, T, H, W) of pictures, all resized to the size of the first."""
+        same = [picture.resize(pictures[0].size) for picture in pictures]
+        to_tensor = torchvision.transforms.functional.pil_to_tensor
+        frames = [to_tensor(same[i]) for i in spread_evenly(len(same), CLIP_FRAMES)]
+        clip: Tensor = transform(torch.stack(frames))
+        return clip
+
+    def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
+        source = f"{count} frames" if count > 1 else "the still image"
+        return f"a clip of {CLIP_FRAMES} frames, taken from {source}"
+
+    def picture(self, seen: Tensor) -> Tensor:
+        """Return the middle frame."""
+        return seen[:, seen.shape[1] // 2]
+
+
+class Segmentation(Task):
+    """Models that classify each pixel; they return logits for every pixel."""
+
+    word = "segmentation"
+    nominal = (520, 520)
+    takes_any_size = True
+    is_faster_channels_last = True
+
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
+        """Return preprocessing that resizes the short side and keeps the whole picture."""
+        side = request.size or request.resize or make().resize_size[0]
+        return Preprocessing(self, make(resize_size=side, **colour_changes(request)), size=side)
+
+    def find(self, output: object) -> Tensor | None:
+        """Return the logits (N, classes, H, W) under the key ``out``; None if there are none."""
+        logits = output.get("out") if isinstance(output, dict) else None
+        return logits if is_floats(logits, 4) else None
+
+    def read(
+        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
+        """Return the classes with the largest shares of each image.
+
+        The share of a class is the fraction of pixels at which its logit is the highest.
+        """
+        predictions = []
+        labels = self.list_labels(found.detach(), sizes)
+        for logits, of_image in zip(found.detach(), labels, strict=True):
+            shares = _find_shares(of_image, len(logits))
+            best = [index for index in _find_top(shares) if shares[index] > 0]
+            values = shares[best].tolist()
+            named = categories if len(categories) == len(shares) else ()
+            predictions.append(
+                _name_classes("share of the image", logits, values, indices=best, categories=named)
+            )
+        return predictions
+
+    def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
+        """Return the class of each pixel of each image, (H, W), from logits (N, classes, H, W).
+
+        ``sizes`` has the width and height of each image, for models whose logits are coarser.
+        """
+        return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
+
+    def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
+        """Return the score ``kind`` of the target's class, averaged over all pixels.
+
+        If ``target`` is None, this is the class that covers the most pixels.
+        """
+        index = target
+        if index is None:
+            labels = self.list_labels(found.detach(), ())[0]
+            index = int(_find_shares(labels, found.shape[1]).argmax()) if found.shape[1] > 1 else 1
+        return _score_rows(found[0].flatten(1).T, kind, index), index, f"mean {kind}"
+
+
+def _find_shares(labels: Tensor, classes: int) -> Tensor:
+    """Return the share of the pixels that each class covers, (classes,), from labels (H, W)."""
+    flat = labels.flatten().cpu()
+    return flat.bincount(minlength=max(2, classes)).double() / flat.numel()
+
+
+class Features(Task):
+    """Models without a head: they return features, and predict nothing."""
+
+    word = "features"
+
+    def find(self, output: object) -> None:
+        return None
+
+
+class Boxes(TypedDict):
+    """The output of a detection model for one image."""
+
+    boxes: Tensor  # (n, 4), the corners
+    scores: Tensor  # (n,)
+    labels: Tensor  # (n,), the class indices
+
+
+class _Resizer(Protocol):
+    """The transform inside a torchvision detection model: it normalises, resizes and pads."""
+
+    image_mean: Sequence[float]
+    image_std: Sequence[float]
+    fixed_size: tuple[int, int] | None
+    min_size: tuple[int, ...]
+    max_size: int
+
+    def __call__(self, images: list[Tensor], /) -> tuple[Any, object]:
+        """Return an ``ImageList`` (the batch for the network) and the training targets."""
+
+
+class Detection(Task):
+    """Models that find objects or people's keypoints. The models themselves resize the pictures."""
+
+    word = "detection"
+    nominal = (480, 640)
+    takes_any_size = True
+    shares_forward = False
+    keeps_pictures = True
+    needs_values = True
+
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
+        """Return the preprocessing, and make the requested changes in ``module``.
+
+        The model itself resizes and normalizes the pictures.
+        """
+        inside = _resizer_of(module)
+        if request.resize is not None or request.interpolation is not None:
+            raise RequestError(
+                "a detection model resizes by itself", "`size=N`, `mean` and `std` can be changed"
+            )
+        if request.size is not None and inside.fixed_size is not None:
+            inside.fixed_size = (request.size, request.size)
+        elif request.size is not None:
+            inside.max_size = round(inside.max_size * request.size / inside.min_size[-1])
+            inside.min_size = (request.size,)
+        inside.image_mean = list(request.mean or inside.image_mean)
+        inside.image_std = list(request.std or inside.image_std)
+        return Preprocessing(self, make(), size=request.size)
+
+    def arguments(self, pixels: Tensor) -> tuple[object, ...]:
+        return (list(pixels),)
+
+    def check_mode(self, name: str, module: nn.Module) -> None:
+        """Refuse the training mode, in which the model computes its losses."""
+        if module.training:
+            raise RequestError(
+                f"{name} needs labelled boxes in training mode, to compute its losses",
+                "`model.mode='eval'`",
+            )
+
+    def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
+        """Return the batch that the model's own transform makes: normalized, resized and padded.
+
+        The batch includes the padding, so that feature maps align with a picture of the batch.
+        """
+        device = next(module.parameters()).device
+        with torch.inference_mode():
+            batch, _ = _resizer_of(module)([image.to(device) for image in pixels])
+        seen: Tensor = batch.tensors
+        return seen
+
+    def normalisation(
+        self, module: nn.Module, transform: object
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the mean and standard deviation of the model's own transform."""
+        inside = _resizer_of(module)
+        return inside.image_mean, inside.image_std
+
+    def find(self, output: object) -> list[Boxes] | None:
+        is_found = isinstance(output, list) and output and all(map(_is_boxes, output))
+        return cast("list[Boxes]", output) if is_found else None
+
+    def read(
+        self, found: list[Boxes], categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
+        """Return the boxes with the highest scores."""
+        return [_read_boxes(boxes, categories) for boxes in found]
+
+    def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
+        """Return the score of the best box.
+
+        If ``target`` is a class, only boxes of this class are considered.
+        """
+        if kind != "logit":
+            raise RequestError(
+                f"`score={kind!r}`: boxes have only a score", "leave `score` as it is"
+            )
+        labels, scores = found[0]["labels"], found[0]["scores"]
+        best = _find_best(labels, scores, target)
+        return scores[best], int(labels[best]), "score of the best box"
+
+
+def _resizer_of(module: nn.Module) -> _Resizer:
+    return cast("_Resizer", module.transform)
+
+
+def _is_boxes(value: object) -> TypeGuard[Boxes]:
+    if not isinstance(value, dict):
+        return False
+    boxes, scores, labels = (value.get(name) for name in ("boxes", "scores", "labels"))
+    if not (isinstance(labels, Tensor) and is_floats(boxes, 2) and is_floats(scores, 1)):
+        return False
+    return scores.shape == labels.shape == boxes.shape[:1]
+
+
+def _find_best(labels: Tensor, scores: Tensor, target: int | None) -> int:
+    eligible = (
+        torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
+    )
+    if not len(eligible):
+        what = "no box" if target is None else f"no box of class {target}"
+        raise NoBoxError(
+            f"the model found {what} in an image", "choose a different `target`, or `score='sum'`"
+        )
+    return int(eligible[int(scores[eligible].argmax())])
+
+
+def _read_boxes(found: Boxes, categories: Sequence[str]) -> tuple[Prediction, ...]:
+    scores, boxes = found["scores"].detach().float().cpu(), found["boxes"].detach().float().cpu()
+    labels = found["labels"].long().cpu().tolist()
+    return tuple(
+        Prediction(
+            "score",
+            name_class(labels[index], categories),
+            labels[index],
+            value=finite(float(scores[index])),
+            box=_finite_box(boxes[index].tolist()),
+        )
+        for index in _find_top(scores)
+    )
+
+
+def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
+    return tuple(round(side, 1) for side in sides) if all(map(math.isfinite, sides)) else None
+
+
+class OpticalFlow(Task):
+    """Models that follow motion between two pictures; they return a flow per refinement step."""
+
+    word = "optical_flow"
+    nominal = (368, 496)
+    takes_pair = True
+    stacked = (0, 2)
+    takes_any_size = True
+    shares_forward = False
+
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
+        """Return the preprocessing; the user can change only its size."""
+        for name in ("resize", "mean", "std", "interpolation"):
+            if getattr(request, name) is not None:
+                raise RequestError(
+                    f"`{name}` does nothing to an optical flow model",
+                    "leave it out; `size=N` can be set",
+                )
+        return Preprocessing(self, make(), size=request.size)
+
+    def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
+        """Return a pair (2, C, H, W); a single picture is used twice."""
+        sides = _find_sides(pictures[0], size)
+        pair = [picture.resize(sides) for picture in (*pictures, *pictures)[:2]]
+        return torch.stack(transform(*pair))
+
+    def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
+        made = "a pair of images" if count > 1 else "a pair: the same image twice"
+        sides = _find_sides(pictures[0], size) if pictures else (0, 0)
+        is_other = any(picture.size != sides for picture in pictures[:2])
+        return f"{made}, resized to {sides[0]} by {sides[1]} pixels" if is_other else made
+
+    def arguments(self, pixels: Tensor) -> tuple[object, ...]:
+        return pixels[:, 0], pixels[:, 1]
+
+    def picture(self, seen: Tensor) -> Tensor:
+        """Return the first picture."""
+        return seen[0]
+
+    def normalisation(
+        self, module: nn.Module, transform: object
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """Return means and standard deviations of 0.5; the preset uses but does not store them."""
+        return [0.5] * 3, [0.5] * 3
+
+    def find(self, output: object) -> Tensor | None:
+        """Return the last and most refined flow (N, 2, H, W); None if the output has no flows."""
+        if isinstance(output, list) and output and all(map(_is_flow, output)):
+            last: Tensor = output[-1]
+            return last
+        return None
+
+    def read(
+        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
+        """Return the mean and the greatest distance that the pixels of each image move."""
+        lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
+        return [
+            (
+                Prediction("pixels", "mean flow", None, finite(float(image.mean()))),
+                Prediction("pixels", "greatest flow", None, finite(float(image.max()))),
+            )
+            for image in lengths
+        ]
+
+    def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
+        """Return the mean length of the last flow, in pixels."""
+        if target is not None or kind != "logit":
+            raise RequestError(
+                "an optical flow has no classes", "leave `target` and `score` as they are"
+            )
+        return found.norm(dim=1).mean(), None, "mean flow in pixels"
+
+
+def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
+    """Return the resized width and height for optical flow, multiples of 8 and at least 128."""
+    # Without a requested ``short`` side, both sides are at most 960.
+    scale = short / min(picture.size) if short else min(1.0, _MOST / max(picture.size))
+    width, height = (
+        max(_LEAST, math.floor(side * scale / _STEP + 0.5) * _STEP) for side in picture.size
+    )
+    return width, height
+
+
+def _is_flow(value: object) -> bool:
+    return is_floats(value, 4) and value.shape[1] == 2
+
+
+CLASSIFICATION = Classification()
+TASKS: tuple[Task, ...] = (
+    CLASSIFICATION,
+    Segmentation(),
+    Detection(),
+    OpticalFlow(),
+    Video(),
+    Quantized(),
+)
+
+
+def find_task(package: str) -> Task:
+    """Return the task of the models in a torchvision package, such as ``….detection.ssd``."""
+    return next((task for task in TASKS if f".{task.word}." in package), CLASSIFICATION)
+
+
+def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | None:
+    """Return the task that reads an output, and the part of the output that the task reads.
+
+    Return None for an output of unknown form. hookcli first asks ``own``, the task of the model.
+    """
+    for task in TASKS if own is None else (own, *TASKS):
+        if (found := task.find(output)) is not None:
+            return task, found
+    return None
+
+
+def read_predictions(
+    output: object,
+    categories: Sequence[str],
+    sizes: Sequence[tuple[int, int]] = (),
+    own: Task | None = None,
+) -> list[tuple[Prediction, ...]]:
+    """Return the predictions for each image of a batch; [] for an output of unknown form.
+
+    If ``categories`` do not fit the output, classes appear as numbers. ``sizes`` has the width and
+    height of each image, if they are known. The task ``own`` of the model is asked first.
+    """
+    form = find_form(output, own)
+    if form is None:
+        return []
+    task, found = form
+    return task.read(found, categories, sizes)
+
+
+def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
+    """Return one prediction for each image. It only says how many features there are."""
+    count = features.shape[2 if features.dim() == 3 else 1]
+    return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
+
+
+def find_features(output: object) -> Tensor | None:
+    """Return the part of an output that may be the features of a model without a classifier.
+
+    The shape is (N, F); models of the library transformers may also return (N, tokens, F) or
+    (N, F, H, W). Return None if the output has a different form.
+    """
+    if not isinstance(output, Mapping):
+        return output if is_floats(output, 2) else None
+    if "logits" in output:
+        return None
+    for name, axes in (
+        ("image_embeds", (2,)),
+        ("pooler_output", (2,)),
+        ("last_hidden_state", (2, 3, 4)),
+    ):
+        features = output.get(name)
+        if isinstance(features, Tensor) and any(is_floats(features, count) for count in axes):
+            return features
+    return None
+
+
+# Shared by the tasks in reading outputs
+
+
+def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
+    """Return whether ``value`` is a dense floating-point tensor with ``axes`` axes.
+
+    Return False for a tensor on the meta device, since it has no values.
+    """
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
+        return False
+    return value.is_floating_point() and value.dim() == axes
+
+
+def name_class(index: int, categories: Sequence[str], word: str = "class") -> str:
+    """Return the name of a class. A class without a name is called, for example, ``class 7``."""
+    return categories[index] if 0 <= index < len(categories) else f"{word} {index}"
+
+
+def read_problem(owner: object) -> Reading:
+    """Return what a model's outputs are by the ``problem_type`` of the model or its config."""
+    problem = str(ask(owner, "problem_type"))
+    known: dict[str, Reading] = {"regression": "values", "multi_label_classification": "labels"}
+    return known.get(problem, "logits")
+
+
+def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
+    """Return the probability of each class (N, classes), from logits or from probabilities."""
+    if rows.shape[1] > 1:
+        made = {"logits": lambda: rows.softmax(1), "labels": rows.sigmoid}
+        return made[reading]() if reading in made else rows
+    return torch.cat(
+        [1 - rows, rows] if reading == "probabilities" else [(-rows).sigmoid(), rows.sigmoid()], 1
+    )
+
+
+def _name_best(
+    measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]
+) -> list[tuple[Prediction, ...]]:
+    """Return the classes with the highest ``values`` (N, classes), computed from the ``rows``."""
+    best = values.topk(min(_TOP, values.shape[1]))
+    categories = categories if len(categories) == values.shape[1] else ()
+    return [
+        _name_classes(measure, row, found, indices=indices, categories=categories)
+        for row, found, indices in zip(
+            rows, best.values.tolist(), best.indices.tolist(), strict=True
+        )
+    ]
+
+
+def _name_classes(
+    measure: str,
+    logits: Tensor,
+    values: Sequence[float],
+    indices: Sequence[int],
+    categories: Sequence[str],
+) -> tuple[Prediction, ...]:
+    """Return a prediction for each class, or just one that says that a logit is not finite."""
+    if not logits.isfinite().all():
+        return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
+    word = "output" if measure == "value" else "class"
+    return tuple(
+        Prediction(measure, name_class(index, categories, word), index, value)
+        for index, value in zip(indices, values, strict=True)
+    )
+
+
+def _find_top(values: Tensor) -> list[int]:
+    """Return the indices of the largest values, the largest first; ties keep their order."""
+    order: list[int] = values.argsort(descending=True, stable=True)[:_TOP].tolist()
+    return order
+
+
+def _score_rows(rows: Tensor, kind: str, index: int, reading: Reading = "logits") -> Tensor:
+    """Return the score ``kind`` of the class ``index``, averaged over rows of numbers (n, K)."""
+    is_pair = rows.shape[1] == 1 and reading != "values"
+    if index >= (count := 2 if is_pair else rows.shape[1]):
+        known = f"classes are 0 to {count - 1}" if count > 1 else "the model returns one value"
+        raise RequestError(f"`target`: there is no class {index}", known)
+    chosen = rows[:, 0 if is_pair else index]
+    if is_pair and not index:  # the opposite of the positive class
+        chosen = 1 - chosen if reading == "probabilities" else -chosen
+    if kind == "logit":
+        return chosen.mean()
+    if reading == "probabilities":
+        tiny = torch.finfo(chosen.dtype).tiny
+        return chosen.mean() if kind == "probability" else -chosen.clamp(min=tiny).log().mean()
+    if is_pair or reading == "labels":
+        return chosen.sigmoid().mean() if kind == "probability" else -logsigmoid(chosen).mean()
+    if kind == "probability":
+        return rows.softmax(1)[:, index].mean()
+    return cross_entropy(rows, torch.full((len(rows),), index, device=rows.device))
+
+
+def finite(value: float) -> float | None:
+    """Return a number, or None if it is NaN or infinite."""
+    return value if math.isfinite(value) else None

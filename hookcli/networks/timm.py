@@ -1,0 +1,206 @@
+"""Models of timm, if it is installed: built, loaded and preprocessed in timm's own way."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from PIL import Image
+
+from hookcli.config import LARGEST_SIDE
+from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
+from hookcli.networks.build import build_random
+from hookcli.networks.hub import (
+    Files,
+    FileSource,
+    connection_errors,
+    fail_fast_offline,
+    find_config,
+    find_files,
+    is_cached,
+    is_place,
+    read_config,
+)
+from hookcli.networks.source import ModelWithWeights
+from hookcli.networks.task import COLOURS, Preprocessing
+from hookcli.networks.weights_file import load_content, loading_weights
+from hookcli.networks.without_compiler import import_library
+from hookcli.outside.foreign import ask
+from hookcli.records.rows import CatalogEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.networks.presets import MakePreset
+
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_ON_HUB = re.compile(r"(?:hf[-_]hub:|hf:)?timm/([\w.-]+)")
+_import_timm = partial(import_library, "timm", "timm")
+
+
+@dataclass(frozen=True, slots=True)
+class Timm(FileSource):
+    """A model of timm.
+
+    Its name is ``timm:NAME``; ``timm:FOLDER`` with a folder that ``save_for_hf`` wrote; or
+    ``timm:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
+    """
+
+    prefix: ClassVar[str] = "timm:"
+    label: ClassVar[str] = "timm"
+    library: ClassVar[str] = "timm"
+
+    @classmethod
+    def list_shelf(cls) -> list[str]:
+        return sorted(f"{cls.prefix}{name}" for name in _import_timm("timm:NAME").list_models())
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        """Return the tags of a model's weights, and which of them are cached."""
+        timm, short = _import_timm(name), name.removeprefix(cls.prefix)
+        tags = _list_tags(timm).get(short, ())
+        cached = [tag for tag in tags if _is_cached(timm, f"{short}.{tag}")]
+        return CatalogEntry(name, "classification", tags, None, None, None, tuple(cached))
+
+    @classmethod
+    def correct(cls, name: str) -> RequestError | None:
+        """Return an error with the right name if ``name`` is a hub name or lacks ``timm:``."""
+        if on_hub := _ON_HUB.fullmatch(name):
+            return RequestError(f"no model is called {name!r}", f"timm:{on_hub[1]}")
+        if "/" in name or ":" in name or not is_timm_name(name):
+            return None
+        return RequestError(f"torchvision has no {name!r}, but timm has", f"timm:{name}")
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Timm:
+        place = name.removeprefix(cls.prefix)
+        if not is_place(place):
+            return cls(name, _find_builder(place))
+        files = find_files(place)
+        return cls(name, _find_own_builder(name, files), files=files)
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        if self.files is not None:
+            has_weights = self.files.is_remote or any(map(self.files.find, _WEIGHTS))
+            return "" if has_weights else f"{request.name} has no weights"
+        config = _import_timm(self.name).get_pretrained_cfg(self.name.removeprefix(self.prefix))
+        has_weights = config is not None and bool(config.has_weights)
+        return "" if has_weights else f"timm has no trained weights for {request.name}"
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load the weights with timm, from a folder, timm's cache or the network."""
+        fail_fast_offline()
+        found = None
+        if self.files is not None:
+            found = next(filter(None, map(self.files.find, _WEIGHTS)), None)
+            if found is None:
+                raise WeightsError(f"{request.name} has no weights", "`weights='random'`")
+        sha256 = "" if found is None else load_content(found)[1]
+        what = (request.name, "has no pretrained weights")
+        if found is not None:
+            what = (f"the weights of {request.name}", "cannot be loaded")
+        with loading_weights(*what), connection_errors():
+            module = build_random(self, request, pretrained=True)
+        config = ask(module, "pretrained_cfg") or {}
+        name = f"timm {config.get('tag') or 'default'}" if self.files is None else self.files.label
+        weighted = ModelWithWeights(
+            module,
+            name,
+            categories=self.list_categories(module),
+            sha256=sha256,
+        )
+        trained, asked = config.get("num_classes"), getattr(module, "num_classes", 0)
+        if not asked or asked == trained:
+            return weighted
+        text = f"trained weights have {trained} classes, and {asked} were asked for"
+        warning = f"{text}: the classifier is RANDOM (seed {request.seed})"
+        return replace(weighted, trained=False, warning=warning)
+
+    def list_categories(self, module: nn.Module) -> tuple[str, ...]:
+        from timm.data import ImageNetInfo, infer_imagenet_subset
+
+        subset = infer_imagenet_subset(module)
+        if not subset:
+            names = (ask(module, "pretrained_cfg") or {}).get("label_names")
+            return tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
+        names = ImageNetInfo(subset)
+        return tuple(names.index_to_description(index) for index in range(names.num_classes()))
+
+    def count_channels(self, request: ModelRequest) -> int | None:
+        asked = dict(request.arguments).get("in_chans", "")
+        return int(asked) if asked.isdecimal() else COLOURS
+
+    def prepare_as_trained(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset
+    ) -> Preprocessing:
+        from timm.data import create_transform, resolve_model_data_config
+
+        config = resolve_model_data_config(module)
+        if request.size is not None:
+            config["input_size"] = (config["input_size"][0], request.size, request.size)
+        if request.resize is not None:
+            # Half a pixel is added because timm divides by this and rounds down.
+            config["crop_pct"] = config["input_size"][1] / (request.resize + 0.5)
+        for key in ("mean", "std", "interpolation"):
+            if getattr(request, key) is not None:
+                config[key] = getattr(request, key)
+        height, width = config["input_size"][1:]
+        if max(height, width) / config["crop_pct"] > LARGEST_SIDE:
+            raise ModelError(f"{self.name} resizes pictures to more than {LARGEST_SIDE} pixels")
+        transform = create_transform(**config, is_training=False)
+        transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
+        return Preprocessing(self.task, transform, crop=(height, width))
+
+
+def _find_builder(name: str) -> Callable[..., nn.Module]:
+    """Return timm's builder of a model; the builder loads weights if given ``pretrained=True``."""
+    timm = _import_timm(f"timm:{name}")
+    if not timm.is_model(name):
+        raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])
+    try:
+        timm.get_pretrained_cfg(name)
+    except RuntimeError as error:  # the tag after the dot is unknown
+        tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
+        raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in tagged]) from error
+    return partial(timm.create_model, name)
+
+
+def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
+    timm = _import_timm(name)
+    config = find_config(files, name)
+    if config is None:
+        raise ModelError(f"{name} has no config.json", "timm's save_for_hf writes one")
+    kind = read_config(config, name, files).get("architecture")
+    if not isinstance(kind, str):
+        raise ModelError(f"{name} is no model of timm: config.json names no architecture")
+    if not timm.is_model(kind):
+        raise ModelError(f"timm {timm.__version__} has no {kind!r}, the architecture of {name}")
+    return partial(timm.create_model, f"local-dir:{config.parent}")
+
+
+@functools.cache
+def _list_tags(timm: Any) -> dict[str, tuple[str, ...]]:
+    tags: dict[str, tuple[str, ...]] = {}
+    for full in timm.list_models(pretrained=True):
+        name, _, tag = full.partition(".")
+        tags[name] = (*tags.get(name, ()), tag)
+    return tags
+
+
+def _is_cached(timm: Any, name: str) -> bool:
+    config = timm.get_pretrained_cfg(name)
+    return bool(config.hf_hub_id) and is_cached(config.hf_hub_id, *_WEIGHTS)
+
+
+def is_timm_name(name: str) -> bool:
+    """Return whether timm is installed and has a model called ``name`` (without ``timm:``)."""
+    try:
+        return bool(_import_timm("timm:NAME").is_model(name))
+    except RequestError:
+        return False

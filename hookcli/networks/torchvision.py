@@ -1,0 +1,236 @@
+"""Models of torchvision, and the metadata of their weights."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import socket
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from urllib.error import HTTPError
+
+import torch
+
+from hookcli.errors import RequestError, UnknownModelError, WeightsError
+from hookcli.networks.build import SkipInitialisation, build_model
+from hookcli.networks.source import CONNECT_SECONDS, UNREACHABLE, ModelWithWeights, Source
+from hookcli.networks.tasks import find_task
+from hookcli.networks.torchvision_import import torchvision
+from hookcli.outside.files import hash_file
+from hookcli.outside.foreign import ForeignCode, first_line
+from hookcli.records.rows import CatalogEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.networks.presets import MakePreset, Preset
+    from hookcli.networks.task import Task
+
+_MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
+_HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision's file names
+
+
+class WeightsMember(Protocol):
+    """One set of trained weights of a torchvision model, with its metadata."""
+
+    name: str
+    url: str
+    transforms: Callable[..., Preset]
+    meta: Mapping[str, Any]
+
+
+class WeightsEnum(Protocol):
+    """All trained weights of a torchvision model."""
+
+    DEFAULT: WeightsMember
+    __members__: Mapping[str, WeightsMember]
+
+    def __iter__(self) -> Iterator[WeightsMember]: ...  # skips aliases such as DEFAULT
+
+    def __getitem__(self, name: str) -> WeightsMember: ...
+
+
+class _Inception(Protocol):
+    transform_input: bool
+
+
+class Torchvision(Source):
+    """A model of torchvision."""
+
+    library: ClassVar[str] = "torchvision"
+
+    @classmethod
+    def list_names(cls) -> list[str]:
+        return sorted(torchvision.models.list_models())
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        """Return the facts in the metadata of the model's weights."""
+        weights = find_weights(name)
+        default = weights.DEFAULT
+        members = [default, *(member for member in weights if member is not default)]
+        operations, size = default.meta.get("_ops"), default.meta.get("_file_size")
+        return CatalogEntry(
+            name=name,
+            task=find_task(find_builder(name).__module__).word,
+            weights=tuple(member.name for member in members),
+            params=default.meta.get("num_params"),
+            gflops=None if operations is None else round(2 * operations, 3),
+            file_mb=None if size is None else round(size * _MIB, 3),
+            cached=tuple(member.name for member in members if cache_file(member.url).is_file()),
+        )
+
+    @classmethod
+    def correct(cls, name: str) -> RequestError | None:
+        """Return an error with the right name if ``name`` begins with ``torchvision.models.``."""
+        package, _, short = name.rpartition(".")
+        if package != "torchvision.models" or short not in cls.list_names():
+            return None
+        return RequestError(f"no model is called {name!r}", short)
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Torchvision:
+        return cls(name, partial(_build, find_builder(name)))
+
+    @property
+    def task(self) -> Task:
+        """The task of the models in the same torchvision package."""
+        return find_task(find_builder(self.name).__module__)
+
+    def sizes(self, request: ModelRequest) -> dict[str, object]:
+        """Return the size argument for the builder of a ViT or MaxVit; empty for other models."""
+        package = find_builder(self.name).__module__
+        if request.size is None:
+            return {}
+        if package.endswith("vision_transformer"):
+            return {"image_size": request.size}
+        return {"input_size": (request.size, request.size)} if package.endswith("maxvit") else {}
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of the trained weights, without aliases such as ``DEFAULT``."""
+        return tuple(member.name for member in find_weights(self.name))
+
+    def has_weights(self, name: str) -> bool:
+        return name == "pretrained" or name in find_weights(self.name).__members__
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load the weights with torchvision's builder, which may rename keys or drop heads."""
+        member = find_weights(self.name)["DEFAULT" if name == "pretrained" else name]
+        file = cache_weights(str(member), member.url, progress=request.progress)
+        arguments: dict[str, object] = {"weights": member}
+        if member.meta.get("backend") is not None:
+            arguments["quantize"] = True
+        what, hint = f"the cached weights {file}", f"if they are damaged, remove them: rm '{file}'"
+        loading = ForeignCode(what, hint=hint, verb="cannot be loaded", error=WeightsError)
+        with loading, SkipInitialisation():
+            module = build_model(self, request, **arguments)
+        categories = tuple(member.meta.get("categories", ()))
+        return ModelWithWeights(
+            module, str(member), member.transforms, categories, sha256=hash_file(file)
+        )
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        """Return why the weights do not fit the requested number of classes; empty if they do."""
+        classes = len(self.list_categories())
+        if not classes or dict(request.arguments).get("num_classes", str(classes)) == str(classes):
+            return ""
+        return f"trained weights have {classes} classes, and a different num_classes was asked for"
+
+    def list_categories(self, module: nn.Module | None = None) -> tuple[str, ...]:
+        return tuple(find_weights(self.name).DEFAULT.meta.get("categories", ()))
+
+    def adapt(self, request: ModelRequest, module: nn.Module) -> str:
+        """Make an Inception or GoogLeNet rescale its inputs, as torchvision's weights require."""
+        if not hasattr(module, "transform_input") or "transform_input" in dict(request.arguments):
+            return ""
+        cast("_Inception", module).transform_input = True
+        return (
+            "transform_input=True, with which torchvision's own weights were trained, rescales the"
+            " input: weights that were trained without it need the argument transform_input=False"
+        )
+
+    def pin(self, loaded: str) -> str:
+        return loaded.rpartition(".")[2]
+
+    def find_url(self, weights: str) -> str:
+        members = find_weights(self.name).__members__
+        return members[weights].url if weights in members else ""
+
+    @property
+    def preset(self) -> MakePreset:
+        return find_weights(self.name).DEFAULT.transforms
+
+
+def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Module:
+    """Call torchvision's builder, with ``weights=None`` unless ``arguments`` set it."""
+    arguments.setdefault("weights", None)
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        arguments["weights_backbone"] = None
+    return builder(**arguments)
+
+
+def find_builder(name: str) -> Callable[..., nn.Module]:
+    """Return torchvision's builder of a model."""
+    names = Torchvision.list_names()
+    if name not in names:
+        raise UnknownModelError(name, names)
+    builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
+    return builder
+
+
+def find_weights(name: str) -> WeightsEnum:
+    """Return the enum that lists all trained weights of a model."""
+    weights: WeightsEnum = torchvision.models.get_model_weights(name)
+    return weights
+
+
+def cache_file(url: str) -> Path:
+    """Return the path at which torch caches the file of ``url``."""
+    return Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+
+
+def cache_weights(name: str, url: str, *, progress: bool) -> Path:
+    """Return the weights' file in torch's cache; download the file from ``url`` if necessary.
+
+    Raises:
+        WeightsError: the downloaded file does not have the expected hash.
+        OSError: the network or the cache folder is not accessible; ``UNREACHABLE`` lists all
+            exception types that the caller must expect.
+    """
+    file = cache_file(url)
+    if file.is_file():
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    digest = _HASH.search(url)
+    try:
+        with _connection_timeout():
+            torch.hub.download_url_to_file(
+                url, str(file), digest[1] if digest else None, progress=progress
+            )
+    except UNREACHABLE as error:
+        if isinstance(error, HTTPError):
+            error.close()
+        raise
+    except RuntimeError as error:
+        raise WeightsError(
+            f"the download of {name} is not what torchvision published: {first_line(error)}",
+            "try again, or pass a file you trust: `weights=FILE`",
+        ) from error
+    return file
+
+
+@contextmanager
+def _connection_timeout() -> Iterator[None]:
+    """Set a timeout for connections in the ``with`` block, because torch.hub sets none."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_SECONDS)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

@@ -1,0 +1,480 @@
+"""Vision models of the library transformers, from the hub, from a folder, or from a configuration.
+
+hookcli builds them with the library's own classes, prepares images with the model's own image
+processor, and reads outputs with the methods of that processor. Code from a repository never runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hookcli.errors import HookcliError, ModelError, RequestError, WeightsError, hint_near
+from hookcli.networks.build import build_shapes, read_arguments, seeded
+from hookcli.networks.hub import (
+    ON_HUB,
+    FileSource,
+    Folder,
+    find_config,
+    find_files,
+    guard_library,
+    join_hashes,
+    list_cached,
+    read_config,
+)
+from hookcli.networks.processors import ModelProcessor, choose_task, resize_fields, task_word
+from hookcli.networks.source import ModelWithWeights
+from hookcli.networks.task import COLOURS, Preprocessing, Task
+from hookcli.networks.tasks import Features, read_problem
+from hookcli.networks.weights_file import loading_weights, read_weights_file
+from hookcli.networks.without_compiler import import_library
+from hookcli.outside.foreign import ForeignCode, ask
+from hookcli.records.rows import CatalogEntry
+from hookcli.records.text import and_more
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.networks.hub import Files
+    from hookcli.networks.presets import MakePreset
+
+_CONFIG = "hf-config:"
+_LEAST = (5, 4)  # the first version whose image processors compute with torch by default
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+# Choices of an implementation, which the library may fetch from the hub
+_CHOICES = re.compile(r"_?(attn|experts)_implementation\w*|auto_map|fusion_config|_name_or_path")
+_UNSUPPORTED = ("quantization_config", "transformers_weights")  # fields that change the weights
+_UNNAMED = re.compile(r"LABEL_\d+")
+# What a model reads, by the name of its main input.
+_READS = {
+    "input_ids": "text",
+    "input_features": "audio",
+    "input_values": "audio",
+    "pixel_values_videos": "video",
+}
+# The kinds of models that a type can be, in the order in which ``hf-config:`` chooses one of them:
+# the name of the library's table, without its beginning and end.
+_HEADS = (
+    "OBJECT_DETECTION",
+    "SEMANTIC_SEGMENTATION",
+    "UNIVERSAL_SEGMENTATION",
+    "INSTANCE_SEGMENTATION",
+    "DEPTH_ESTIMATION",
+    "IMAGE_CLASSIFICATION",
+    "IMAGE",
+    "MASK_GENERATION",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION",
+    "BACKBONE",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Transformers(FileSource):
+    """A vision model of transformers.
+
+    Its name is ``hf:NAME`` with the name of a model on the hub, and perhaps a revision after ``@``;
+    ``hf:FOLDER`` with a folder that ``save_pretrained`` wrote; or ``hf-config:TYPE`` with a type of
+    models, such as ``dinov2``, which has the type's default configuration.
+
+    Attributes:
+        kind: the library's class of the model.
+        config: the configuration of that class, before the user's arguments.
+        own_task: the task of the model.
+    """
+
+    prefix: ClassVar[str] = "hf:"
+    library: ClassVar[str] = "transformers"
+    reserved: ClassVar[frozenset[str]] = frozenset({"model_type", "architectures"})
+
+    kind: Any = None
+    config: Any = None
+    own_task: Task = field(default_factory=Features)
+
+    @classmethod
+    def takes(cls, name: str) -> bool:
+        return name.startswith((cls.prefix, _CONFIG))
+
+    @classmethod
+    def list_shelf(cls) -> list[str]:
+        """Return the vision models in the hub's cache, and the types of the installed version."""
+        types = list_types(import_transformers("hf:NAME"))
+        cached = (
+            f"{cls.prefix}{name}" for name, folder in list_cached() if _type_in(folder) in types
+        )
+        return [*cached, *(f"{_CONFIG}{each}" for each in types)]
+
+    @classmethod
+    def describe(cls, name: str) -> CatalogEntry:
+        transformers = import_transformers(name)
+        if name.startswith(_CONFIG):
+            heads = _list_heads(transformers, name.removeprefix(_CONFIG))
+            return CatalogEntry(name, task_word(heads[0]), (), None, None, None, ())
+        folder = dict(list_cached())[name.removeprefix(cls.prefix)]
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        heads = content.get("architectures")
+        if not (isinstance(heads, list) and heads and isinstance(heads[0], str)):
+            heads = _list_heads(transformers, content["model_type"])
+        has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
+        weights = ("pretrained",) if has_weights else ()
+        return CatalogEntry(name, task_word(heads[0]), weights, None, None, None, weights)
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Transformers:
+        transformers = import_transformers(name)
+        is_type = name.startswith(_CONFIG)
+        files = None if is_type else find_files(name.removeprefix(cls.prefix))
+        with _quiet(), guard_library(name, files), _explained(name):
+            if files is None:
+                config = _default_config(transformers, name)
+            else:
+                config = _read_config(transformers, name, files)
+            kind, config, outer = _choose_class(transformers, name, config)
+        processor = ModelProcessor(partial(_load_processor, files, outer, name))
+        task = choose_task(kind, processor, config)
+        return cls(name, partial(_build, kind, config), files, kind, config, task)
+
+    @property
+    def task(self) -> Task:
+        return self.own_task
+
+    def list_categories(self, module: nn.Module) -> tuple[str, ...]:
+        names = ask(ask(module, "config"), "id2label") or {}
+        named = tuple(str(names.get(index, "")) for index in range(len(names)))
+        if all(map(_UNNAMED.fullmatch, named)):
+            return ()
+        is_pair = len(named) == 1 and read_problem(ask(module, "config")) != "values"
+        return (f"not {named[0]}", *named) if is_pair else named
+
+    # Its weights
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        if self.files is None:
+            return f"{self.name} is a configuration without weights"
+        return "" if self.files.is_remote or self._find_weights() else f"{self.name} has no weights"
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load the weights with transformers, from the folder, the hub's cache or the network."""
+        found = self._find_weights()
+        if self.files is None or not found:
+            raise WeightsError(
+                f"{self.name} has no weights, as .safetensors or .bin",
+                "use `weights='random'`, or a file: `weights=FILE`",
+            )
+        if found[0].with_name("adapter_config.json").exists():
+            hint = "merge it into the weights: model.merge_and_unload()"
+            raise WeightsError(f"{self.name} has an adapter, which is not loaded here", hint)
+        build_shapes(self, request)  # is refused here if it is too large
+        parts = [read_weights_file(file) for file in found]
+        config = _with_fields(self.config, read_arguments(self, request))
+        loading = loading_weights(f"the weights of {self.name}")
+        with _quiet(), loading, _explained(self.name), seeded(request.seed):
+            # The library gets tensors, and not the folder, in which it might find other files.
+            module, info = self.kind.from_pretrained(
+                None,
+                config=config,
+                state_dict={key: each for part in parts for key, each in part.tensors.items()},
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+        absent = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
+        if 2 * len(absent) > len(module.state_dict()):
+            raise WeightsError(
+                f"the weights of {self.name} are not for a {type(module).__name__}: they lack "
+                f"{len(absent)} of its {len(module.state_dict())} tensors"
+            )
+        some = ", ".join(absent[:3]) + and_more(len(absent) - 3, " and {} more")
+        verb = "is" if len(absent) == 1 else "are"
+        return ModelWithWeights(
+            module,
+            self.files.label,
+            categories=self.list_categories(module),
+            trained=not absent,
+            warning=f"{some} {verb} not in the weights: RANDOM (seed {request.seed})"
+            if absent
+            else "",
+            sha256=join_hashes([part.sha256 for part in parts]),
+        )
+
+    def _find_weights(self) -> list[Path]:
+        for name in _WEIGHTS:
+            if self.files is not None and (found := self.files.find_parts(name)):
+                return found
+        return []
+
+    # Its preprocessing
+
+    def count_channels(self, request: ModelRequest) -> int | None:
+        return ask(self.config, "num_channels") or COLOURS
+
+    def prepare_as_trained(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset
+    ) -> Preprocessing:
+        if request.size is not None:
+            _interpolate_positions(module)
+        return self.task.prepare(request, module, preset)
+
+
+def _build(kind: Callable[[Any], nn.Module], config: Any, /, **fields: object) -> nn.Module:
+    return kind(_with_fields(config, fields))
+
+
+def _with_fields(config: Any, fields: Mapping[str, object]) -> Any:
+    config = copy.deepcopy(config)
+    if ask(config, "use_pretrained_backbone"):
+        config.use_pretrained_backbone = False  # it would download other weights
+    if not fields:
+        return config
+    given = {("num_labels" if key == "num_classes" else key): v for key, v in fields.items()}
+    known = config.to_dict()
+    for key in given:
+        if key not in known and not hasattr(config, key):
+            raise RequestError(
+                f"{type(config).__name__} has no field {key!r}",
+                hint_near(key, known, f"its fields: {', '.join(sorted(known)[:8])}, …"),
+            )
+    derived = set[str]()
+    if "num_labels" in given:
+        derived |= {"id2label", "label2id"}
+    if ask(config, "out_features") == (ask(config, "stage_names") or [])[-1:]:  # by default
+        derived |= {"out_features", "out_indices", "stage_names"}
+    known = {key: value for key, value in known.items() if key not in derived}
+    return type(config).from_dict({**known, **given})
+
+
+# The configuration and the class
+
+
+def _default_config(transformers: Any, name: str) -> Any:
+    kind = name.removeprefix(_CONFIG)
+    known = list_types(transformers)
+    if kind not in known:
+        raise RequestError(
+            f"transformers has no vision models of the type {kind!r}",
+            hint_near(kind.lower(), known, "a type is named as in config.json: dinov2"),
+        )
+    return transformers.AutoConfig.for_model(kind)
+
+
+def list_types(transformers: Any) -> list[str]:
+    """Return the types of vision models that the installed version knows, sorted."""
+    of_video = _table(transformers, "VIDEO_CLASSIFICATION")
+    return sorted({kind for head in _HEADS for kind in _table(transformers, head)} - set(of_video))
+
+
+def _table(transformers: Any, head: str) -> Mapping[str, Any]:
+    tables = transformers.models.auto.modeling_auto
+    return getattr(tables, f"MODEL_FOR_{head}_MAPPING_NAMES", {})
+
+
+def _list_heads(transformers: Any, kind: str) -> list[str]:
+    """Return the names of the classes for a type of models, in the order of ``_HEADS``."""
+    found = (_table(transformers, head).get(kind) for head in _HEADS)
+    return [each if isinstance(each, str) else each[0] for each in found if each]
+
+
+def _type_in(folder: Path) -> str:
+    """Return the type of the models in a folder; empty if it does not say."""
+    try:
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return str(content.get("model_type", ""))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return ""
+
+
+def _read_config(transformers: Any, name: str, files: Files) -> Any:
+    file = find_config(files, name)
+    if file is None:
+        raise _explain_no_config(name, files)
+    content = read_config(file, name, files)
+    kind = content.get("model_type")
+    if kind is None and "architecture" in content:
+        raise RequestError(f"{name} is a model of timm", f"timm:{_place_of(name, files)}")
+    if not isinstance(kind, str):
+        raise ModelError(f"{name}: config.json names no model_type, as transformers needs")
+    if kind not in transformers.CONFIG_MAPPING:
+        if "auto_map" in content:
+            raise RequestError(
+                f"{name} needs code of its repository (trust_remote_code), which is not run here",
+                "read that code; then FILE.py:FUNCTION can make the model",
+            )
+        raise RequestError(
+            f"transformers {transformers.__version__} has no models of the type {kind!r}",
+            "a later version may have them: pip install -U transformers",
+        )
+    if used := [key for key in _UNSUPPORTED if content.get(key)]:
+        hint = "name a model whose weights are plain floats, under their usual names"
+        raise ModelError(f"{name}: config.json has {used[0]}, which is not supported here", hint)
+    return transformers.CONFIG_MAPPING[kind].from_dict(_without_choices(content))
+
+
+def _without_choices(content: Any) -> Any:
+    """Return a configuration that does not choose the library's code or further weights."""
+    if not isinstance(content, dict):
+        return content
+    kept = {key: _without_choices(v) for key, v in content.items() if not _CHOICES.fullmatch(key)}
+    return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
+
+
+def _explain_no_config(name: str, files: Files) -> HookcliError:
+    if files.find("open_clip_config.json") is not None:
+        return RequestError(
+            f"{name} is a model of open_clip", f"open_clip:{_place_of(name, files)}"
+        )
+    return ModelError(
+        f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it beside the weights"
+    )
+
+
+def _place_of(name: str, files: Files) -> str:
+    """Return how the other sources name the folder or the repository of ``name``."""
+    place = name.removeprefix(Transformers.prefix)
+    return place if isinstance(files, Folder) else f"{ON_HUB}{place}"
+
+
+def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, Any]:
+    """Return a model's class and configuration, and the configuration of the whole."""
+    # hookcli runs the vision part of a model of pictures and text.
+    kind = _find_class(transformers, config)
+    if kind is None:
+        raise RequestError(
+            f"{name} is of the type {config.model_type}, which has no vision models",
+            "vision models: https://huggingface.co/models?pipeline_tag=image-classification",
+        )
+    vision = ask(config, "vision_config")
+    if vision is not None and not isinstance(vision, dict):
+        tower = _find_tower(transformers, vision)
+        if tower is not None:
+            if (width := ask(config, "projection_dim")) is not None:
+                vision.projection_dim = width
+            return tower, vision, config
+    reads = _READS.get(kind.main_input_name)
+    if reads is None and kind.main_input_name != "pixel_values":
+        reads = kind.main_input_name
+    if reads is None and (ask(config, "num_frames") or ask(config, "tubelet_size")):
+        reads = "video"
+    if reads is not None:
+        raise RequestError(
+            f"{name} takes {reads}, and images are all that can be shown to a model here",
+            "choose a vision model",
+        )
+    return kind, config, config
+
+
+def _find_class(transformers: Any, config: Any) -> Any:
+    """Return the class that the configuration names, or else the first of ``_HEADS``."""
+    for architecture in config.architectures or ():
+        kind = getattr(transformers, architecture, None)
+        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+            return kind
+    for name in _list_heads(transformers, config.model_type):
+        return getattr(transformers, name)
+    known = transformers.MODEL_MAPPING
+    return known.get(type(config), None)
+
+
+def _find_tower(transformers: Any, vision: Any) -> Any:
+    """Return the class of the vision part with this configuration, with its projection if any."""
+    if type(vision) not in transformers.MODEL_MAPPING:
+        return None
+    tower = transformers.MODEL_MAPPING[type(vision)]
+    return getattr(transformers, f"{tower.__name__}WithProjection", tower)
+
+
+def _interpolate_positions(module: nn.Module) -> None:
+    """Let a model adapt its position embeddings to pictures of another size, if it can."""
+    if "interpolate_pos_encoding" in inspect.signature(module.forward).parameters:
+        vars(module)["forward"] = partial(module.forward, interpolate_pos_encoding=True)
+
+
+# The image processor
+
+
+def _load_processor(files: Files | None, config: Any, name: str) -> Any:
+    transformers = import_transformers(name)
+    loading = ForeignCode(f"the image processor of {name}", hint="", verb="cannot be loaded")
+    with _quiet(), loading, _explained(name):
+        found = files and next(filter(None, map(files.find, _PROCESSORS)), None)
+        if files is None or not found:
+            return _make_processor(transformers, config)
+        for file in map(found.with_name, _PROCESSORS):
+            if file.is_file():
+                read_config(file, name, files)  # checks it; the library reads it again
+        return transformers.AutoImageProcessor.from_pretrained(
+            str(found.parent), local_files_only=True, trust_remote_code=False
+        )
+
+
+def _make_processor(transformers: Any, config: Any) -> Any:
+    """Return the default processor of a type of models, for pictures of the model's size."""
+    known = transformers.IMAGE_PROCESSOR_MAPPING
+    kinds = known.get(type(config), {})
+    kind = kinds.get("torchvision") or transformers.ViTImageProcessor
+    vision = ask(config, "vision_config") or config
+    side = ask(vision, "image_size") or ask(ask(vision, "backbone_config"), "image_size")
+    if not side:
+        return kind()
+    height, width = side if isinstance(side, (list, tuple)) else (side, side)
+    return kind(**resize_fields(kind(), height, width))
+
+
+# The library
+
+
+def import_transformers(name: str) -> Any:
+    """Import transformers, without torch's compiler."""
+    transformers = import_library("transformers", "'hookcli[hf]'", name)
+    version = transformers.__version__
+    if tuple(map(int, version.split(".")[:2])) < _LEAST:
+        least = ".".join(map(str, _LEAST))
+        raise RequestError(
+            f"{name} needs transformers {least} or later, and {version} is installed",
+            "pip install -U transformers",
+        )
+    return transformers
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let transformers and the hub print nothing in the ``with`` block."""
+    from huggingface_hub.utils import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), not are_progress_bars_disabled()
+    shown = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        (enable_progress_bars if bars else disable_progress_bars)()
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn an ImportError in the ``with`` block into one that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        package = error.name or "a package"
+        raise RequestError(
+            f"{name} needs {package}, which is not installed", f"install it: pip install {package}"
+        ) from error

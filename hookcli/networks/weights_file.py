@@ -1,0 +1,346 @@
+"""The content of a weights file, read without running any code in it.
+
+Such files come from strangers. A tensor in them may claim to be larger than the file, have no
+values, or be of a kind that no model parameter has. hookcli refuses all of these before it builds
+a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from hookcli.errors import WeightsError
+from hookcli.networks.file_kind import (
+    UNKNOWN,
+    WEIGHTS,
+    WRAPPERS,
+    ZERO,
+    FileKind,
+    find_kind,
+    name_shard,
+    save_line,
+)
+from hookcli.networks.source import UNREACHABLE
+from hookcli.networks.torch_archive import OtherArchiveError, load_archive
+from hookcli.outside.files import NotRegularError, open_regular
+from hookcli.outside.foreign import ForeignCode, first_line
+from hookcli.records.text import and_more, shape_text
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+    from pathlib import Path
+
+_ZIP = b"PK\x03\x04"
+_PICKLE = b"\x80"  # the format before torch 1.6
+_MOST_VERSION = 2**31
+_LONGEST = 120  # characters in a message for a name, or for a description with a name
+_SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFile:
+    """The content of a weights file.
+
+    Attributes:
+        tensors: the tensors by key. They are dense, on the CPU, and not larger than their storages.
+        versions: the versions of the saved modules, by module path; empty if the file has none.
+        note: a note on which set of weights was chosen, or which tensors were left out; empty if
+            ``tensors`` holds all of the file's weights.
+        others: the values that are not tensors, by key, such as the extra state of a module.
+        sha256: the hash of the bytes that were read.
+    """
+
+    tensors: dict[str, Tensor]
+    versions: dict[str, int]
+    note: str = ""
+    others: dict[str, object] = field(default_factory=dict)
+    sha256: str = ""
+
+
+def read_weights_file(file: Path, key: str = "") -> WeightsFile:
+    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file.
+
+    The state dict may be inside the dict of a checkpoint. ``key`` names the part of the file that
+    holds it: a key, several keys joined by dots, or the beginning of the names of its tensors.
+    """
+    content, sha256 = load_content(file)
+    if shard := name_shard([file.suffix, *_list_keys(content)]):
+        raise _refuse_kind(file, shard)
+    part = _find_part(content, key) if key else content
+    if key and not isinstance(part, (dict, list, tuple)):
+        named = ", ".join(_list_sets(content)) or "none"
+        raise WeightsError(
+            f"{file} holds no weights under {key!r}", f"sets of weights in the file: {named}"
+        )
+    state, note = _unwrap(file, part)
+    tensors, values = _list_tensors(file, state), dict.items(state)
+    if not any(
+        map(Tensor.numel, tensors.values())
+    ):  # in ZeRO's stage 3, the shards have the values
+        raise _refuse_kind(file, ZERO)
+    others = {
+        each: value for each, value in values if isinstance(each, str) and each not in tensors
+    }
+    return WeightsFile(tensors, _list_versions(state), note, others, sha256)
+
+
+def load_content(file: Path) -> tuple[object, str]:
+    """Return the content of a weights file, and the sha256 of the bytes that were read."""
+    try:
+        with ForeignCode("loading", error=WeightsError), open_regular(file) as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            stream.seek(0)
+            with warnings.catch_warnings():  # on sparse tensors, which are refused later
+                warnings.simplefilter("ignore")
+                return _load(file, stream), sha256
+    except WeightsError as error:
+        if error.__cause__ is None:
+            raise
+        raise _explain(file, error.__cause__) from error.__cause__
+
+
+def loading_weights(what: str, verb: str = "cannot be loaded") -> ForeignCode:
+    """Return a block for a library's loading: any exception but ``UNREACHABLE`` is translated."""
+    return ForeignCode(what, hint="", verb=verb, error=WeightsError, passes=UNREACHABLE)
+
+
+def _explain(file: Path, error: BaseException) -> WeightsError:
+    if isinstance(error, NotRegularError):
+        return WeightsError(f"cannot read the weights {file}: it is not a regular file")
+    if isinstance(error, pickle.UnpicklingError):
+        return _refuse_pickle(file, error)
+    if (kind := name_shard([file.suffix]) or find_kind(file)) not in (UNKNOWN, WEIGHTS):
+        return _refuse_kind(file, kind)
+    if isinstance(error, OtherArchiveError):
+        what = f"{file} is no archive that torch.save wrote ({error})"
+        return WeightsError(what, "load it in Python and save it again")
+    return WeightsError(
+        f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
+    )
+
+
+def _load(file: Path, stream: BufferedReader) -> object:
+    """Read ``stream``, the open file, since the name ``file`` may refer to another file by now."""
+    if file.suffix == ".safetensors":
+        return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
+    beginning = stream.read(4)
+    stream.seek(0)
+    if beginning == _ZIP:
+        return load_archive(stream)
+    if file.suffix == ".onnx":
+        raise _refuse_kind(file, find_kind(file))
+    if not beginning.startswith(_PICKLE):
+        raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
+    content: object = torch.load(stream, map_location="cpu", weights_only=True)
+    return content
+
+
+def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
+    if "Unsupported operand" in str(error):  # a different pickle protocol from torch.save's
+        return WeightsError(
+            f"cannot read the weights {file}: damaged, or in a form that cannot be read safely",
+            _SAVE_WEIGHTS,
+        )
+    if "_rebuild_nested_tensor" in str(error):  # torch 2.15 does not load them either
+        return WeightsError(
+            f"{file} holds tensors that are not dense: one is nested", _SAVE_WEIGHTS
+        )
+    kind = find_kind(file)
+    what = "more than tensors" if kind in (UNKNOWN, WEIGHTS) else kind.what
+    if kind.join:
+        return _refuse_kind(file, kind)
+    return WeightsError(
+        f"{file} holds {what}, and loading it would run its code",
+        _save_hint(file, kind),
+    )
+
+
+def _refuse_kind(file: Path, kind: FileKind) -> WeightsError:
+    return WeightsError(f"{file} holds {kind.what}, not a state dict", _save_hint(file, kind))
+
+
+def _save_hint(file: Path, kind: FileKind) -> str:
+    if kind.join:
+        return kind.join
+    if not kind.state:
+        return _SAVE_WEIGHTS
+    return f"if you trust it, save its weights: {save_line(file, kind.state)}"
+
+
+def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
+    """Return the state dict in the saved content, and a note if the file has several."""
+    # Methods are called as ``dict.get(content, …)``, since an ordered dict from a file may have
+    # attributes that hide them.
+    note = ""
+    for wrapper in WRAPPERS:
+        inner = dict.get(content, wrapper) if isinstance(content, dict) else None
+        if isinstance(content, dict) and isinstance(inner, dict):
+            others = _list_others(content, wrapper, inner)
+            if others:
+                note = (
+                    f"{file} holds several sets of weights: the one under {wrapper!r} is used, not"
+                    f" {name_some(others)}; `weights='FILE:KEY'` chooses another"
+                )
+            content = inner
+    content = _unwrap_other(file, content)
+    if not isinstance(content, dict):
+        raise WeightsError(f"{file} holds a {type(content).__name__}, not a state dict")
+    return content, note
+
+
+def _unwrap_other(file: Path, content: object) -> object:
+    """Return the only state dict in ``content``, under any key, or else ``content`` itself."""
+    # It must have more entries than ``content`` has tensors itself.
+    inner = [each for _, each in _list_parts(content) if isinstance(each, dict)]
+    states = [each for each in inner if _bare_names(each)]
+    own = len(_bare_names(content)) if isinstance(content, dict) else 0
+    if own and own >= max(map(len, states), default=0):
+        return content
+    sets = _list_sets(content)
+    sizes = [len(_bare_names(dict(_list_parts(_find_part(content, each))))) for each in sets]
+    if len(states) > 1 or (len(sets) > 1 and max(sizes) > max(map(len, states), default=0)):
+        raise WeightsError(
+            f"{file} holds several sets of weights: {', '.join(map(repr, sets))}",
+            "choose one of them: `weights='FILE:KEY'`",
+        )
+    return next(iter(states), _find_part(content, sets[0]) if sets else content)
+
+
+def _list_parts(content: object) -> list[tuple[object, object]]:
+    if isinstance(content, dict):
+        parts = dict.items(content)
+        return [(str(name) if type(name) is int else name, each) for name, each in parts]
+    items = content if isinstance(content, (list, tuple)) else ()
+    return [(str(index), each) for index, each in enumerate(items)]
+
+
+def _find_part(content: object, key: str) -> object:
+    parts = dict(_list_parts(content))
+    if key in parts:
+        return parts[key]
+    for name, inner in parts.items():
+        rest = key.removeprefix(f"{name}.")
+        if rest != key and (part := _find_part(inner, rest)) is not None:
+            return part
+    names = [name for name in parts if isinstance(name, str) and name.startswith(f"{key}.")]
+    return {name.removeprefix(f"{key}."): parts[name] for name in names} or None
+
+
+def _list_sets(content: object, prefix: str = "", depth: int = 3) -> list[str]:
+    """Return the keys under which a file's content holds tensors by name; nested keys have dots."""
+    found = []
+    for name, inner in _list_parts(content) if depth else ():
+        if isinstance(name, str) and "param_groups" not in dict(_list_parts(inner)):
+            found += [f"{prefix}{name}"] if isinstance(inner, dict) and _bare_names(inner) else []
+            found += _list_sets(inner, f"{prefix}{name}.", depth - 1)
+    return found
+
+
+def _list_keys(content: object) -> list[str]:
+    """Return the keys of a file's content, and the names of the types of its values."""
+    items = dict.items(content) if isinstance(content, dict) else ()
+    inner = [key for _, value in items if isinstance(value, dict) for key in dict.keys(value)]
+    names = [name for key, value in items for name in (key, type(value).__name__)]
+    return [name for name in (*names, *inner) if isinstance(name, str)]
+
+
+def _list_others(
+    content: dict[object, object], chosen: str, inner: dict[object, object]
+) -> list[str]:
+    """Return the names of a checkpoint's other weights for the same network, such as an EMA."""
+    keys = _bare_names(inner)
+    return [
+        repr(name)
+        for name, value in dict.items(content)
+        if isinstance(name, str)
+        and name != chosen
+        and isinstance(value, dict)
+        and 2 * len(keys & _bare_names(value)) > len(keys)
+    ]
+
+
+def _bare_names(state: dict[object, object]) -> set[str]:
+    """Return the keys of the tensors, without the prefix ``module.`` of a parallel model."""
+    return {
+        key.removeprefix("module.")
+        for key, value in dict.items(state)
+        if isinstance(key, str) and isinstance(value, Tensor)
+    }
+
+
+def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
+    """Return a state dict's tensors, without attributes that the file gives them."""
+    tensors: dict[str, Tensor] = {}
+    for key, value in dict.items(state):
+        if not isinstance(value, Tensor):
+            continue
+        if not isinstance(key, str):
+            raise WeightsError(
+                f"{file} has a tensor under a key of type {type(key).__name__}, not under a name",
+                _SAVE_WEIGHTS,
+            )
+        _refuse_odd(file, key, value)
+        tensors[key] = Tensor.detach(value)
+    if not tensors:
+        raise WeightsError(f"{file} holds no tensors")
+    return tensors
+
+
+def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
+    """Raise a WeightsError if a tensor is not dense, has no values, or exceeds its storage."""
+    layout = "" if type(tensor) in (Tensor, nn.Parameter) else type(tensor).__name__
+    if not layout and tensor.is_quantized:
+        raise WeightsError(
+            f"{file} holds quantized weights, which cannot be loaded from a file",
+            "give the float weights, or `weights='pretrained'`",
+        )
+    if not layout and tensor.is_meta:
+        raise WeightsError(f"{file} holds tensors of the meta device, which have no values")
+    layout = layout or ("nested" if tensor.is_nested else kind_name(tensor.layout))
+    if layout != "strided":
+        raise WeightsError(
+            f"{file} holds tensors that are not dense: {_clip(key)} is {layout}",
+            "save dense ones: tensor.to_dense()",
+        )
+    room = Tensor.untyped_storage(tensor).nbytes() // tensor.itemsize
+    room = max(0, room - int(Tensor.storage_offset(tensor)))
+    if Tensor.numel(tensor) > room:
+        raise WeightsError(
+            f"{file} holds {room:,} values for the {Tensor.numel(tensor):,} of {_clip(key)}"
+            f" ({shape_text(tensor.shape)}): an expanded view",
+            "save the values themselves: tensor.contiguous()",
+        )
+
+
+def _list_versions(state: dict[object, object]) -> dict[str, int]:
+    """Return the modules' valid versions, by path, from the attribute ``_metadata``."""
+    metadata = getattr(state, "_metadata", None)
+    versions: dict[str, int] = {}
+    for path, local in dict.items(metadata) if isinstance(metadata, dict) else ():
+        version = dict.get(local, "version") if isinstance(local, dict) else None
+        if isinstance(path, str) and type(version) is int and 0 < version < _MOST_VERSION:
+            versions[path] = version
+    return versions
+
+
+def kind_name(kind: torch.dtype | torch.layout) -> str:
+    """Return the name of a dtype or layout, without ``torch.``."""
+    return str(kind).removeprefix("torch.").lstrip("_")
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def name_some(texts: list[str], most: int = 3) -> str:
+    """Join the first ``most`` names, and say how many more there are."""
+    rest = len(texts) - most
+    return ", ".join(map(_clip, texts[:most])) + and_more(rest)

@@ -1,0 +1,346 @@
+"""``hookcli compare --blame``: own errors by hand, in toy models with one planted fault each."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hookcli.comparison.blame import _Mover
+
+# The pixels 1, -1 and 2 become 2, -2 and 4 in ``a``, 6, -6 and 12 in ``b``; relu, c and the sum
+# of both follow with half and with three halves of it; ``d`` gives four times the sum.
+NETS = """
+import torch
+from torch import nn
+
+
+def point(weight):
+    conv = nn.Conv2d(3, 3, 1, bias=False)
+    with torch.no_grad():
+        conv.weight.copy_(weight * torch.eye(3).view(3, 3, 1, 1))
+    return conv
+
+
+class Net(nn.Module):
+    def __init__(self, a=2.0, b=3.0, c=0.5, d=4.0):
+        super().__init__()
+        self.a, self.b, self.c, self.d = map(point, map(float, (a, b, c, d)))
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        x = self.relu(self.b(self.a(x)))
+        out = self.c(x)
+        out += x
+        return self.d(out)
+
+
+class Less(Net):
+    def forward(self, x):
+        x = self.relu(self.b(self.a(x)))
+        return self.d(self.c(x) - x)
+
+
+class Linear(Net):
+    def forward(self, x):
+        x = self.b(self.a(x))
+        return self.d(self.c(x) + x)
+
+
+class Pools(Net):
+    def forward(self, x):
+        return self.d(nn.functional.adaptive_avg_pool2d(self.a(x), 1))
+
+
+class Means(Net):
+    def forward(self, x):
+        return self.d(self.a(x).mean((2, 3), keepdim=True))
+
+
+class Swapped(nn.Module):
+    def forward(self, x):
+        return x.permute(0, 1, 3, 2)
+
+
+class Turns(Net):
+    '''Its pixels must not be square, or turning them would change no shape.'''
+
+    def __init__(self, right=True):
+        super().__init__()
+        self.turn = nn.Identity() if right else Swapped()
+
+    def forward(self, x):
+        return self.turn(super().forward(x)).mean((2, 3))
+
+
+def turned():
+    return Turns(right=False)
+
+
+class Broken(Net):
+    def forward(self, x):
+        x = self.relu(self.b(self.a(x)))
+        return self.d(x / 0)
+
+
+class Tenth(nn.Module):
+    '''Weights that bfloat16 rounds.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.parts = nn.Sequential(*(nn.Conv2d(3, 3, 1) for _ in range(6)))
+
+    def forward(self, x):
+        return self.parts(x)
+
+
+class Drops(Net):
+    '''A dropout before the last layer, whose weights may be wrong.'''
+
+    def __init__(self, kind=None, d=4.0):
+        super().__init__(d=d)
+        self.extra = kind
+
+    def forward(self, x):
+        x = self.relu(self.b(self.a(x)))
+        return self.d(x if self.extra is None else self.extra(x))
+
+
+def dropped():
+    return Drops(nn.Dropout(0.5), d=5)
+
+
+def identical():
+    return Drops(nn.Identity(), d=5)
+
+
+def training():
+    model = Drops(nn.Dropout(0.5)).eval()
+    model.extra.train()
+    return model
+
+
+class Uneven(nn.Module):
+    '''The second channel of ``b`` is a hundredth of the first.'''
+
+    def __init__(self, small=0.01):
+        super().__init__()
+        self.a, self.b = point(1.0), point(1.0)
+        with torch.no_grad():
+            self.b.weight[1] *= small
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+def ruined():
+    return Uneven(0.0)
+
+
+def point_less():
+    return Net(b=4.5)
+
+
+def means_and_wrong():
+    return Means(d=5)
+
+
+def everywhere():
+    return Net(3, 4.5, 0.75, 6)
+"""
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.py").write_text(NETS)
+    pixels = np.array([[[1, -1, 2]], [[2, 3, -1]], [[-2, 1, 1]]], "f4")
+    np.save("a.npy", pixels)
+    np.save("b.npy", 2 * pixels)
+
+
+@pytest.fixture
+def blame(run):
+    """Run ``compare --blame``, and return its document."""
+
+    def command(model, *words, images=("a.npy",), code=7):
+        words = (model, *images, *words, "--layers", "leaf", "--device", "cpu", "--format", "json")
+        ended = run("compare", *words, "--blame")
+        assert ended.code == code, ended.err
+        return json.loads(ended.out)
+
+    return command
+
+
+def own_of(document):
+    return {row["call_id"]: round(row["own_rel_l2"], 6) for row in document["layers"]}
+
+
+def test_one_wrong_layer_is_the_only_one_with_an_own_error(blame):
+    """b gives 1.5 times as much, and so do all layers after it."""
+    document = blame("nets.py:Net", "--against", "model=nets.py:point_less")
+    assert document["culprits"] == ["b"]
+    assert own_of(document) == {"a": 0, "b": 0.5, "relu": 0, "c": 0, "d": 0}
+    inherited = {row["call_id"]: round(row["rel_l2"], 6) for row in document["layers"]}
+    assert inherited == {"a": 0, "b": 0.5, "relu": 0.5, "c": 0.5, "d": 0.5}
+    assert document["blame"].startswith("1 culprit: b (Conv2d), own error 0.5, ")
+
+
+def test_an_edit_is_to_blame(blame):
+    document = blame("nets.py:Net", "--against", "edit=c:scale=1.01")
+    assert document["culprits"] == ["c"]
+    assert own_of(document)["c"] == 0.01
+
+
+def test_the_same_error_in_all_layers_of_a_type_is_spread(blame):
+    document = blame("nets.py:Net", "--against", "model=nets.py:everywhere")
+    assert document["culprits"] == []
+    assert document["blame"].startswith("no culprit: the error is spread evenly over 4 Conv2d; ")
+    assert own_of(document) == {"a": 0.5, "b": 0.5, "relu": 0, "c": 0.5, "d": 0.5}
+
+
+def test_an_operation_that_only_one_model_has_is_to_blame(blame):
+    document = blame("nets.py:Net", "--against", "model=nets.py:Less")
+    assert document["culprits"] == ["op:sub"]
+    assert "op:sub (sub) is only in B, which has no op:add; d after it" in document["blame"]
+
+
+def test_a_layer_that_b_does_not_call_is_to_blame(blame):
+    """The sum also gets what the ReLU should have changed."""
+    document = blame("nets.py:Net", "--against", "model=nets.py:Linear")
+    assert document["culprits"] == ["relu", "op:add"]
+    assert "relu (ReLU) is only in A; c after it" in document["blame"]
+
+
+def test_an_operation_that_replaces_another_is_not_to_blame_for_the_next_call(blame):
+    words = ("--against", "model=nets.py:means_and_wrong")
+    document = blame("nets.py:Pools", *words)
+    assert document["culprits"] == ["d"]
+    assert "d (Conv2d), own error 0.25" in document["blame"]
+
+
+def test_an_output_of_another_shape_is_a_culprit(blame):
+    document = blame("nets.py:Turns", "--against", "model=nets.py:turned")
+    assert document["culprits"] == ["turn"]
+    assert "turn (Identity), which differs in shape" in document["blame"]
+    (row,) = (row for row in document["layers"] if row["call_id"] == "turn")
+    assert row["reason"] == "shapes differ: 1x3x1x3 and 1x3x3x1: axes 2 and 3 are swapped"
+
+
+def test_values_that_become_infinite_are_a_culprit(blame):
+    document = blame("nets.py:Net", "--against", "model=nets.py:Broken")
+    assert document["culprits"] == ["op:div"]
+
+
+def test_a_model_in_bfloat16_has_no_culprit(blame):
+    document = blame("nets.py:Tenth", "--against", "dtype=bfloat16", code=0)
+    assert document["culprits"] == []
+    assert "spread evenly over 6 Conv2d" in document["blame"]
+    assert document["blame"].endswith(", within the rounding of bfloat16")
+
+
+def test_the_same_model_has_no_own_errors(blame):
+    document = blame("nets.py:Net", "--against", "threads=1", code=0)
+    assert document["culprits"] == []
+    assert document["blame"] == "no culprit: no call differs by itself"
+
+
+def test_a_culprit_is_listed_even_if_only_other_layers_were_chosen(run):
+    words = ("nets.py:Net", "a.npy", "--against", "model=nets.py:point_less", "--device", "cpu")
+    document = json.loads(run("compare", *words, "--layers", "d", "--blame", *JSON).out)
+    assert document["culprits"] == ["b"]
+    assert list(own_of(document)) == ["b", "d"]
+
+
+def test_own_errors_are_those_of_the_worst_image(blame):
+    document = blame(
+        "nets.py:Net", "--against", "model=nets.py:point_less", images=("a.npy", "b.npy")
+    )
+    assert document["images"] == ["a", "b"]
+    assert document["culprits"] == ["b"]
+    assert {row["own_rel_l2"] for row in document["calls"] if row["call_id"] == "b"} == {0.5}
+
+
+def test_the_requested_tolerance_decides_about_own_errors(blame):
+    words = ("--against", "model=nets.py:point_less", "--rtol", "0.6")
+    assert blame("nets.py:Net", *words, code=0)["culprits"] == []
+
+
+@pytest.mark.parametrize("other", ["dropped", "identical"])
+def test_a_layer_that_changes_nothing_is_no_culprit(blame, other):
+    """Only one of the two models has the layer before ``d``, whose weights are wrong."""
+    for one, two in (("Drops", other), (other, "Drops")):
+        document = blame(f"nets.py:{one}", "--against", f"model=nets.py:{two}")
+        assert document["culprits"] == ["d"]
+
+
+def test_a_dropout_that_drops_is_a_culprit(blame):
+    words = ("--against", "model=nets.py:training", "--mode", "as-made")
+    assert blame("nets.py:Drops", *words)["culprits"] == ["extra"]
+
+
+def test_a_ruined_channel_is_told_though_the_whole_is_hardly_off(blame):
+    """B has zeros where A has 0.01 times 2, 3, -1; the other channels are a hundred times that."""
+    document = blame("nets.py:Uneven", "--against", "model=nets.py:ruined")
+    assert document["culprits"] == ["b"]
+    (row,) = (row for row in document["layers"] if row["call_id"] == "b")
+    assert row["own_rel_l2"] < 0.013
+    assert (row["own_channel_median"], row["own_channel_worst"]) == (0, pytest.approx(0.153, 0.01))
+    assert (row["channel_median"], row["channel_worst"]) == (0, row["own_channel_worst"])
+    assert document["blame"].endswith("; its median channel is 0 off, and its worst 15 %")
+
+
+def test_a_single_number_moves_to_its_neighbour():
+    assert float(_Mover(2**-10)(np.array(4, "f4"))) == pytest.approx(4, rel=2**-9)
+
+
+def test_zeros_stay_zeros_when_values_move_to_their_neighbours():
+    """Otherwise, after a ReLU, rounding would seem to explain any error of small values."""
+    moved = _Mover(2**-10)(np.array([0, 1, -1e-6], "f4"))
+    assert moved[0] == 0
+    assert abs(moved[1:] - [1, -1e-6]).tolist() == pytest.approx([2**-10, 2**-10 * 1e-6], rel=0.5)
+
+
+def test_nothing_is_kept_in_float32_if_no_node_has_a_name(blame):
+    document = blame("nets.py:Net", "--against", "model=nets.py:point_less")
+    assert document["keep"] is None
+
+
+JSON = ("--format", "json")
+
+
+def test_without_blame_nobody_is_named(run):
+    words = ("nets.py:Net", "a.npy", "--against", "model=nets.py:point_less", "--device", "cpu")
+    document = json.loads(run("compare", *words, *JSON).out)
+    assert (document["culprits"], document["blame"]) == (None, "")
+    assert {row["own_rel_l2"] for row in document["layers"]} == {None}
+
+
+def test_the_table_begins_with_the_culprit_and_has_a_column_of_own_errors(run):
+    words = ("nets.py:Net", "a.npy", "--against", "model=nets.py:point_less", "--device", "cpu")
+    lines = run("compare", *words, "--blame").out.splitlines()
+    assert lines[0] == "3 of 4 calls differ, up to 50 % (1e-05 allowed); the output is 50 % off"
+    assert lines[1].startswith("1 culprit: b (Conv2d), own error 0.5")
+    assert lines[2].startswith("b differs first")
+    assert lines[3].split()[:7] == ["#", "call", "type", "shape", "rel", "L2", "own"]
+
+
+def test_the_culprit_is_shown_even_if_others_are_worse(run):
+    words = ("nets.py:Net", "a.npy", "--against", "model=nets.py:point_less", "--device", "cpu")
+    words = (*words, "--against", "edit=d:scale=3", "--layers", "leaf", "--blame", "--top", "1")
+    lines = run("compare", *words).out.splitlines()
+    rows = [line.split() for line in lines[lines.index(next(x for x in lines if "───" in x)) + 1 :]]
+    assert [row[1] for row in rows[:2]] == ["b", "d"]
+    assert [row[-1] for row in rows[:2]] == ["first", "worst"]
+    assert "2 of 5 calls: the worst, and the culprits; all of them: --format csv" in lines
+
+
+def test_inputs_are_not_judged(run):
+    words = ("nets.py:Net", "a.npy", "--against", "threads=1", "--at", "input", "--blame")
+    ended = run("compare", *words)
+    assert (ended.code, ended.err.splitlines()) == (
+        2,
+        ["error: --blame judges the outputs of layers", "hint: leave out --at"],
+    )

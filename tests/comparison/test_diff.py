@@ -1,0 +1,1102 @@
+"""``hookcli diff``: distances computed by hand, the pairing of calls, and the verdict."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hookcli.comparison.compared_run import RunCall, load_compared_run
+from hookcli.comparison.diff import diff_runs, list_changed, pair_calls, pair_ids
+from hookcli.distance.judge import CallPair, CallTensor, Judge
+from hookcli.distance.metrics import (
+    Size,
+    measure_arrays,
+    measure_figures,
+    measure_sketches,
+)
+from hookcli.distance.tolerance import Tolerance, matches
+from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.records.statistics import TotalStats
+from tests.toy_runs import ToyRun, array, run_of
+
+NAN, INF = math.nan, math.inf
+ROOT = math.sqrt(0.5)
+
+
+def far(a, b, kind="f4"):
+    return measure_arrays(array(a, kind), array(b, kind))
+
+
+def seen(call_id="conv", shape=(1, 2), dtype="float32", reason=""):
+    return CallTensor(call_id, "Conv2d", shape, dtype, reason)
+
+
+def judged(*pairs, tolerance=None, dtypes=("float32",)):
+    judge = Judge(tolerance or Tolerance(), dtypes)
+    for pair in pairs:
+        judge.add(pair)
+    return judge.rows()
+
+
+def pair_of(call_id, a, b, image="cat"):
+    one, two = array(a), array(b)
+    return CallPair(
+        image, seen(call_id, one.shape), seen(call_id, two.shape), measure_arrays(one, two)
+    )
+
+
+def order_of(rows):
+    return [row.call_id for row in sorted(rows, key=lambda row: row.order)]
+
+
+def differences(a, b, tolerance=None, match=None, **kept):
+    """Return the comparison of two toy runs."""
+    for name, toy in (("a", a), ("b", b)):
+        replace(toy, **kept).write(name)
+    return diff_runs(
+        load_compared_run("a"), load_compared_run("b"), tolerance or Tolerance(), match
+    )
+
+
+# How far two tensors are apart
+
+
+def test_the_distances_of_two_small_tensors_by_hand():
+    distance = far([3, 4], [3, 4.5])
+    assert distance.rel_l2 == pytest.approx(0.1)  # 0.5 over 5
+    assert distance.difference == Size(0.5 * ROOT, 0.5, 0.25, 2)
+    assert distance.a == Size(pytest.approx(5 * ROOT), 4, 3.5, 2)  # type: ignore[arg-type]
+    assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
+    assert (distance.misplaced, distance.nans, distance.source) == (0, 0, "tensors")
+
+
+def test_equal_tensors_are_at_distance_0_and_their_cosine_is_exactly_1():
+    values = np.random.default_rng(0).standard_normal((1, 999)).astype("f4")
+    distance = far(values, values.copy())
+    assert (distance.rel_l2, distance.difference.largest, distance.cosine) == (0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "rel_l2", "cosine"),
+    [
+        ([0, 0], [0, 0], 0, None),
+        ([0, 0], [3, 4], INF, None),
+        ([3, 4], [0, 0], 1, None),
+        ([3, 4], [-3, -4], 2, -1),
+    ],
+)
+def test_tensors_of_zeros_have_no_cosine(a, b, rel_l2, cosine):
+    distance = far(a, b)
+    assert (distance.rel_l2, distance.cosine) == (rel_l2, cosine)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "misplaced", "nans"),
+    [
+        ([NAN, 4], [NAN, 4], 0, 1),
+        ([NAN, 4], [3, 4], 1, 0),
+        ([INF, 4], [INF, 4], 0, 0),
+        ([INF, 4], [-INF, 4], 1, 0),
+        ([INF, 4], [4, INF], 2, 0),
+        ([NAN, NAN], [INF, NAN], 1, 1),
+    ],
+)
+def test_values_that_are_not_finite_are_counted_and_left_out(a, b, misplaced, nans):
+    distance = far(a, b)
+    assert (distance.misplaced, distance.nans) == (misplaced, nans)
+    assert distance.rel_l2 == 0
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_squares_neither_vanish_nor_overflow(factor):
+    distance = far(np.array([[3 * factor, 4 * factor]]), np.array([[3 * factor, 4.5 * factor]]))
+    assert distance.rel_l2 == pytest.approx(0.1)
+    assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
+
+
+def test_large_float16_values_are_not_subtracted_in_float16():
+    distance = far([60000, 0], [-60000, 0], "f2")
+    assert distance.difference.largest == 2 * float(np.float16(60000))
+
+
+def test_unsigned_numbers_and_booleans_are_subtracted_as_numbers():
+    assert far([3, 4], [4, 3], "u1").difference.largest == 1
+    assert far([True, False], [False, False], "?").difference.mean == 0.5
+
+
+def test_the_distance_of_complex_numbers_is_the_magnitude_of_their_difference():
+    distance = far([3 + 4j, 0], [3j + 4 + 0.5, 0], "c8")
+    assert distance.difference.largest == pytest.approx(math.hypot(1.5, 1))
+    assert distance.rel_l2 == pytest.approx(math.hypot(1.5, 1) / 5)
+    assert (distance.a.largest, distance.difference.values) == (5, 2)
+    assert distance.cosine == pytest.approx((3 * 4.5 + 4 * 3) / (5 * math.hypot(4.5, 3)))
+
+
+def test_tensors_without_values_are_at_distance_0():
+    distance = far(np.zeros((1, 0, 3)), np.zeros((1, 0, 3)))
+    assert (distance.rel_l2, distance.difference.values, distance.cosine) == (0, 0, None)
+
+
+def sketched(a, b, figures):
+    """Of sketches whose first buckets hold these values."""
+    one, two = (np.array([*values, *[0] * (67 - len(values))], "f4") for values in (a, b))
+    return measure_sketches((one, two), figures)
+
+
+PAIR = TotalStats(mean=3.5, std=0.5, min=3.0, max=4.0, numel=2)  # 3 and 4
+
+
+def test_the_distance_of_two_sketches_by_hand():
+    distance = sketched([3, -4], [3, -4.5], (PAIR, replace(PAIR, mean=3.75, std=0.75, max=4.5)))
+    assert distance.rel_l2 == pytest.approx(0.1)
+    assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
+    assert (distance.difference.largest, distance.difference.mean, distance.source) == (
+        None,
+        None,
+        "sketches",
+    )
+
+
+def test_the_cosine_of_sketches_of_multiples_of_each_other_is_1():
+    distance = sketched([3, -4], [6, -8], (PAIR, replace(PAIR, mean=7.0, std=1.0)))
+    assert distance.cosine == pytest.approx(1, abs=1e-15)
+
+
+def test_figures_that_prove_a_larger_distance_than_the_sketches_are_believed():
+    """All of the difference may fall into one bucket with opposite signs."""
+    one = replace(PAIR, mean=0.0, std=1.0, numel=4)
+    assert sketched([1], [1], (one, replace(one, max=10.0))).rel_l2 == 3  # 10 - 4 over the norm, 2
+    assert sketched([1], [1], (one, replace(one, mean=0.3, std=1.4))).rel_l2 == pytest.approx(
+        0.5, 1e-5
+    )
+
+
+def test_sketches_tell_nan_and_inf_from_how_many_there_are():
+    one, two = (
+        replace(PAIR, nan_count=nans, inf_count=infs, numel=4) for nans, infs in ((2, 1), (1, 0))
+    )
+    distance = sketched([1], [1], (one, two))
+    assert (distance.misplaced, distance.nans, distance.difference.values) == (2, 1, 1)
+
+
+# What figures prove
+
+
+def figures_of(values):
+    """Return numpy's figures of a finite array."""
+    return TotalStats(
+        mean=values.mean(),
+        std=values.std(),
+        min=values.min(),
+        max=values.max(),
+        numel=values.size,
+    )
+
+
+def test_figures_prove_the_change_of_mean_and_standard_deviation():
+    distance = measure_figures(PAIR, replace(PAIR, mean=3.8, std=0.9))
+    assert distance.difference.rms == pytest.approx(0.5, 1e-5)  # 0.3 and 0.4
+    assert distance.rel_l2 == pytest.approx(0.5 / (5 * ROOT), 1e-5)
+    assert (distance.cosine, distance.source) == (None, "figures")
+
+
+def test_figures_prove_that_one_value_moved_as_far_as_the_smallest_or_largest():
+    distance = measure_figures(PAIR, replace(PAIR, min=1.0, max=4.5))
+    assert distance.difference == Size(pytest.approx(2 / math.sqrt(2)), 2.0, None, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_figures_never_prove_more_than_there_is(seed):
+    rng = np.random.default_rng(seed)
+    one = np.maximum(rng.standard_normal((1, 500)), 0)
+    two = one + rng.standard_normal((1, 500)) * 10.0 ** rng.integers(-4, 1)
+    proven, true = measure_figures(figures_of(one), figures_of(two)), measure_arrays(one, two)
+    assert 0 < proven.difference.rms <= true.difference.rms
+    assert 0 < proven.difference.largest <= true.difference.largest
+
+
+def test_sums_of_the_same_values_in_another_order_prove_nothing():
+    """As float32 adds them up in another memory format."""
+    values = np.random.default_rng(0).standard_normal((64, 56, 56)).astype("f4")
+    sums = [float(each.sum(dtype="f4")) for each in (values, values.T, np.sort(values.ravel()))]
+    means = [total / values.size for total in sums]
+    assert len(set(means)) > 1
+    figures = [replace(PAIR, mean=mean, std=1.0, min=-4.0, numel=values.size) for mean in means]
+    assert {measure_figures(figures[0], other).difference.rms for other in figures[1:]} == {0}
+
+
+def test_figures_without_finite_values_prove_nothing():
+    one = replace(PAIR, mean=0.0, std=0.0, min=0.0, max=0.0, nan_count=2, numel=2)
+    assert measure_figures(one, one).difference.values == 0
+    assert measure_figures(one, PAIR).misplaced == 2
+
+
+# What is tolerated
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "sketched", "rtol"),
+    [
+        (("float32",), False, 1e-5),
+        (("float32", "float16"), False, 5e-3),
+        (("bfloat16", "float16"), False, 5e-2),
+        (("float64",), False, 1e-12),
+        (("float64",), True, 1e-6),
+        (("int64",), False, 0.0),
+        (("int64",), True, 0.0),
+        (("uint8", "float32"), True, 1e-5),
+    ],
+)
+def test_the_default_is_that_of_the_coarsest_dtype(dtypes, sketched, rtol):
+    assert Tolerance().rtol_of("conv", dtypes, sketched=sketched) == rtol
+
+
+def test_the_default_of_a_cosine_is_what_noise_of_the_usual_size_makes_of_it():
+    """A difference of 1e-5 at a right angle: 1 - cos(1e-5) is half its square."""
+    assert Tolerance("cosine").rtol_of("conv", ["float32"], sketched=False) == pytest.approx(5e-11)
+    assert Tolerance("cosine", rtol=0.1).rtol_of("conv", ["float32"], sketched=False) == 0.1
+
+
+def test_complex_numbers_are_tolerated_as_their_parts_are():
+    assert Tolerance().rtol_of("conv", ["complex64"], sketched=False) == 1e-5
+
+
+def test_the_last_glob_that_matches_wins_over_rtol():
+    tolerance = Tolerance(rtol=1e-3, layers=(("layer*", 0.1), ("layer4.*", 0.2), ("conv", 0.3)))
+    wanted = {"layer4.0": 0.2, "layer1.0": 0.1, "conv": 0.3, "fc": 1e-3}
+    assert {name: tolerance.rtol_of(name, ["float32"], sketched=True) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("glob", "call_id", "holds"),
+    [
+        ("conv", "conv#1", True),
+        ("conv", "grad_output:conv", True),
+        ("conv#1", "conv#1", True),
+        ("conv#1", "conv", False),
+        ("attn", "attn[1]", True),
+        ("attn[1]", "attn[1]", True),
+        ("attn[1]", "attn1", False),
+        ("input:*", "input:conv", True),
+        ("input:*", "conv", False),
+        ("Conv", "conv", False),
+        ("con?", "conv", True),
+        ("param:fc.*", "param:fc.bias", True),
+    ],
+)
+def test_a_glob_names_a_call_with_and_without_its_side_index_and_key(glob, call_id, holds):
+    assert matches(glob, call_id) is holds
+
+
+@pytest.mark.parametrize(
+    ("metric", "rtol", "atol", "excess"),
+    [
+        ("rel-l2", 0.05, 0, 2),  # 0.5 of 0.05 * 5
+        ("rel-l2", 0, 0.5 * ROOT, 1),
+        ("rel-l2", 0.05, 0.5 * ROOT, 1 / 1.5),
+        ("max-abs", 0.25, 0, 0.5),  # 0.5 of 0.25 * 4
+        ("max-abs", 0.0625, 0.25, 1),
+        ("mean-abs", 0.1, 0, 0.25 / 0.35),
+        ("cosine", 1 - 27 / (5 * math.sqrt(29.25)), 0, 1),
+        ("rel-l2", 0, 0, INF),
+    ],
+)
+def test_the_excess_over_what_is_tolerated_by_hand(metric, rtol, atol, excess):
+    assert far([3, 4], [3, 4.5]).excess(metric, rtol, atol) == pytest.approx(excess)
+
+
+def test_equal_values_hold_at_a_tolerance_of_zero():
+    (row,) = judged(pair_of("conv", [3, 4], [3, 4]), tolerance=Tolerance(rtol=0))
+    assert (row.holds, row.tolerance) == (True, 0)
+    assert far([3, 4], [3, 4]).excess("cosine", 0, 0) == 0
+
+
+def test_where_one_is_zero_everywhere_no_angle_is_tolerated():
+    assert far([0, 0], [3, 4]).excess("cosine", 0.5, 0) == INF
+    assert far([0, 0], [0, 0]).excess("cosine", 0, 0) == 0
+
+
+def test_a_distance_of_exactly_the_tolerance_holds():
+    (row,) = judged(pair_of("conv", [4], [5]), tolerance=Tolerance(rtol=0.25))
+    assert row.holds
+    (row,) = judged(pair_of("conv", [4], [5]), tolerance=Tolerance(rtol=0.2499))
+    assert not row.holds
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "holds"), [([0, 0], [0, 0], True), ([0, 0], [1, 0], False), ([1, 0], [0, 0], False)]
+)
+def test_two_tensors_of_zeros_have_the_same_direction_and_one_has_none(a, b, holds):
+    (row,) = judged(pair_of("conv", a, b), tolerance=Tolerance("cosine", 0.5))
+    assert (row.holds, row.cosine) == (holds, None)
+    assert row.reason == ("" if holds else f"{'A' if a == [0, 0] else 'B'} is zero everywhere")
+
+
+# Rows
+
+
+def test_the_worst_row_comes_first_and_rows_know_the_order_of_calls():
+    rows = judged(pair_of("one", [1], [1.1]), pair_of("two", [1], [1]), pair_of("three", [1], [3]))
+    assert [(row.call_id, row.rank, row.order, row.holds) for row in rows] == [
+        ("three", 1, 3, False),
+        ("one", 2, 1, False),
+        ("two", 3, 2, True),
+    ]
+
+
+def test_equal_rows_are_ordered_by_their_completion():
+    rows = judged(pair_of("b", [1], [2]), pair_of("a", [1], [2]))
+    assert [row.call_id for row in rows] == ["b", "a"]
+
+
+def test_a_row_that_is_far_but_tolerated_is_behind_one_that_is_not():
+    tolerance = Tolerance(rtol=1e-3, layers=(("far", 10),))
+    rows = judged(pair_of("far", [1], [5]), pair_of("near", [1], [1.01]), tolerance=tolerance)
+    assert [(row.call_id, row.holds) for row in rows] == [("near", False), ("far", True)]
+
+
+def test_the_worst_of_several_images_is_reported_and_all_are_counted():
+    for last, failed in ((2, 2), (1, 1)):
+        values = {"ant": 1, "bee": 3, "cat": last}
+        (row,) = judged(*(pair_of("conv", [1], [values[image]], image) for image in values))
+        assert (row.image, row.rel_l2, row.images, row.failed_images) == ("bee", 2.0, 3, failed)
+        assert not row.holds
+
+
+def test_the_rows_of_all_images_share_what_is_the_same_in_them():
+    judge = Judge(Tolerance(), keeps_images=True)
+    for image in ("ant", "bee"):
+        judge.add(pair_of("conv", [1], [2], image))
+    one, two = judge.image_rows()
+    assert (one.image, two.image) == ("ant", "bee")
+    assert one.shape is two.shape
+
+
+def test_a_call_that_only_a_later_image_has_is_after_the_one_before_it():
+    pairs = [pair_of(call, [1], [1], "ant") for call in ("first", "last")]
+    pairs += [pair_of(call, [1], [1], "bee") for call in ("zeroth", "first", "middle", "last")]
+    assert order_of(judged(*pairs)) == ["zeroth", "first", "middle", "last"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "reason"),
+    [
+        (seen(), None, "only in A"),
+        (None, seen(), "only in B"),
+        (seen(shape=(1, 2)), seen(shape=(1, 3)), "shapes differ: 1x2 and 1x3"),
+        (seen(reason="it was computed again"), seen(), "no gradient in A: it was computed again"),
+        (seen(), seen(reason="it was computed again"), "no gradient in B: it was computed again"),
+    ],
+)
+def test_what_has_no_distance_differs_and_says_why(a, b, reason):
+    (row,) = judged(CallPair("cat", a, b))
+    assert (row.holds, row.reason, row.rel_l2, row.source) == (False, reason, None, "")
+    assert (row.dtype, row.other_dtype) == (a.dtype if a else "", b.dtype if b else "")
+
+
+def test_no_gradient_in_both_is_no_difference():
+    (row,) = judged(CallPair("cat", seen(reason="detached"), seen(reason="detached")))
+    assert (row.holds, row.tolerance) == (True, None)
+
+
+def test_a_dtype_of_the_model_makes_the_default_coarser():
+    (row,) = judged(pair_of("conv", [1], [1.001]), dtypes=("float32", "bfloat16"))
+    assert (row.tolerance, row.holds) == (5e-2, True)
+
+
+def of_figures(a, b, values=2, other_dtype="float32", **tolerance):
+    """The row of two calls of which only figures are known."""
+    pair = CallPair(
+        "cat",
+        seen(shape=(1, values)),
+        seen(shape=(1, values), dtype=other_dtype),
+        measure_figures(a, b),
+    )
+    (row,) = judged(pair, tolerance=Tolerance(**tolerance))
+    return row
+
+
+LARGE = replace(PAIR, numel=1_000_000)
+
+
+def test_one_value_that_moved_is_held_to_the_norm_of_all():
+    """0.1 in one of 1e6 values of a root mean square of 3.5 is 2.8e-5 of the norm."""
+    assert of_figures(LARGE, replace(LARGE, max=4.01), 1_000_000).holds
+    assert not of_figures(LARGE, replace(LARGE, max=4.1), 1_000_000).holds
+
+
+# Which calls belong together
+
+
+def test_calls_are_paired_by_id_in_the_order_of_a_and_then_of_b():
+    pairs = list(pair_ids(["a", "b", "c", "d"], ["x", "a", "c", "y", "z", "b"]))
+    assert pairs == [("", "x"), ("a", "a"), ("b", "b"), ("c", "c"), ("", "y"), ("", "z"), ("d", "")]
+
+
+def by_order(a, b):
+    """Ids of pairs of calls with these shapes."""
+    mine, other = (
+        [RunCall(seen(f"{side}{i}", shape), PAIR) for i, shape in enumerate(shapes)]
+        for side, shapes in (("a", a), ("b", b))
+    )
+    return [
+        (one and one.tensor.call_id, two and two.tensor.call_id)
+        for one, two in pair_calls(mine, other, "order")
+    ]
+
+
+def test_calls_are_paired_by_order_around_a_layer_that_was_put_in():
+    wide, narrow, flat = (1, 64, 8, 8), (1, 32, 8, 8), (1, 10)
+    assert by_order([wide, wide, flat], [wide, narrow, wide, flat]) == [
+        ("a0", "b0"),
+        (None, "b1"),
+        ("a1", "b2"),
+        ("a2", "b3"),
+    ]
+
+
+def test_calls_of_different_types_are_not_paired_by_order_around_missing_layers():
+    kinds = (
+        ["Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNorm2d", "ReLU"],
+        ["Conv2d", "ReLU"] * 2,
+    )
+    one, two = (
+        [
+            RunCall(replace(seen(f"{side}{i}"), module_type=kind), PAIR)
+            for i, kind in enumerate(mine)
+        ]
+        for side, mine in zip("ab", kinds, strict=True)
+    )
+    pairs = [
+        (a and a.tensor.call_id, b and b.tensor.call_id) for a, b in pair_calls(one, two, "order")
+    ]
+    assert pairs == [
+        ("a0", "b0"),
+        ("a1", None),
+        ("a2", "b1"),
+        ("a3", "b2"),
+        ("a4", None),
+        ("a5", "b3"),
+    ]
+
+
+def test_calls_of_other_shapes_between_equal_ones_are_paired_one_by_one():
+    assert by_order([(1, 8), (1, 2), (1, 9)], [(1, 8), (1, 3), (1, 4), (1, 9)]) == [
+        ("a0", "b0"),
+        ("a1", "b1"),
+        (None, "b2"),
+        ("a2", "b3"),
+    ]
+
+
+def test_an_input_is_not_paired_with_an_output_of_its_shape():
+    one, two = [
+        [RunCall(seen(name), PAIR) for name in names]
+        for names in (["one", "two"], ["input:uno", "uno", "due"])
+    ]
+    pairs = [
+        (a and a.tensor.call_id, b and b.tensor.call_id) for a, b in pair_calls(one, two, "order")
+    ]
+    assert pairs == [(None, "input:uno"), ("one", "uno"), ("two", "due")]
+
+
+def test_models_whose_layers_have_other_names_are_compared_with_each_other_by_order():
+    a = run_of(conv=[3, 4], fc=[1])
+    b = replace(run_of(stem=[3, 4.5], head=[1]), model={"name": "other"})
+    comparison = differences(a, b, match="order")
+    assert [(row.call_id, row.other_call_id, row.holds) for row in comparison.rows] == [
+        ("conv", "stem", False),
+        ("fc", "head", True),
+    ]
+    assert comparison.rows[0].rel_l2 == pytest.approx(0.1)
+
+
+def test_images_of_other_names_and_the_same_content_belong_together():
+    a = ToyRun({"one": {"conv": array([3, 4])}}, hashes={"one": "same"})
+    b = ToyRun({"two": {"conv": array([3, 4.5])}}, hashes={"two": "same"})
+    comparison = differences(a, b)
+    assert (comparison.images, comparison.only_in_a, comparison.only_in_b) == (("one",), (), ())
+    assert comparison.rows[0].rel_l2 == pytest.approx(0.1)
+
+
+def test_images_whose_names_were_swapped_belong_together_by_content():
+    calls = {"conv": array([3, 4])}, {"conv": array([1, 2])}
+    a = ToyRun({"one": calls[0], "two": calls[1]}, hashes={"one": "x", "two": "y"})
+    b = ToyRun({"one": calls[1], "two": calls[0]}, hashes={"one": "y", "two": "x"})
+    assert differences(a, b).equal
+
+
+def test_an_image_belongs_to_one_other_only():
+    calls = {"conv": array([3, 4])}
+    a = ToyRun({"one": calls, "two": calls}, hashes={"one": "x", "two": "x"})
+    b = ToyRun({"three": calls}, hashes={"three": "x"})
+    comparison = differences(a, b)
+    assert (comparison.images, comparison.only_in_a, comparison.exit_code) == (
+        ("one",),
+        ("two",),
+        7,
+    )
+
+
+def test_figures_leave_out_values_that_are_not_finite():
+    """Norms of 5 over two values beside NaN, or over four complex ones of which two are zero."""
+    for kind, values in {"f4": [3, 4, NAN, NAN], "c8": [3 + 0j, 4j, 0j, 0j]}.items():
+        replace(run_of(conv=array(values, kind)), kept="sketches").write(kind)
+        (call,) = load_compared_run(kind).calls["cat"]
+        assert call.figures.finite == {"f4": 2, "c8": 4}[kind]
+        assert measure_figures(call.figures, call.figures).a.rms == pytest.approx(
+            {"f4": 5 * ROOT, "c8": 2.5}[kind]
+        )
+
+
+def test_a_dtype_that_changed_is_reported(run):
+    run_of(conv=[3, 4]).write("a")
+    run_of(conv=array([3, 4], "f8")).write("b")
+    ended = run("diff", "a", "b")
+    assert ended.code == 0
+    assert "the dtype of conv is float32, now float64\n" in ended.out
+
+
+def test_a_call_that_one_run_lacks_has_no_other(run):
+    run_of(bn=[1], conv=[3, 4]).write("a")
+    run_of(bn=[1], fc=[2]).write("b")
+    rows = json.loads(run("diff", "a", "b", "--format", "json").out)["layers"]
+    found = {row["call_id"]: (row["other_call_id"], row["reason"]) for row in rows}
+    assert found == {"bn": ("bn", ""), "conv": ("", "only in A"), "fc": ("fc", "only in B")}
+
+
+def test_an_image_that_one_run_lacks_is_a_difference():
+    a = run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([1])}})
+    b = run_of({"bee": {"conv": array([1])}, "cat": {"conv": array([1])}})
+    comparison = differences(a, b)
+    assert (comparison.only_in_a, comparison.only_in_b) == (("ant",), ("cat",))
+    assert (comparison.equal, comparison.exit_code, comparison.first) == (False, 7, None)
+
+
+# From tensors, from sketches, from golden files
+
+
+def test_the_first_that_differs_is_the_first_in_order_and_not_the_worst():
+    comparison = differences(run_of(conv=[1], bn=[1], fc=[1]), run_of(conv=[1], bn=[1.001], fc=[5]))
+    assert (comparison.first.call_id, comparison.rows[0].call_id) == ("bn", "fc")
+
+
+@pytest.mark.parametrize("kept", ["tensors", "sketches", "both"])
+def test_tensors_and_sketches_find_the_same_distance(kept):
+    (row,) = differences(run_of(conv=[3, 4]), run_of(conv=[3, 4.5]), kept=kept).rows
+    assert row.rel_l2 == pytest.approx(0.1, rel=1e-6)
+    assert row.source == ("sketches" if kept == "sketches" else "tensors")
+    assert row.max_abs == (None if kept == "sketches" else 0.5)
+
+
+def test_a_run_with_tensors_is_compared_with_a_golden_file():
+    run_of(conv=[3, 4]).write("a")
+    replace(run_of(conv=[3, 4.5]), kept="sketches").write_golden("b.json")
+    for one, two in (("a", "b.json"), ("b.json", "a")):
+        (row,) = diff_runs(load_compared_run(one), load_compared_run(two), Tolerance()).rows
+        assert row.source == "sketches"
+        assert row.rel_l2 == pytest.approx(0.1 if one == "a" else 0.5 / math.sqrt(29.25), rel=1e-6)
+
+
+def test_a_tensor_saved_in_float16_makes_the_tolerance_that_of_float16():
+    half = {"conv": np.array([[3, 4]], "f2")}
+    toys = [
+        ToyRun({"cat": {"conv": array([3, 4])}}, command=("--tensor-dtype", "float16"), saved=saved)
+        for saved in (half, {"conv": np.array([[3, 4.01]], "f2")})
+    ]
+    (row,) = differences(*toys).rows
+    assert (row.tolerance, row.holds) == (5e-3, True)
+    assert row.source == "tensors --tensor-dtype float16"
+
+
+@pytest.mark.parametrize(("last", "holds"), [(4.015625, True), (4.125, False)])
+def test_tensors_saved_as_float16_are_compared_at_the_tolerance_of_float16(last, holds):
+    """0.016 and 0.125 in 5: halves that are exact."""
+    half = {"conv": np.array([[3, last]], "f2")}
+    b = ToyRun(
+        {"cat": {"conv": array([3, last])}}, command=("--tensor-dtype", "float16"), saved=half
+    )
+    (row,) = differences(ToyRun({"cat": {"conv": array([3, 4])}}), b).rows
+    assert (row.tolerance, row.holds) == (5e-3, holds)
+    assert row.rel_l2 == (last - 4) / 5
+    assert row.source == "tensors --tensor-dtype float16"
+
+
+def test_pooled_tensors_are_compared_with_tensors_pooled_in_the_same_way():
+    maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}
+    toys = [
+        ToyRun(maps, saved={"conv": array(mean)}, command=("--pool", "mean"))
+        for mean in ([3, 4], [3, 4.5])
+    ]
+    (row,) = differences(*toys).rows
+    assert (row.source, row.shape) == ("tensors --pool mean", (1, 2, 3, 3))
+    assert row.rel_l2 == pytest.approx(0.1)
+
+
+def test_nan_everywhere_in_one_run_is_a_difference():
+    for kept in ("tensors", "sketches"):
+        for name in ("a", "b"):
+            replace(run_of(conv=[3, 4] if name == "a" else [NAN, NAN]), kept=kept).write(
+                kept + name
+            )
+        comparison = diff_runs(
+            load_compared_run(f"{kept}a"), load_compared_run(f"{kept}b"), Tolerance()
+        )
+        assert comparison.exit_code == 7
+        assert comparison.rows[0].reason == "NaN or Inf differ in 2 places"
+
+
+@pytest.mark.parametrize("kept", ["tensors", "sketches", "nothing"])
+def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
+    toy = replace(run_of(conv=[NAN, 4]), kept=kept)
+    comparison = differences(toy, toy)
+    assert (
+        comparison.rows[0].reason
+        == {
+            "tensors": "NaN in both, in 1 place (`equal_nan` accepts this)",
+            "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record "
+            "(`equal_nan` accepts this)",
+            "nothing": "NaN or Inf in both, 1 of them, at places that figures do not record "
+            "(`equal_nan` accepts this)",
+        }[kept]
+    )
+    allowed = diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
+    assert (allowed.equal, allowed.rows[0].rel_l2) == (True, 0)
+
+
+@pytest.mark.parametrize("kept", ["tensors", "sketches", "nothing"])
+def test_nan_everywhere_in_both_is_never_equal(kept):
+    toy = replace(run_of(conv=[NAN, NAN]), kept=kept)
+    assert not differences(toy, toy).equal
+    with pytest.raises(RequestError) as caught:
+        diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
+    assert caught.value.message == "nothing could be compared: conv: no value is finite in both"
+    assert "`fail_on=('nan', 'inf')`" in caught.value.hint
+
+
+def test_inf_at_the_same_places_is_no_difference():
+    toy = run_of(conv=[INF, -INF, 4])
+    assert differences(toy, toy).equal
+
+
+@pytest.mark.parametrize("kept", ["tensors", "sketches"])
+@pytest.mark.parametrize("other", [[-INF, INF, 4], [INF, 4, -INF]])
+def test_inf_of_another_sign_or_at_another_place_is_a_difference(kept, other):
+    a, b = (replace(run_of(conv=values), kept=kept) for values in ([INF, -INF, 4], other))
+    assert differences(a, b).exit_code == 7
+
+
+def test_a_call_of_which_no_value_is_finite_does_not_hold_beside_others_that_do():
+    toy = run_of(bn=[3, 4], conv=[INF, INF])
+    comparison = differences(toy, toy)
+    assert [row.call_id for row in comparison.failed] == ["conv"]
+    assert comparison.failed[0].reason == "no value is finite in both (`equal_nan` accepts this)"
+    assert diff_runs(
+        load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True)
+    ).equal
+
+
+# Which of what both runs kept is compared
+
+
+def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():
+    """The pooled means are the same; the sketches know that the maps are not."""
+    maps = [np.array([[[1, 3]]], "f4"), np.array([[[3, 1]]], "f4")]
+    a, b = (
+        ToyRun(
+            {"cat": {"conv": each}},
+            kept="both",
+            saved={"conv": array([2])},
+            command=("--pool", "mean"),
+        )
+        for each in maps
+    )
+    (row,) = differences(a, b).rows
+    assert (row.source, row.holds) == ("sketches", False)
+
+
+def test_the_figures_of_calls_without_a_sketch_in_both_runs_are_compared():
+    """A golden file each, of which one lacks the sketch of bn and the other that of conv."""
+    for name, lacking in (("a.json", "bn"), ("b.json", "conv")):
+        document = replace(run_of(bn=[1], conv=[3, 4], fc=[2]), kept="sketches").golden()
+        for call in document["calls"]:
+            call["sketch"] = None if call["call_id"] == lacking else call["sketch"]
+        Path(name).write_text(json.dumps(document))
+    rows = diff_runs(load_compared_run("a.json"), load_compared_run("b.json"), Tolerance()).rows
+    assert {row.call_id: (row.source, row.holds) for row in rows} == {
+        "bn": ("figures", True),
+        "conv": ("figures", True),
+        "fc": ("sketches", True),
+    }
+
+
+def test_whole_tensors_go_before_sketches():
+    (row,) = differences(run_of(conv=[3, 4]), run_of(conv=[3, 4.5]), kept="both").rows
+    assert row.source == "tensors"
+
+
+# Whole numbers
+
+
+@pytest.mark.parametrize("dtype", ["i8", "?"])
+def test_whole_numbers_must_be_equal_whatever_the_model_computes_in(dtype):
+    ones = np.ones((1, 10_000), dtype)
+    other = ones.copy()
+    other[0, 7] = 0
+    a, b = (ToyRun({"cat": {"conv": each}}, model={"dtype": "bfloat16"}) for each in (ones, other))
+    (row,) = differences(a, b).rows
+    assert (row.tolerance, row.holds) == (0, False)
+
+
+def test_whole_numbers_that_float64_would_round_to_one_value_differ():
+    distance = measure_arrays(np.array([2**60]), np.array([2**60 + 1]))
+    assert distance.difference.largest == 1
+
+
+# What else changed
+
+
+def test_what_a_run_depends_on_and_is_not_the_same_is_listed_in_order():
+    toy = run_of(conv=[1])
+    a = toy.golden()
+    b = toy.golden() | {"versions": {"hookcli": "0.1.0", "torch": "2.16.0", "threads": "8"}}
+    b["model"] = a["model"] | {"device": "cuda:0"}
+    b["command"] = [*a["command"], "--edit", "conv:zero"]
+    changed = [(each.name, each.a, each.b) for each in list_changed(a, b)]
+    assert changed == [
+        ("model device", "cpu", "cuda:0"),
+        ("torch", "2.15.0", "2.16.0"),
+        ("threads", "2", "8"),
+        ("--edit", None, "conv:zero"),
+    ]
+    assert list(list_changed(a, a)) == []
+
+
+# The command
+
+
+@pytest.fixture
+def runs():
+    """A and B differ in conv by a tenth, and then in fc."""
+    one = {"bn": array([1]), "conv": array([3, 4]), "fc": array([2])}
+    two = {"bn": array([1]), "conv": array([3, 4.5]), "fc": array([8])}
+    ToyRun({"cat": one}).write("a")
+    ToyRun({"cat": two}, model={"weights": "other.pth"}, command=("--edit", "conv:zero")).write("b")
+
+
+def test_the_table_opens_with_the_verdict_and_closes_with_what_changed(run, runs):
+    ended = run("diff", "a", "b")
+    assert ended.code == 7
+    assert ended.out == (
+        "conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ\n"
+        " #   call   type     shape   rel L2   max abs   mean abs   median channel   worst channel"
+        "      cosine   tolerance   holds   mark\n"
+        f" {'─' * 128}\n"
+        " 1   bn     Conv2d   1x1          0         0          0                0               0"
+        "           1       1e-05   yes\n"
+        " 2   conv   Conv2d   1x2        0.1       0.5       0.25           0.0625           0.125"
+        "   0.9984604       1e-05   no      first\n"
+        " 3   fc     Conv2d   1x1          3         6          6                3               3"
+        "           1       1e-05   no      worst\n"
+        "A (the reference): a; B: b\n"
+        "changed: model weights: random (seed 0), now other.pth\n"
+        "changed: --edit: none, now conv:zero\n"
+    )
+    assert ended.err == ""
+
+
+def test_equal_runs_say_how_far_the_farthest_is(run, runs):
+    ended = run("diff", "a", "a", "--top", "1")
+    assert ended.code == 0
+    assert ended.out.splitlines()[0] == (
+        "no difference: 3 calls of 1 image hold; the farthest is bn: relative L2 0, tolerance 1e-05"
+    )
+    assert ended.out.splitlines()[-3:] == [
+        "the worst 1 of 3 calls; all of them: --format csv",
+        "A (the reference): a; B: a",
+        "nothing else changed: model name, weights, device, threads and versions are the same",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        (["--rtol", "0.1"], "fc differs first: relative L2 3, tolerance 0.1; 1 of 3 calls differs"),
+        (
+            ["--metric", "max-abs"],
+            "conv differs first: largest difference 0.5, tolerance 4e-05; 2 of 3 calls differ",
+        ),
+        (
+            ["--metric", "mean-abs"],
+            "conv differs first: mean difference 0.25, tolerance 3.5e-05; 2 of 3 calls differ",
+        ),
+        (
+            ["--metric", "cosine"],
+            "conv differs first: 1 - cosine 0.00154, tolerance 5e-11; 1 of 3 calls differs",
+        ),
+        (
+            ["--layer-tolerance", "conv=0.2"],
+            "fc differs first: relative L2 3, tolerance 1e-05; 1 of 3 calls differs",
+        ),
+        (
+            ["--rtol", "0", "--atol", "6"],
+            (
+                "nothing beyond the tolerance: 3 calls of 1 image hold; "
+                "the farthest is fc: relative L2 3, tolerance 3"
+            ),
+        ),
+    ],
+)
+def test_the_verdict_names_the_metric_that_decides(run, runs, words, verdict):
+    assert run("diff", "a", "b", *words).out.splitlines()[0] == verdict
+
+
+def test_the_verdict_names_the_image_where_there_are_several(run):
+    values = {"ant": [1], "bee": [1]}
+    run_of({image: {"conv": array(values[image])} for image in values}).write("a")
+    run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([3])}}).write("b")
+    out = run("diff", "a", "b").out
+    assert out.splitlines()[0] == (
+        "conv differs first: relative L2 2, tolerance 1e-05 (worst in bee); 1 of 1 call differs"
+    )
+
+
+def test_the_verdict_names_both_calls_where_they_have_other_names(run):
+    run_of(conv=[3, 4]).write("a")
+    replace(run_of(stem=[3, 4.5]), model={"name": "other"}).write("b")
+    ended = run("diff", "a", "b", "--match", "order")
+    assert ended.out.splitlines()[0] == (
+        "conv (in B stem) differs first: relative L2 0.1, tolerance 1e-05; 1 of 1 call differs"
+    )
+    assert " 1   conv / stem " in ended.out
+    assert "changed: model name: toy, now other\n" in ended.out
+
+
+def test_the_verdict_says_that_images_are_missing(run):
+    run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([1])}}).write("a")
+    run_of({"bee": {"conv": array([1])}}).write("b")
+    ended = run("diff", "a", "b")
+    assert ended.code == 7
+    assert ended.out.splitlines()[0] == (
+        "1 image in one run only; in the other 1 image nothing differs"
+    )
+    assert "images only in A: ant\n" in ended.out
+
+
+def test_estimates_are_called_estimates(run):
+    for name, values in (("a", [3, 4]), ("b", [3, 4.5])):
+        replace(run_of(conv=values), kept="sketches").write(name)
+    assert (
+        "rel L2 and cosine are estimates from sketches, mostly within 17 %; "
+        "tensors saved in both runs give exact ones\n"
+    ) in run("diff", "a", "b").out
+
+
+ONLY_FIGURES = (
+    "only figures were compared (mean, std, min, max, NaN, Inf): rel L2 and max abs are lower "
+    "bounds; sketches or saved tensors of both runs tell more"
+)
+
+
+@pytest.mark.parametrize(("kept", "other"), [("nothing",) * 2, ("sketches", "nothing")])
+def test_the_figures_of_runs_without_tensors_and_sketches_are_compared(run, kept, other):
+    """The mean and the standard deviation of 3 and 4 change by 1/4 each."""
+    replace(run_of(bn=[1], conv=[3, 4]), kept=kept).write("a")
+    replace(run_of(bn=[1], conv=[3, 4.5]), kept=other).write("b")
+    ended = run("diff", "a", "b")
+    assert ended.code == 7
+    assert ended.out.splitlines()[0] == (
+        "conv differs first: relative L2 at least 0.1, tolerance 1e-05; 1 of 2 calls differs"
+    )
+    assert ONLY_FIGURES in ended.out.splitlines()
+    document = json.loads(run("diff", "a", "b", "--format", "json").out)
+    assert document["remarks"][0] == ONLY_FIGURES
+    assert {row["source"] for row in document["layers"]} == {"figures"}
+
+
+def test_equal_figures_are_no_difference_and_are_said_to_be_only_figures(run):
+    replace(run_of(bn=[1], conv=[3, 4]), kept="nothing").write("a")
+    ended = run("diff", "a", "a")
+    assert (ended.code, ended.out.splitlines()[0]) == (
+        0,
+        (
+            "no difference in the figures: 2 calls of 1 image hold; the farthest is bn: "
+            "relative L2 at least 0, tolerance 1e-05"
+        ),
+    )
+
+
+def test_the_diff_names_calls_of_which_only_figures_were_compared(run):
+    run_of(bn=[1], conv=[3, 4]).write("a")
+    document = json.loads(Path("a/tensors/index.json").read_bytes())
+    document["calls"].pop("conv")
+    Path("a/tensors/index.json").write_text(json.dumps(document))
+    ended = run("diff", "a", "a")
+    assert "only figures of 1 of 2 calls were compared (mean, " in ended.out
+    assert ended.out.startswith(
+        "no difference: 2 calls of 1 image hold (1 of them in the figures alone); "
+    )
+
+
+def test_csv_holds_all_calls_and_the_verdict_is_on_stderr(run, runs):
+    ended = run("diff", "a", "b", "--format", "csv", "--top", "1", "--sort", "worst")
+    rows = list(csv.DictReader(io.StringIO(ended.out)))
+    assert ended.code == 7
+    assert [(row["rank"], row["call_id"], row["holds"]) for row in rows] == [
+        ("1", "fc", "False"),
+        ("2", "conv", "False"),
+        ("3", "bn", "True"),
+    ]
+    assert (rows[1]["max_abs"], rows[1]["mean_abs"], rows[1]["shape"]) == ("0.5", "0.25", "1x2")
+    assert ended.err == (
+        "conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ\n"
+    )
+
+
+def test_json_holds_the_verdict_and_all_calls(run, runs):
+    words = ("--format", "json", "--top", "1", "--sort", "worst")
+    document = json.loads(run("diff", "a", "b", *words).out)
+    assert (document["equal"], document["first"], document["images"]) == (False, "conv", ["cat"])
+    assert document["tolerance"] == {
+        "metric": "rel-l2",
+        "rtol": None,
+        "atol": 0.0,
+        "layers": [],
+        "equal_nan": False,
+    }
+    assert document["changed"][1] == {"name": "--edit", "a": None, "b": "conv:zero"}
+    assert [layer["call_id"] for layer in document["layers"]] == ["fc", "conv", "bn"]
+    assert document["layers"][0]["rel_l2"] == 3
+
+
+@pytest.fixture
+def two_images():
+    """conv differs by a tenth in the dog and not in the cat; bn is the same in both."""
+    plain = {"bn": array([1]), "conv": array([3, 4])}
+    ToyRun({"cat": plain, "dog": plain}).write("a")
+    ToyRun({"cat": plain, "dog": plain | {"conv": array([3, 4.5])}}).write("b")
+
+
+ROWS_OF_TWO = [
+    ("conv", "cat", True, 0.0, 2, 1),
+    ("conv", "dog", False, 0.1, 2, 1),
+    ("bn", "cat", True, 0.0, 2, 0),
+    ("bn", "dog", True, 0.0, 2, 0),
+]
+SHOWN_OF_TWO = ("call_id", "image", "holds", "rel_l2", "images", "failed_images")
+
+
+def test_csv_and_jsonl_have_a_row_for_every_image_of_every_call(run, two_images):
+    worst = ("diff", "a", "b", "--sort", "worst", "--format")
+    rows = list(csv.DictReader(io.StringIO(run(*worst, "csv").out)))
+    texts = [tuple(map(str, row)) for row in ROWS_OF_TWO]
+    assert [tuple(row[name] for name in SHOWN_OF_TWO) for row in rows] == texts
+    lines = run(*worst, "jsonl").out.splitlines()
+    found = [tuple(json.loads(line)[name] for name in SHOWN_OF_TWO) for line in lines]
+    assert found == ROWS_OF_TWO
+
+
+def test_json_has_the_worst_image_of_each_call_and_every_image_beside_it(run, two_images):
+    document = json.loads(run("diff", "a", "b", "--format", "json", "--sort", "worst").out)
+    assert [tuple(row[name] for name in SHOWN_OF_TWO) for row in document["calls"]] == ROWS_OF_TWO
+    assert [(row["call_id"], row["image"], row["holds"]) for row in document["layers"]] == [
+        ("conv", "dog", False),
+        ("bn", "cat", True),
+    ]
+    ranks = {row["call_id"]: (row["rank"], row["order"]) for row in document["layers"]}
+    assert ranks == {row["call_id"]: (row["rank"], row["order"]) for row in document["calls"]}
+
+
+def test_the_table_has_the_worst_image_and_says_where_all_are(run, two_images):
+    lines = run("diff", "a", "b").out.splitlines()
+    assert [line.split()[1] for line in lines[3:5]] == ["bn", "conv"]
+    assert lines[5] == "the figures are from each call's worst image; all of them: --format csv"
+    assert run("diff", "a", "b", "--top", "1").out.splitlines()[4] == (
+        "the worst 1 of 2 calls, and the figures are from each call's worst image; "
+        "all of them: --format csv"
+    )
+
+
+def test_a_call_that_one_run_lacks_for_an_image_is_a_row_of_its_own(run):
+    whole, part = {"bn": array([1]), "conv": array([3, 4])}, {"bn": array([1])}
+    ToyRun({"cat": whole, "dog": part}).write("a")
+    ToyRun({"cat": whole, "dog": whole}).write("b")
+    document = json.loads(run("diff", "a", "b", "--format", "json").out)
+    assert [(row["call_id"], row["image"], row["reason"]) for row in document["calls"]] == [
+        ("bn", "cat", ""),
+        ("bn", "dog", ""),
+        ("conv", "dog", "only in B"),
+        ("conv", "cat", ""),
+    ]
+
+
+def test_a_distance_that_is_infinite_is_null_in_json(run):
+    run_of(conv=[0, 0]).write("a")
+    run_of(conv=[1, 0]).write("b")
+    document = json.loads(run("diff", "a", "b", "--format", "json").out)
+    assert (document["layers"][0]["rel_l2"], document["layers"][0]["max_abs"]) == (None, 1)
+
+
+def test_markdown_is_a_bold_verdict_and_a_table(run, runs):
+    lines = run("diff", "a", "b", "--format", "md", "--top", "1").out.splitlines()
+    assert (
+        lines[0] == "**conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ**"
+    )
+    assert lines[2].startswith("| # | call | type | shape | rel L2 |")
+    assert lines[4] == "| 3 | fc | Conv2d | 1x1 | 3 | 6 | 6 | 3 | 3 | 1 | 1e-05 | no | worst |"
+    assert lines[6] == "the worst 1 of 3 calls; all of them: --format csv"
+
+
+def test_a_hostile_call_id_is_shown_escaped(run):
+    name = "co\x1b[31mnv|<b>"
+    run_of({"cat": {name: array([1])}}).write("a")
+    run_of({"cat": {name: array([2])}}).write("b")
+    assert run("diff", "a", "b").out.startswith("co\\x1b[31mnv|<b> differs first: ")
+    assert run("diff", "a", "b", "--format", "md").out.startswith(
+        "**co\\\\x1b\\[31mnv\\|\\<b\\> differs first: "
+    )
+
+
+def test_two_runs_are_compared_without_torch():
+    run_of(conv=[3, 4]).write("a")
+    replace(run_of(conv=[3, 4.5]), kept="sketches").write_golden("b.json")
+    code = (
+        "import sys; from hookcli.__main__ import _run\n"
+        "for words in ('a a', 'a b.json', 'b.json b.json', 'a a --pictures p'):\n"
+        "    sys.argv = ['hookcli', 'diff', *words.split()]\n"
+        "    print(_run(), 'torch' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    said = [line for line in done.stderr.splitlines() if line.endswith((" False", " True"))]
+    assert said == ["0 False", "7 False", "0 False", "0 False"]
+
+
+def test_a_tolerance_for_calls_that_are_not_there_is_refused():
+    with pytest.raises(NoLayerMatchedError) as caught:
+        differences(run_of(conv=[1]), run_of(conv=[1]), Tolerance(layers=(("cnv", 0.1),)))
+    assert (caught.value.message, caught.value.hint) == (
+        "no call matches 'cnv'",
+        "did you mean conv?",
+    )
+
+
+def test_layers_that_are_of_another_type_now_are_named(run):
+    net = "from torch import nn\ndef make(): return nn.Sequential(nn.{}(), nn.Tanh(), nn.{}())\n"
+    np.save("noise.npy", np.random.default_rng(0).normal(size=(3, 8, 8)).astype(np.float32))
+    for name in ("ReLU", "GELU"):
+        Path("net.py").write_text(net.format(name, name))
+        words = ("inspect", "net.py:make", "noise.npy", "--device", "cpu", "--layers", "leaf")
+        assert run(*words, "--grids", "none", "--sketch", "-o", name).code == 0
+    ended = run("diff", "ReLU", "GELU")
+    assert "changed: type of '0' and 1 more: ReLU, now GELU\n" in ended.out
+    assert "nothing else changed" not in ended.out
+    assert "type of" not in run("diff", "ReLU", "ReLU").out

@@ -1,0 +1,1316 @@
+"""``hookcli compare``: two ways to run a model, against values by hand and clones taken without
+hooks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torchvision.models import resnet18
+
+from hookcli.comparison import live, seen_calls
+from hookcli.config import CompareConfig, ImageRequest, ModelRequest, RunRequest, VariantRequest
+from hookcli.distance import sketch
+from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.sketch import sketch_values
+from hookcli.distance.tolerance import Tolerance
+from hookcli.passes.runner import ForwardOutcome, Runner
+from hookcli.plan.prepare import prepare_comparison
+from hookcli.records.calls import Call
+from hookcli.records.images import SkippedImage
+from tests.toy_models import INTERRUPTED_NET, two_channel_net
+
+CPU = ("--device", "cpu")
+PLAIN = (*CPU, "--layers", "all")
+SMALL = ("--weights", "random", "--size", "64", "--device", "cpu")
+
+# With the pixels 3, -4 and 0 in 4 places, conv gives 3 and -4, relu 3 and 0, and fc 6 and 0.
+NETS = (
+    two_channel_net(1, "mean")
+    + """
+
+class Halved(Net):
+    def __init__(self):
+        super().__init__()
+        with torch.no_grad():
+            self.fc.weight.mul_(0.5)
+
+
+class Deeper(Net):
+    '''Another module between those of Net, and one fewer.'''
+
+    def __init__(self):
+        super().__init__()
+        self.relu = None
+        self.new = nn.Identity()
+
+    def forward(self, x):
+        return self.fc(self.new(self.conv(x)).mean((2, 3)))
+
+
+class Wider(Net):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 5)
+
+
+class Reused(Net):
+    '''One ReLU twice, the second time of one less: 2 and 0.'''
+
+    def forward(self, x):
+        return self.fc(self.relu(self.relu(self.conv(x)) - 1).mean((2, 3)))
+
+
+class Block(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.conv, self.relu = net.conv, net.relu
+
+    def forward(self, x, *, scale):
+        seen = self.conv(x) * scale
+        return {"plain": seen, "pair": (self.relu(seen + 0), torch.tensor([7]))}
+
+
+class Several(nn.Module):
+    '''A block that is called with a keyword and returns several tensors.'''
+
+    def __init__(self):
+        super().__init__()
+        self.block = Block(Net())
+
+    def forward(self, x):
+        return self.block(x, scale=torch.tensor([2.0]))["pair"][0].mean((2, 3))
+
+
+class Writes(Net):
+    '''Writes over its pixels.'''
+
+    def forward(self, x):
+        return super().forward(x.mul_(2))
+
+
+class Idle(Net):
+    def __init__(self):
+        super().__init__()
+        self.idle = nn.Conv2d(3, 5, 1)
+
+
+class Cast(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = getattr(torch, kind)
+
+    def forward(self, x):
+        return x.to(self.kind)
+
+
+class Narrow(Net):
+    '''What conv gives goes through a type that numpy does not have.'''
+
+    def __init__(self, kind="float8_e4m3fn"):
+        super().__init__()
+        self.cast = Cast(kind)
+
+    def forward(self, x):
+        seen = self.cast(self.conv(x))
+        wide = seen.to(torch.complex64).real if seen.is_complex() else seen.float()
+        return self.fc(self.relu(wide + 0).mean((2, 3)))
+
+
+class Noisy(Net):
+    def forward(self, x):
+        return super().forward(x + torch.rand_like(x))
+
+
+class Sometimes(Net):
+    '''NaN in half of what fc gives.'''
+
+    def forward(self, x):
+        return super().forward(x) / torch.tensor([1.0, 0.0])
+
+
+class Nothing(Net):
+    '''NaN everywhere, from the first layer on.'''
+
+    def __init__(self):
+        super().__init__()
+        with torch.no_grad():
+            self.conv.weight.fill_(float("nan"))
+
+
+class Attends(nn.Module):
+    '''The weights of the attention's out_proj are used without calling it.'''
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(3, 1, batch_first=True)
+
+    def forward(self, x):
+        tokens = x.flatten(2).transpose(1, 2)
+        return self.attention(tokens, tokens, tokens, need_weights=False)[0].mean(1)
+
+
+class Places(Net):
+    '''What conv gives, with its channels last.'''
+
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Identity()
+
+    def forward(self, x):
+        return self.places(self.conv(x).permute(0, 2, 3, 1)).mean((1, 2))
+
+
+class Views(Net):
+    '''A view that is to be read as the conjugate, 3 - 3i and -4 + 4i, and one as the negative, -3
+    and 4.
+    '''
+
+    def __init__(self):
+        super().__init__()
+        self.angle, self.below = nn.Identity(), nn.Identity()
+
+    def forward(self, x):
+        seen = self.conv(x)
+        turned = self.angle(torch.complex(seen, seen).conj())
+        return self.below(turned.imag).mean((2, 3))
+
+
+class Written(Views):
+    '''Twice what Views gives, written out.'''
+
+    def forward(self, x):
+        seen = 2 * self.conv(x)
+        self.angle(torch.complex(seen, -seen))
+        return self.below(-seen).mean((2, 3))
+
+
+class Picky(Net):
+    def forward(self, x):
+        if x.dtype != torch.float32:
+            raise TypeError("float32 alone")
+        return super().forward(x)
+
+
+class Wide(nn.Module):
+    '''Twelve convolutions that each give 16 times what comes in.'''
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 1)
+        self.parts = nn.Sequential(*(nn.Conv2d(16, 16, 1) for _ in range(12)))
+
+    def forward(self, x):
+        return self.parts(self.first(x)).mean((2, 3))
+
+
+the_same = Net()
+"""
+)
+
+
+@pytest.fixture
+def nets():
+    Path("nets.py").write_text(NETS)
+    draw("a.npy", 3, -4)
+    draw("b.npy", 3, -8)
+
+
+def draw(name, first, second, side=2):
+    np.save(name, np.stack([np.full((side, side), v, np.float32) for v in (first, second, 0)]))
+
+
+def save_weights(file, model, **changed):
+    """The state of ``model`` with ``changed``, its dots written as two underscores."""
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    for name, value in changed.items():
+        state[name.replace("__", ".")] = value
+    torch.save(state, file)
+
+
+def save_heavier(file="heavy.pt"):
+    """Net's weights, with the first channel of conv 1.5 times what it was."""
+    save = {
+        "conv.weight": torch.tensor([[1.5, 0, 0], [0, 1, 0]]).view(2, 3, 1, 1),
+        "fc.weight": torch.tensor([[2.0, 0], [0, 3]]),
+    }
+    torch.save(save, file)
+
+
+@pytest.fixture
+def compare(run, nets):
+    def command(net, *words, images=("a.npy",), code=0):
+        plain = CPU if "--layers" in words else PLAIN
+        ended = run("compare", f"nets.py:{net}", *images, *plain, "--format", "json", *words)
+        assert ended.code == code, ended.err
+        return json.loads(ended.out)
+
+    return command
+
+
+def by_call(document, *names):
+    rows = sorted(document["layers"], key=lambda row: row["order"])
+    return [(row["call_id"], *(row[name] for name in names)) for row in rows]
+
+
+def changed(document):
+    return [(each["name"], each["a"], each["b"]) for each in document["changed"]]
+
+
+# The forms of --against
+
+
+def test_other_weights_are_measured_layer_by_layer(compare):
+    """conv gives 4.5 for 3, beside -4; relu cuts the -4 off; fc gives 9 for 6."""
+    save_heavier()
+    document = compare("Net", "--against", "weights=heavy.pt", code=7)
+    assert by_call(document, "max_abs", "mean_abs", "holds") == [
+        ("conv", 1.5, 0.75, False),
+        ("relu", 1.5, 0.75, False),
+        ("fc", 3.0, 1.5, False),
+        ("(model)", 3.0, 1.5, False),
+    ]
+    assert [row[1] for row in by_call(document, "rel_l2")] == pytest.approx([0.3, 0.5, 0.5, 0.5])
+    cosine = (3 * 4.5 + 16) / (5 * (4.5**2 + 16) ** 0.5)
+    assert [row[1] for row in by_call(document, "cosine")] == pytest.approx([cosine, 1, 1, 1])
+    assert (document["first"], document["equal"]) == ("conv", False)
+    assert [(name, b) for name, _, b in changed(document)][:1] == [("model weights", "heavy.pt")]
+
+
+def test_another_dtype_rounds_what_it_cannot_hold(compare):
+    """1 + 2**-9 is 1 in bfloat16; conv then gives 3 - 2**-7 less than it should."""
+    weight = torch.tensor([[1 + 2**-9, 0, 0], [0, 0, 0]]).view(2, 3, 1, 1)
+    torch.save({"conv.weight": weight, "fc.weight": torch.eye(2)}, "fine.pt")
+    words = ("--weights", "fine.pt", "--against", "dtype=bfloat16")
+    document = compare("Net", *words)
+    figures = by_call(document, "rel_l2", "max_abs", "dtype", "other_dtype", "tolerance")
+    assert figures[0][1:] == (pytest.approx(1 / 513), 3 / 512, "float32", "bfloat16", 0.05)
+    assert changed(document) == [("model dtype", "float32", "bfloat16")]
+    assert compare("Net", *words, "--rtol", "1e-5", code=7)["first"] == "conv"
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "complex32"])
+def test_types_that_numpy_does_not_have_are_compared_and_sketched(run, compare, kind):
+    """cast gives 3 and -4 in 4 places each, which all of these hold exactly; doubled, 5 off
+    of 5.
+    """
+    words = ("--model-arg", f"kind={kind}", "--layers", "cast")
+    document = compare("Narrow", *words, "--against", "edit=conv:scale=2", code=7)
+    assert by_call(document, "rel_l2", "max_abs", "dtype") == [("cast", 1.0, 4.0, kind)]
+    ended = run("golden", "nets.py:Narrow", "a.npy", *CPU, *words)
+    assert ended.code == 0, ended.err
+    (call,) = json.loads(ended.out)["calls"]
+    values = np.repeat(np.array([3, -4], "f4"), 4)
+    expected = sketch_values(values.astype(np.complex64) if kind == "complex32" else values)
+    assert sketch.from_text(call["sketch"]).tolist() == expected.tolist()
+
+
+def test_an_edit_is_compared_with_the_plain_model(compare):
+    document = compare("Net", "--against", "edit=relu:scale=3", code=7)
+    assert by_call(document, "rel_l2", "holds") == [
+        ("conv", 0.0, True),
+        ("relu", 2.0, False),
+        ("fc", 2.0, False),
+        ("(model)", 2.0, False),
+    ]
+    assert document["first"] == "relu"
+    assert changed(document) == [("--edit", None, "relu:scale=3")]
+
+
+def test_edited_channels_and_places_are_distinguished_by_the_size_of_the_image(compare):
+    """4 x 2 pixels, so 1x4x2x2 are channels last: the second holds -4 everywhere, the second row 3
+    too."""
+    pixels = np.zeros((3, 4, 2), np.float32)
+    pixels[0], pixels[1] = 3, -4
+    np.save("tall.npy", pixels)
+    words = ("--layers", "places", "--against", "edit=places{1}:zero")
+    document = compare("Places", *words, images=("tall.npy",), code=7)
+    assert by_call(document, "max_abs", "mean_abs") == [("places", 4.0, 2.0)]
+
+
+def test_a_pruned_model_is_compared_with_the_plain_one(compare):
+    """Half of conv's channels, the one with the smaller norm: both are alike, so the first goes."""
+    document = compare("Net", "--against", "prune=fc=0.5:ln", code=7)
+    assert by_call(document, "rel_l2") == [
+        ("conv", 0.0),
+        ("relu", 0.0),
+        ("fc", 1.0),
+        ("(model)", 1.0),
+    ]
+    assert changed(document) == [("--prune", None, "fc=0.5:ln")]
+
+
+def test_pruned_weights_of_a_module_that_is_not_called_count(compare):
+    """All of out_proj's weights are pruned, and its bias is 0 as it is made."""
+    words = ("--layers", "attention", "--against", "prune=attention.out_proj=1.0")
+    document = compare("Attends", *words, code=7)
+    assert by_call(document, "rel_l2") == [("attention[0]", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "rel_l2"), [("Views", "Written", 1.0), ("Written", "Views", 0.5)]
+)
+def test_views_that_are_to_be_read_in_another_way_are_read_so(compare, a, b, rel_l2):
+    """B is twice A, or half of it. Without their marks the views are 3 + 3i and 3."""
+    words = ("--layers", "angle,below", "--against", f"model=nets.py:{b}")
+    document = compare(a, *words, code=7)
+    assert by_call(document, "rel_l2", "max_abs") == [
+        ("angle", rel_l2, pytest.approx(math.hypot(4, 4))),
+        ("below", rel_l2, 4.0),
+    ]
+    assert [row["dtype"] for row in document["layers"]] == ["complex64", "float32"]
+
+
+def test_two_images_are_compared_with_each_other(compare):
+    """-8 in the place of -4: conv differs by 4 in every second value, and nothing after relu."""
+    document = compare("Net", "--against", "image=b.npy", code=7)
+    assert by_call(document, "max_abs", "rel_l2") == [
+        ("conv", 4.0, 0.8),
+        ("relu", 0.0, 0.0),
+        ("fc", 0.0, 0.0),
+        ("(model)", 0.0, 0.0),
+    ]
+    assert changed(document) == [("image", "a.npy", "b.npy")]
+    assert document["images"] == ["a"]
+
+
+def test_two_images_of_one_name_are_two(compare):
+    Path("other").mkdir()
+    draw("other/a.npy", 3, -8)
+    document = compare("Net", "--against", "image=other/a.npy", code=7)
+    assert changed(document) == [("image", "a.npy", "other/a.npy")]
+
+
+def test_another_model_is_compared_where_names_are_the_same(compare):
+    document = compare("Net", "--against", "model=nets.py:Halved", code=7)
+    assert by_call(document, "rel_l2") == [
+        ("conv", 0.0),
+        ("relu", 0.0),
+        ("fc", 0.5),
+        ("(model)", 0.5),
+    ]
+    assert ("model name", "nets.py:Net", "nets.py:Halved") in changed(document)
+
+
+def test_calls_of_only_one_model_are_listed_where_they_complete(compare):
+    document = compare("Net", "--against", "model=nets.py:Deeper", code=7)
+    assert by_call(document, "reason") == [
+        ("conv", ""),
+        ("new", "only in B"),
+        ("relu", "only in A"),
+        ("fc", ""),
+        ("(model)", ""),
+    ]
+    assert document["first"] == "new"
+
+
+def test_other_shapes_are_reported(compare):
+    document = compare("Net", "--against", "model=nets.py:Wider", code=7)
+    assert by_call(document, "reason", "rel_l2")[2] == ("fc", "shapes differ: 1x2 and 1x5", None)
+    assert document["first"] == "fc"
+
+
+def test_outputs_of_other_shapes_are_reported_if_calls_are_paired_by_order(compare):
+    words = ("--against", "model=nets.py:Wider", "--match", "order")
+    document = compare("Net", *words, code=7)
+    (model,) = [row for row in document["layers"] if row["call_id"] == "(model)"]
+    assert (model["reason"], model["rel_l2"]) == ("shapes differ: 1x2 and 1x5", None)
+
+
+def test_another_seed_makes_other_random_weights(run, cat):
+    ended = run("compare", "resnet18", cat, *SMALL, "--against", "seed=1", "--format", "json")
+    document = json.loads(ended.out)
+    assert (ended.code, document["first"]) == (7, "conv1")
+    assert changed(document) == [("model weights", "random (seed 0)", "random (seed 1)")]
+    torch.manual_seed(0)
+    one = resnet18(weights=None).conv1.weight
+    torch.manual_seed(1)
+    two = resnet18(weights=None).conv1.weight
+    assert not torch.equal(one, two)
+
+
+def test_a_seed_that_makes_no_weights_is_said_to_be_another(compare):
+    save_heavier()
+    document = compare("Net", "--weights", "heavy.pt", "--against", "seed=1")
+    assert changed(document) == [("seed", 0, 1)]
+
+
+def test_threads_are_counted_on_the_other_side_alone(compare, monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch, "set_num_threads", seen.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    document = compare("Net", "--against", "threads=3")
+    assert seen == [5, 5, 3, 5]  # A, and what was before; B, and what was before
+    assert changed(document) == [("threads", 5, 3)]
+
+
+def test_as_many_threads_as_there_were_are_no_change(compare):
+    assert changed(compare("Net", "--against", f"threads={torch.get_num_threads()}")) == []
+
+
+def test_only_the_other_side_has_pixels_and_weights_channels_last(run, cat, monkeypatch):
+    seen = []
+
+    def look(self, x):
+        seen.append([t.is_contiguous(memory_format=torch.channels_last) for t in (x, self.weight)])
+        return torch.nn.functional.conv2d(x, self.weight, None, self.stride, self.padding)
+
+    look.__module__ = torch.nn.Conv2d.__module__  # what torch does itself needs no pass before
+    monkeypatch.setattr(torch.nn.Conv2d, "forward", look)
+    words = ("--layers", "conv1", "--against", "channels-last", "--format", "json")
+    ended = run("compare", "resnet18", cat, *SMALL, *words)
+    assert ended.code == 0
+    assert changed(json.loads(ended.out)) == [("memory format", "contiguous", "channels last")]
+    assert seen[0] == [False, False]
+    assert seen[len(seen) // 2] == [True, True]
+
+
+def test_a_device_is_another_where_it_is_there(compare, monkeypatch):
+    """The device meta computes nothing, so what stands in for one is this one under another
+    name.
+    """
+    document = compare("Net", "--device", "auto", "--against", "device=cpu")
+    assert document["equal"]
+
+
+def test_several_things_can_differ_at_once(compare):
+    save_heavier()
+    words = (
+        "--against",
+        "weights=heavy.pt",
+        "--against",
+        "edit=conv:zero",
+        "--against",
+        "image=b.npy",
+    )
+    document = compare("Net", *words, code=7)
+    assert by_call(document, "max_abs")[:2] == [("conv", 4.0), ("relu", 3.0)]
+    assert {name for name, _, _ in changed(document)} >= {"model weights", "--edit", "image"}
+    assert document["b"] == "nets.py:Net with weights=heavy.pt, edit=conv:zero, image=b.npy"
+    assert document["command"][-6:] == list(words)
+
+
+# What is measured
+
+
+def test_a_module_that_is_called_twice_has_two_rows(compare):
+    save_heavier()
+    document = compare("Reused", "--against", "weights=heavy.pt", code=7)
+    assert by_call(document, "max_abs") == [
+        ("conv", 1.5),
+        ("relu", 1.5),
+        ("relu#1", 1.5),
+        ("fc", 3.0),
+        ("(model)", 3.0),
+    ]
+    assert by_call(document, "rel_l2")[2] == ("relu#1", 0.75)
+
+
+def test_tensors_in_containers_and_keyword_inputs_are_compared(compare):
+    words = (
+        "--at",
+        "both",
+        "--layers",
+        "block,block.conv",
+        "--against",
+        "edit=block.conv{0}:scale=2",
+    )
+    assert by_call(compare("Several", *words, code=7), "max_abs", "dtype") == [
+        ("input:block[0]", 0.0, "float32"),
+        ("input:block[scale]", 0.0, "float32"),
+        ("input:block.conv", 0.0, "float32"),
+        ("block.conv", 3.0, "float32"),
+        ("block[plain]", 6.0, "float32"),
+        ("block[pair.0]", 6.0, "float32"),
+        ("block[pair.1]", 0.0, "int64"),
+    ]
+
+
+def test_pixels_that_a_model_writes_over_are_new_for_the_other(compare):
+    assert by_call(compare("Writes", "--against", "threads=1"), "rel_l2")[0] == ("conv", 0.0)
+
+
+def test_random_numbers_are_the_same_on_both_sides_unless_the_seed_is_another(compare):
+    assert compare("Noisy", "--against", "threads=1")["equal"]
+    assert compare("Noisy", "--against", "seed=5", code=7)["first"] == "conv"
+
+
+def test_the_random_numbers_of_whoever_calls_are_left_alone(nets):
+    a, b = make_sides("Noisy")
+    before = torch.random.get_rng_state()
+    live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_worst_of_several_images_is_reported(compare):
+    """fc gives 6 for a and b; with 2 less in each, that is a third of it; for c, 30, a
+    fifteenth.
+    """
+    draw("c.npy", 15, -4)
+    words = ("--against", "edit=fc:clamp=:4", "--layers", "fc")
+    document = compare("Net", *words, images=("c.npy", "a.npy", "b.npy"), code=7)
+    (row,) = document["layers"]
+    assert (row["image"], row["rel_l2"]) == ("c", pytest.approx(26 / 30))
+    assert (row["images"], row["failed_images"]) == (3, 3)
+
+
+def clones(model, pixels):
+    """Return clones of every module's output, in the order of the ends, by wrapping ``forward``."""
+    seen = {}
+
+    def wrap(path, module):
+        forward = module.forward
+
+        def wrapped(*args):
+            out = forward(*args)
+            seen.setdefault(path, []).append(out.clone())
+            return out
+
+        module.forward = wrapped
+
+    for path, module in model.named_modules():
+        wrap(path, module)
+    with torch.inference_mode():
+        model(pixels)
+    order = {}
+    for path, tensors in seen.items():
+        label = path or "(model)"
+        order |= {f"{label}#{i}" if i else label: tensor for i, tensor in enumerate(tensors)}
+    return order
+
+
+def test_every_figure_of_a_real_model_is_that_of_clones_taken_without_hooks(run):
+    rng = np.random.default_rng(3)
+    np.save("x.npy", rng.normal(size=(3, 64, 64)).astype(np.float32))
+    torch.manual_seed(0)
+    model = resnet18(weights=None)
+    weight = model.layer2[0].conv2.weight.detach().clone()
+    weight[5] += 0.01
+    save_weights("a.pt", model)
+    save_weights("b.pt", model, layer2__0__conv2__weight=weight)
+    words = (
+        "--weights",
+        "a.pt",
+        "--against",
+        "weights=b.pt",
+        "--layers",
+        "all",
+        "--format",
+        "json",
+    )
+    ended = run("compare", "resnet18", "x.npy", "--device", "cpu", *words)
+    rows = {row["call_id"]: row for row in json.loads(ended.out)["layers"]}
+    pixels = torch.from_numpy(np.load("x.npy"))[None]
+    kept = []
+    for file in ("a.pt", "b.pt"):
+        other = resnet18(weights=None)
+        other.load_state_dict(torch.load(file))
+        kept.append(clones(other.eval(), pixels))
+    assert rows.keys() == kept[0].keys()
+    assert ended.code == 7
+    assert json.loads(ended.out)["first"] == "layer2.0.conv2"
+    for call, one in kept[0].items():
+        two, row = kept[1][call], rows[call]
+        gap = two.double() - one.double()
+        assert (gap.norm() / one.double().norm()).item() == pytest.approx(row["rel_l2"], 1e-9), call
+        assert gap.abs().max().item() == row["max_abs"], call
+        assert gap.abs().mean().item() == pytest.approx(row["mean_abs"], 1e-9), call
+        assert torch.equal(one, two) == (row["rel_l2"] == 0), call
+
+
+def test_calls_are_in_the_order_in_which_they_complete(run, cat):
+    """conv1 of a block before its bn1, all of them before the block, and the model last."""
+    words = ("--layers", "all", "--against", "threads=1", "--format", "csv")
+    ended = run("compare", "resnet18", cat, *SMALL, *words)
+    rows = list(csv.DictReader(io.StringIO(ended.out)))
+    rows.sort(key=lambda row: int(row["order"]))
+    ids = [row["call_id"] for row in rows]
+    assert ids[:11] == [
+        *("conv1", "bn1", "relu", "maxpool"),
+        *("layer1.0.conv1", "layer1.0.bn1", "layer1.0.relu", "layer1.0.conv2", "layer1.0.bn2"),
+        *("layer1.0.relu#1", "layer1.0"),
+    ]
+    assert ids[-5:] == ["layer4.1", "layer4", "avgpool", "fc", "(model)"]
+
+
+# NaN
+
+
+def test_nan_in_both_is_a_difference_unless_it_is_asked_not_to_be(compare):
+    document = compare("Sometimes", "--against", "threads=1", code=7)
+    assert document["first"] == "(model)"
+    reason = "NaN in both, in 1 place (`equal_nan` accepts this)"
+    assert by_call(document, "reason")[-1] == ("(model)", reason)
+    assert compare("Sometimes", "--against", "threads=1", "--equal-nan")["equal"]
+
+
+def test_nan_in_one_alone_is_a_difference_always(compare):
+    save_heavier()
+    state = torch.load("heavy.pt")
+    state["fc.weight"][0, 0] = torch.nan
+    torch.save(state, "nan.pt")
+    words = ("--weights", "heavy.pt", "--against", "weights=nan.pt", "--equal-nan")
+    document = compare("Net", *words, code=7)
+    assert by_call(document, "reason")[2] == ("fc", "NaN or Inf differ in 1 place")
+    assert document["first"] == "fc"
+
+
+def test_two_models_that_give_nothing_but_nan_are_not_called_equal(run, nets):
+    words = ("--layers", "conv", "--against", "threads=1", "--equal-nan")
+    ended = run("compare", "nets.py:Nothing", "a.npy", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert "error: nothing could be compared: conv: " in ended.err
+
+
+# Images
+
+
+def test_a_folder_a_list_and_names_give_several_images(compare, monkeypatch):
+    Path("more").mkdir()
+    draw("more/c.npy", 1, 1)
+    draw("more/d.npy", 2, 2)
+    listed = SimpleNamespace(buffer=io.BytesIO(b"b.npy\n"))
+    monkeypatch.setattr(sys, "stdin", listed)
+    document = compare("Net", "--against", "threads=1", images=("more", "a.npy", "-"))
+    assert document["images"] == ["c", "d", "a", "b"]
+    assert {row["images"] for row in document["layers"]} == {4}
+
+
+def test_a_skipped_image_ends_with_6_and_a_difference_with_7(run, nets):
+    Path("bad.png").write_text("no picture")
+    words = ("compare", "nets.py:Net", "a.npy", "bad.png", *PLAIN)
+    ended = run(*words, "--against", "threads=1")
+    assert ended.code == 6
+    assert "warning: skipped 'bad.png': is not a readable image\n" in ended.err
+    assert ended.err.count("bad.png") == 1
+    assert run(*words, "--against", "edit=fc:zero").code == 7
+
+
+def test_a_bad_image_among_many_is_found_when_its_turn_comes(run, nets):
+    Path("bad.png").write_text("no picture")
+    for index in range(9):
+        draw(f"{index}.npy", 1, index)
+    images = (*(f"{index}.npy" for index in range(9)), "bad.png")
+    words = (*PLAIN, "--against", "threads=1", "--format", "json")
+    ended = run("compare", "nets.py:Net", *images, *words)
+    assert ended.code == 6
+    document = json.loads(ended.out)
+    assert document["skipped"] == [{"file": "bad.png", "reason": "is not a readable image"}]
+    assert len(document["images"]) == 9
+    assert ended.err.count("skipped 'bad.png'") == 1
+
+
+def stand_in(*keys, skipped=(), images=("folder",)):
+    """What is looked at of a side before anything runs."""
+    sources = [SimpleNamespace(key=key) for key in keys]
+    request = SimpleNamespace(run=SimpleNamespace(images=images))
+    return SimpleNamespace(request=request, sources=sources, skipped=list(skipped))
+
+
+def test_an_image_that_one_of_two_models_cannot_use_is_skipped():
+    bad, thin = SkippedImage("bad.png", "is no image"), SkippedImage("thin.png", "is too thin")
+    a = stand_in("cat", "thin", "dog", skipped=[bad])
+    b = stand_in("cat", "dog", skipped=[bad, thin])
+    pairs = [(one.key, two.key) for one, two in live.pair_sources(a, b)]
+    assert pairs == [("cat", "cat"), ("dog", "dog")]
+    assert live.list_skipped(a, b) == [bad, thin]
+
+
+def test_no_image_ends_with_3(run, nets):
+    Path("bad.png").write_text("no picture")
+    assert run("compare", "nets.py:Net", "bad.png", "--against", "threads=1").code == 3
+    assert run("compare", "nets.py:Net", *["bad.png"] * 9, "--against", "threads=1").code == 3
+
+
+# What cannot be met
+
+REFUSED = {
+    "nothing": ((), 2, "Missing option '--against'.", ""),
+    "no such form": (("colour=red",), 2, "--against cannot read 'colour=red'", "one of: model=M"),
+    "a form in other letters": (
+        ("channels_last",),
+        2,
+        "--against cannot read 'channels_last'",
+        "did you mean channels-last? one of: model=M",
+    ),
+    "an empty word": (("",), 2, "--against cannot read ''", "one of: model=M"),
+    "a missing value": (("dtype=",), 2, "--against cannot read 'dtype='", "one of: model=M"),
+    "a name alone": (("weights",), 2, "--against cannot read 'weights'", "one of: model=M"),
+    "a value too many": (
+        ("channels-last=1",),
+        2,
+        "--against cannot read 'channels-last=1'",
+        "one of",
+    ),
+    "a dtype": (
+        ("dtype=float8",),
+        2,
+        "--against dtype=float8: no such dtype",
+        "one of: float32, float16, bfloat16",
+    ),
+    "a seed": (("seed=x",), 2, "--against seed=x: not a whole number", "seed=1"),
+    "a seed below 0": (("seed=-1",), 2, "--against seed=-1: not a whole number", "seed=1"),
+    "a seed too large": (
+        (f"seed={1 << 63}",),
+        2,
+        "--seed must be from 0 to 2**63 - 1, not 9223372036854775808",
+        "",
+    ),
+    "no thread": (
+        ("threads=0",),
+        2,
+        "--against threads=0: not a number from 1 to 1024",
+        "threads=1",
+    ),
+    "too many threads": (
+        ("threads=99999999999",),
+        2,
+        "--against threads=99999999999: not a number from 1 to 1024",
+        "threads=1",
+    ),
+    "a device": (("device=gpu",), 2, "there is no device 'gpu' here", "one of: auto"),
+    "a device that is not here": (
+        ("device=cuda:93",),
+        2,
+        "there is no device 'cuda:93' here",
+        "use --device",
+    ),
+    "weights": (("weights=none.pt",), 4, "no weights and no file are called 'none.pt'", ""),
+    "a model": (("model=resnet43",), 2, "no model is called 'resnet43'", "did you mean"),
+    "an image": (("image=none.png",), 3, "no image can be used: 'none.png' does not exist", ""),
+    "several images": (
+        ("image=more",),
+        2,
+        "two different images are compared one with one, not 1 with 2",
+        "give one image on each side",
+    ),
+    "an edit that cannot be read": (
+        ("edit=conv",),
+        2,
+        "--edit 'conv': at position 5",
+        "",
+    ),
+    "an edit of no layer": (("edit=bn:zero",), 2, "no layer matches 'bn'", "list them"),
+    "an edit that changes nothing": (
+        ("edit=idle:zero",),
+        2,
+        "--edit 'idle:zero' changed nothing: none of its layers ran or got a gradient",
+        "hookcli layers MODEL shows what runs",
+    ),
+    "a prune of no layer": (("prune=bn=0.5",), 2, "no layer matches 'bn'", "list them"),
+    "a prune of no weight": (
+        ("prune=relu=0.5",),
+        2,
+        "--prune 'relu=0.5': none of its layers",
+        "prune",
+    ),
+    "names that are not shared": (
+        ("model=nets.py:Wide",),
+        2,
+        "no call is in both: 'conv' in A, and 'first' and 12 more in B",
+        (
+            "record the same layers and sides; if the layers have different names: "
+            "hookcli diff --match order"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_sides_that_cannot_be_compared_are_refused_with_the_reason(run, nets, reason):
+    words, code, error, hint = REFUSED[reason]
+    Path("more").mkdir()
+    draw("more/c.npy", 1, 1)
+    draw("more/d.npy", 2, 2)
+    layers = ("--layers", "Conv2d" if "names" in reason else "conv")
+    against = tuple(word for each in words for word in ("--against", each))
+    ended = run("compare", "nets.py:Idle", "a.npy", "--device", "cpu", *layers, *against)
+    assert (ended.code, ended.out) == (code, ""), ended.err
+    errors = [line for line in ended.err.splitlines() if not line.startswith("warning: ")]
+    assert errors[0].startswith(f"error: {error}")
+    assert "".join(errors[1:]).startswith(f"hint: {hint}" if hint else ("hint: ", ""))
+    assert len(errors) <= 2
+
+
+def test_a_layer_that_does_not_exist_is_reported(run, nets):
+    ended = run("compare", "nets.py:Net", "a.npy", "--layers", "cnov", "--against", "threads=1")
+    assert ended.code == 2
+    assert "error: no layer matches 'cnov'\nhint: did you mean conv?\n" in ended.err
+
+
+def test_a_layer_that_the_other_model_lacks_is_reported(run, nets):
+    words = ("--layers", "relu", "--against", "model=nets.py:Wide")
+    ended = run("compare", "nets.py:Net", "a.npy", *words)
+    assert ended.code == 2
+    assert "error: no layer matches 'relu'" in ended.err
+
+
+def test_a_tolerance_that_matches_no_call_is_reported(run, nets):
+    words = ("--layer-tolerance", "bn*=0.1", "--against", "threads=1")
+    ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, *words)
+    assert ended.code == 2
+    assert "error: no call matches 'bn*'" in ended.err
+
+
+def test_a_failed_forward_pass_is_reported_with_its_side(run, nets):
+    words = ("--against", "dtype=bfloat16")
+    ended = run("compare", "nets.py:Picky", "a.npy", *PLAIN, *words)
+    assert ended.code == 4
+    assert (
+        "error: nets.py:Picky with dtype=bfloat16: the model failed in (model) (Picky): "
+        "float32 alone\n"
+    ) in ended.err
+
+
+SHARED = """
+import threading
+
+act = nn.SiLU()
+norm = nn.BatchNorm2d(2)
+scale = nn.Parameter(torch.full((1,), 1 + 2 ** -20))
+
+
+class Sharing(Net):
+    def __init__(self):
+        super().__init__()
+        self.relu = act
+
+
+class SharingNorm(Net):
+    def __init__(self):
+        super().__init__()
+        self.relu, self.scale = nn.Sequential(norm, act, norm), scale
+
+    def forward(self, x):
+        return super().forward(x) * self.scale
+
+
+class Locked(Sharing):
+    def __init__(self):
+        super().__init__()
+        self.relu.lock = threading.Lock()
+"""
+
+
+@pytest.fixture
+def shared_nets(nets, monkeypatch):
+    """A package that is imported once for both sides; a file is run again for each side."""
+    Path("shared_nets.py").write_text(NETS + SHARED)
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    yield monkeypatch.delitem(sys.modules, "shared_nets", raising=False)
+    monkeypatch.delitem(sys.modules, "shared_nets", raising=False)
+
+
+@pytest.mark.parametrize("net", ["the_same", "Sharing", "SharingNorm"])
+@pytest.mark.parametrize("word", ["dtype=bfloat16", "prune=conv=0.5", "channels-last"])
+def test_modules_that_both_sides_would_share_are_copied_where_one_changes_them(
+    run, shared_nets, net, word
+):
+    Path("file_nets.py").write_text(NETS + SHARED)
+    words = ("a.npy", *PLAIN, "--layers", "leaf", "--against", word, "--format", "json")
+    shared, own = (
+        run("compare", f"{name}:{net}", *words) for name in ("shared_nets", "file_nets.py")
+    )
+    assert shared.code in (0, 7), shared.err
+    assert json.loads(shared.out)["layers"] == json.loads(own.out)["layers"]
+
+
+def test_a_side_without_changes_shares_modules_with_the_other(run, shared_nets):
+    words = (*PLAIN, "--against", "edit=conv:zero")
+    assert run("compare", "shared_nets:the_same", "a.npy", *words).code == 7
+
+
+@pytest.mark.parametrize(
+    ("net", "words", "code", "what"),
+    [
+        ("the_same", ("--dtype", "bfloat16", "--against", "dtype=float32"), 2, "the other side"),
+        ("SharingNorm", ("--dtype", "bfloat16", "--against", "dtype=float32"), 2, "the other side"),
+        ("Sharing", ("--against", "mode=as-made"), 2, "the other side"),
+        ("Locked", ("--against", "dtype=bfloat16"), 4, "copying them raised TypeError: cannot"),
+    ],
+)
+def test_shared_modules_that_cannot_be_copied_as_they_were_are_refused(
+    run, shared_nets, net, words, code, what
+):
+    ended = run("compare", f"shared_nets:{net}", "a.npy", *PLAIN, *words)
+    assert ended.code == code
+    message = f"error: shared_nets:{net} returns the same modules again, and {what}"
+    assert message in ended.err
+
+
+def test_an_object_without_values_is_copied_whatever_the_dtype_of_the_other_side(run, shared_nets):
+    words = (*PLAIN, "--dtype", "bfloat16", "--against", "dtype=float32")
+    assert run("compare", "shared_nets:Sharing", "a.npy", *words).code in (0, 7)
+
+
+# What is printed
+
+
+def test_the_first_line_says_how_far_within_the_tolerance_and_what_it_does(run, nets):
+    """bfloat16 rounds 2 * 1.005, the weight of the first class; all other values are exact."""
+    source = NETS.replace("[2, 0]", "[2.01, 0]").replace("[2.0, 0", "[2.01, 0")
+    assert source != NETS
+    Path("nets.py").write_text(source)
+    words = ("nets.py:Net", "a.npy", *PLAIN, "--against", "dtype=bfloat16")
+    ended = run("compare", *words)
+    first, second = ended.out.splitlines()[:2]
+    assert ended.code == 0
+    assert first.startswith("4 calls hold, at most 0.")
+    assert " % off (bfloat16 allows 5 %); same top class" in first
+    assert second.startswith("nothing beyond the tolerance: 4 calls of 1 image hold; ")
+
+
+def test_the_first_line_fits_into_80_columns(run, nets, monkeypatch):
+    """The logits 2 and 3 of the second image become 2 and 0."""
+    monkeypatch.setenv("COLUMNS", "80")
+    draw("c.npy", 1, 1)
+    words = ("nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=conv{1}:zero")
+    first, second = run("compare", *words).out.splitlines()[:2]
+    assert first == "4 of 4 calls differ, up to 83 % (1e-05 allowed); 1 of 2 top classes change"
+    assert second.startswith("conv differs first: ")
+
+
+def test_images_whose_top_class_changes_are_named(run, nets):
+    draw("c.npy", 1, 1)
+    words = ("nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=conv{1}:zero")
+    ended = run("compare", *words)
+    assert "the answer is not the same for c" in ended.out.splitlines()
+    document = json.loads(run("compare", *words, "--format", "json").out)
+    assert document["answer"]["changed"] == ["c"]
+    assert (document["answer"]["kind"], document["answer"]["share"]) == ("top class", 0.5)
+    assert document["verdict"] == ended.out.splitlines()[0]
+
+
+def test_the_answer_is_told_even_if_all_listed_calls_are_equal(run, nets):
+    words = ("nets.py:Net", "a.npy", *CPU, "--layers", "conv", "--against", "edit=fc{0}:zero")
+    ended = run("compare", *words)
+    assert ended.out.splitlines()[0].startswith("no difference: 1 call of 1 image holds; ")
+
+
+def test_sort_worst_begins_with_the_worst_call(run, nets):
+    words = ("nets.py:Net", "a.npy", *PLAIN, "--against", "edit=relu:scale=3", "--sort")
+    for sort, expected in (
+        ("worst", ["relu", "fc", "(model)", "conv"]),
+        ("order", ["conv", "relu", "fc", "(model)"]),
+    ):
+        document = json.loads(run("compare", *words, sort, "--format", "json").out)
+        assert [row["call_id"] for row in document["layers"]] == expected
+        table = run("compare", *words, sort).out.splitlines()
+        assert [line.split()[1] for line in table[4:8]] == expected
+    assert run("compare", *words, "size").code == 2
+
+
+def test_a_tolerance_follows_the_coarsest_dtype_before_a_call(run, nets):
+    """After the cast to float16 in B, relu and fc are float32 again."""
+    words = ("nets.py:Plain", "a.npy", *PLAIN, "--against", "model=nets.py:Half")
+    Path("nets.py").write_text(
+        NETS
+        + """
+class Plain(Net):
+    def __init__(self, kind="float32"):
+        super().__init__()
+        self.cast = Cast(kind)
+
+    def forward(self, x):
+        return self.fc(self.relu(self.cast(self.conv(x) / 3).float()).mean((2, 3)))
+
+
+def Half():
+    return Plain("float16")
+"""
+    )
+    document = json.loads(run("compare", *words, "--format", "json").out)
+    found = {row["call_id"]: row["tolerance"] for row in document["layers"]}
+    assert found == {"conv": 1e-5, "cast": 5e-3, "relu": 5e-3, "fc": 5e-3, "(model)": 5e-3}
+    assert document["equal"]
+
+
+def test_a_sigmoid_in_a_block_gives_the_block_its_floor(run, nets):
+    Path("nets.py").write_text(
+        NETS
+        + """
+class Heat(nn.Module):
+    def __init__(self, shift=-18.0):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 1, 1), nn.Sequential(nn.Sigmoid())
+        nn.init.zeros_(self.conv.weight)
+        nn.init.constant_(self.conv.bias, shift)
+
+    def forward(self, x):
+        return self.head(self.conv(x)).flatten()
+
+
+def warmer():
+    return Heat(-16.0)
+"""
+    )
+    words = ("nets.py:Heat", "a.npy", *PLAIN, "--against", "model=nets.py:warmer")
+    document = json.loads(run("compare", *words, "--format", "json").out)
+    holds = {row["call_id"]: row["holds"] for row in document["layers"]}
+    assert holds == {"conv": False, "head.0": True, "head": True, "(model)": True}
+
+
+def test_the_table_begins_with_the_verdict_and_ranks_the_calls(run, nets):
+    ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, "--against", "edit=relu:scale=3")
+    lines = ended.out.splitlines()
+    assert lines[:2] == [
+        "3 of 4 calls differ, up to 200 % (1e-05 allowed); same top class, KL 0.03",
+        "relu differs first: relative L2 2, tolerance 1e-05; 3 of 4 calls differ",
+    ]
+    rows = [line.split() for line in lines[4:8]]
+    assert [(row[0], row[1], row[-1]) for row in rows] == [
+        ("1", "conv", "yes"),
+        ("2", "relu", "worst"),
+        ("3", "fc", "no"),
+        ("4", "(model)", "no"),
+    ]
+    assert rows[1][-2] == "first,"
+    assert lines[8:] == [
+        "A (the reference): nets.py:Net; B: nets.py:Net with edit=relu:scale=3",
+        "changed: --edit: none, now relu:scale=3",
+    ]
+
+
+def test_a_table_without_a_difference_names_the_farthest_call(run, nets):
+    ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, "--against", "channels-last")
+    first = (
+        "no difference: 4 calls of 1 image hold; the farthest is conv: relative L2 0, "
+        "tolerance 1e-05"
+    )
+    assert (ended.code, ended.out.splitlines()[0]) == (0, first)
+
+
+def test_markdown_begins_with_the_verdict(run, nets):
+    words = (*PLAIN, "--top", "1", "--format", "md", "--against", "edit=fc:zero")
+    lines = run("compare", "nets.py:Net", "a.npy", *words).out.splitlines()
+    assert lines[0].startswith("**2 of 4 calls differ, up to 100 % (1e-05 allowed); ")
+    assert lines[2].startswith("**fc differs first: relative L2 1, tolerance 1e-05; 2 of 4 calls")
+    assert lines[4].startswith("| # | call | type | shape | rel L2 | max abs | mean abs | median")
+    assert lines[6].startswith("| 3 | fc | Linear | 1x2 | 1 | 6 | 3 |")
+    assert "the worst 1 of 4 calls; all of them: --format csv" in lines
+
+
+def test_csv_has_all_calls_and_the_verdict_goes_to_stderr(run, nets):
+    words = (*PLAIN, "--top", "1", "--format", "csv", "--against", "edit=fc:zero")
+    ended = run("compare", "nets.py:Net", "a.npy", *words)
+    assert len(list(csv.DictReader(io.StringIO(ended.out)))) == 4
+    assert "fc differs first: " in ended.err
+
+
+def test_csv_json_and_jsonl_have_every_image_of_every_call(run, nets):
+    """fc gives 6 and 0 for the first image, 2 and 3 for the second, and B twice that."""
+    draw("c.npy", 1, 1)
+    words = ("compare", "nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=fc:scale=2")
+    expected = [
+        *(("conv", "a", 0.0), ("conv", "c", 0.0), ("relu", "a", 0.0), ("relu", "c", 0.0)),
+        *(("fc", "a", 6.0), ("fc", "c", 3.0), ("(model)", "a", 6.0), ("(model)", "c", 3.0)),
+    ]
+    rows = csv.DictReader(io.StringIO(run(*words, "--format", "csv").out))
+    found = [(row["call_id"], row["image"], float(row["max_abs"])) for row in rows]
+    assert found == expected
+    lines = map(json.loads, run(*words, "--format", "jsonl").out.splitlines())
+    assert [(row["call_id"], row["image"], row["max_abs"]) for row in lines] == expected
+    document = json.loads(run(*words, "--format", "json").out)
+    assert [(row["call_id"], row["image"], row["max_abs"]) for row in document["calls"]] == expected
+    assert [row["call_id"] for row in document["layers"]] == ["conv", "relu", "fc", "(model)"]
+
+
+def test_figures_of_two_folders_find_a_weight_that_was_changed_slightly(run, nets):
+    torch.manual_seed(0)
+    model = resnet18(weights=None)
+    weight = model.layer2[0].conv2.weight.detach().clone()
+    weight[5] *= 1.02
+    save_weights("a.pt", model)
+    save_weights("b.pt", model, layer2__0__conv2__weight=weight)
+    np.save("x.npy", np.random.default_rng(3).normal(size=(3, 64, 64)).astype(np.float32))
+    words = (*CPU, "--layers", "conv", "--no-sketch", "--grids", "none")
+    for name in ("a", "b"):
+        run("inspect", "resnet18", "x.npy", "--weights", f"{name}.pt", *words, "-o", name)
+    ended = run("diff", "a", "b")
+    assert ended.code == 7
+    assert ended.out.startswith("layer2.0.conv2 differs first: ")
+    assert "only figures were compared " in ended.out
+    assert run("diff", "a", "a").code == 0
+
+
+def test_rows_of_single_images_are_not_kept_for_a_table(nets):
+    a, b = make_sides()
+    plain = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
+    whole = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None, keeps_images=True)
+    assert (plain.image_rows, whole.image_rows) == ((), whole.rows)
+
+
+def test_layers_that_do_not_run_are_accounted_for(run, nets):
+    words = (*PLAIN, "--against", "threads=1")
+    ended = run("compare", "nets.py:Idle", "a.npy", *words)
+    assert "not called: idle: the model did not call it for this input\n" in ended.err
+    assert "not called" not in run("compare", "nets.py:Idle", "a.npy", *words, "-q").err
+    document = json.loads(run("compare", "nets.py:Idle", "a.npy", *words, "--format", "json").out)
+    reason = "the model did not call it for this input"
+    assert document["uncalled"] == [{"layer": "idle", "reason": reason}]
+
+
+def test_random_weights_are_said_not_to_be_trained_once(run, cat):
+    ended = run("compare", "resnet18", cat, *SMALL, "--against", "dtype=bfloat16")
+    assert ended.err == "warning: the weights are RANDOM, as asked for\n"
+
+
+def test_nothing_is_written(run, nets):
+    before = sorted(Path().rglob("*"))
+    assert run("compare", "nets.py:Net", "a.npy", *PLAIN, "--against", "threads=1").code == 0
+    after = [p for p in sorted(Path().rglob("*")) if "__pycache__" not in p.parts]
+    assert after == before
+
+
+# Models of other tasks
+
+
+def test_a_clip_cannot_be_channels_last(run, cat):
+    words = ("--weights", "random", "--size", "32", "--against", "channels-last")
+    ended = run("compare", "r3d_18", cat, "--layers", "stem.0", *words)
+    assert ended.code == 2
+    assert "error: only pictures can be laid out channels last, not clips or pairs\n" in ended.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "words", "against", "first"),
+    [
+        ("r3d_18", ("--size", "32", "--layers", "stem"), "edit=stem.1:zero", "stem"),
+        (
+            "raft_small",
+            ("--size", "128", "--layers", "re:flow_head"),
+            r"edit=re:flow_head\.conv1$:zero",
+            "update_block.flow_head.conv1",
+        ),
+        (
+            "ssdlite320_mobilenet_v3_large",  # of its six maps the first comes from features.0
+            ("--layers", "head", "--at", "both"),
+            "edit=backbone.features.1:zero",
+            "input:head[1]",
+        ),
+        (
+            "deeplabv3_mobilenet_v3_large",
+            ("--size", "64", "--layers", "classifier"),
+            "edit=backbone:set=1",
+            "classifier",
+        ),
+        ("quantized_resnet18", ("--size", "64"), "edit=layer2.0.conv1:zero", "layer2.0.conv1"),
+    ],
+)
+def test_models_of_other_tasks_are_compared(run, cat, model, words, against, first):
+    words = (*words, "--weights", "random", "--device", "cpu", "--format", "json")
+    ended = run("compare", model, cat, *words, "--against", against)
+    assert (ended.code, json.loads(ended.out)["first"]) == (7, first), ended.err
+
+
+# What is left
+
+
+def make_sides(net="Net", **other):
+    model, images = ModelRequest(f"nets.py:{net}", device="cpu"), ImageRequest(("a.npy",))
+    one, two = (RunRequest(model, images, ("all",), **more) for more in ({}, other))
+    config = CompareConfig(one, VariantRequest("net", two))
+    return prepare_comparison(config)
+
+
+class Saved(Runner):
+    """A runner without a module: it passes the given tensors to its observer."""
+
+    def __init__(self, side, shown):
+        self.layers = tuple(each for each in side.runner.layers if each.module_path in shown)
+        self.shown, self.closed = shown, False
+
+    def run(self, batch, observer, called=None, seen=tuple):
+        for layer in self.layers:
+            observer(Call(layer), torch.tensor(self.shown[layer.module_path]))
+        return ForwardOutcome(None)
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_runner_needs_no_module_to_be_compared(nets):
+    """fc is 6 and 0, and 6 and 3 were saved: off by half of its norm; conv was not saved."""
+    a, b = make_sides()
+    b = replace(b, runner=Saved(b, {"fc": [[6.0, 3.0]]}))
+    compared = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
+    assert {row.call_id: (row.rel_l2, row.reason) for row in compared.rows} == {
+        "fc": (0.5, ""),
+        **dict.fromkeys(("conv", "relu", "(model)"), (None, "only in A")),
+    }
+    assert b.runner.closed
+
+
+def hooks_of(model):
+    return [
+        (path, name)
+        for path, module in model.named_modules()
+        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+        if getattr(module, name)
+    ]
+
+
+def test_nothing_is_left_on_the_models(nets):
+    a, b = make_sides(prunes=("conv=0.5",), edits=("fc:zero",))
+    plain = a.runner.module.state_dict()
+    live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
+    for side in (a, b):
+        module = side.runner.module
+        assert hooks_of(module) == []
+        assert list(module.state_dict()) == ["conv.weight", "fc.weight"]
+        assert all(torch.equal(v, plain[k]) for k, v in module.state_dict().items())
+
+
+def test_nothing_is_left_on_the_models_when_it_is_interrupted(nets):
+    a, b = make_sides(prunes=("conv=0.5",))
+
+    def interrupt(done, skipped):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        live.compare_sides(a, b, Tolerance(), interrupt)
+    assert hooks_of(a.runner.module) + hooks_of(b.runner.module) == []
+    assert list(b.runner.module.state_dict()) == ["conv.weight", "fc.weight"]
+
+
+def test_no_tensor_of_an_image_is_kept_after_its_forward_pass(nets, monkeypatch):
+    """As many as A gave are alive while B runs, one fewer after each of its calls, and none in the
+    end."""
+    kept = []
+
+    class Watched(seen_calls.SeenCalls):
+        def __init__(self, **options):
+            super().__init__(**options)
+            kept.append(self)
+
+    monkeypatch.setattr(live, "SeenCalls", Watched)
+    a, b = make_sides()
+    left = []
+    monkeypatch.setattr(
+        seen_calls,
+        "measure_arrays",
+        lambda *two: (left.append(len(kept[0].values)), measure_arrays(*two))[1],
+    )
+    live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
+    assert left == [3, 2, 1, 0]
+    assert kept[0].values == {}
+
+
+def test_an_interrupt_ends_with_130(run, interruptible):
+    Path("net.py").write_text(INTERRUPTED_NET)
+    np.save("a.npy", np.zeros((3, 8, 8), np.float32))
+    words = ("net.py:Net", "a.npy", "a.npy", "--device", "cpu", "--against", "threads=1")
+    ended = run("compare", *words)
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err.endswith("error: interrupted\n")

@@ -1,0 +1,258 @@
+"""``hookcli compare --pictures``: which calls are drawn, against the pictures of saved runs, and by
+hand."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hookcli.comparison.worst_calls import WorstCalls
+from hookcli.distance.judge import CallPair, CallTensor, Judge
+from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.tolerance import Tolerance
+from hookcli.records.layouts import Layout
+
+# The pixels 1, -1 and 2 become 2, -2 and 4 in ``a``; the ReLU writes over them.
+NETS = """
+import torch
+from torch import nn
+
+
+def point(weight):
+    conv = nn.Conv2d(3, 3, 1, bias=False)
+    with torch.no_grad():
+        conv.weight.copy_(weight * torch.eye(3).view(3, 3, 1, 1))
+    return conv
+
+
+class Net(nn.Module):
+    def __init__(self, a=2.0, b=3.0):
+        super().__init__()
+        self.a, self.b = point(a), point(b)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.b(self.relu(self.a(x)) + 0)
+
+
+class Renamed(Net):
+    def __init__(self):
+        super().__init__(3.0)
+        self.stem = self.a
+        del self.a
+
+    def forward(self, x):
+        return self.b(self.relu(self.stem(x)) + 0)
+
+
+class Long(nn.Module):
+    '''Twenty layers that each pass on what they get; the own errors in B add up.'''
+
+    def __init__(self, wrong=False):
+        super().__init__()
+        self.parts = nn.Sequential(*(point(1.5 if wrong else 1.0) for _ in range(20)))
+
+    def forward(self, x):
+        return self.parts(x)
+
+
+class Windows(Net):
+    '''Each row of pixels becomes an image of its own.'''
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Identity()
+
+    def forward(self, x):
+        return self.rows(self.a(x).permute(2, 1, 0, 3) + 0).mean((0, 2, 3))[None]
+
+
+class Fails(Net):
+    '''Takes no pixels above 50.'''
+
+    def forward(self, x):
+        x = self.relu(self.a(x))
+        if x.max() > 100:
+            raise ValueError("too bright")
+        return self.b(x + 0)
+
+
+def wrong():
+    return Net(3.0)
+
+
+def long():
+    return Long(wrong=True)
+
+
+def fails():
+    return Fails(3.0)
+"""
+PIXELS = np.array([[[1, -1, 2]], [[2, 3, -1]], [[-2, 1, 1]]], "f4")
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("nets.py").write_text(NETS)
+    np.save("ant.npy", PIXELS)
+    np.save("bee.npy", 100 * PIXELS)
+
+
+@pytest.fixture
+def compare(run):
+    """Run ``compare --pictures p``, and return the page and the names of the pictures."""
+
+    def command(net, *words, images=("ant.npy",), code=7):
+        plain = () if "--layers" in words else ("--layers", "leaf")
+        plain += ("--device", "cpu", "--pictures", "p")
+        ended = run("compare", f"nets.py:{net}", *images, *plain, *words)
+        assert ended.code == code, ended.err
+        page = Path("p/report.html").read_text()
+        return page, sorted(file.name for file in Path("p").glob("*.png"))
+
+    return command
+
+
+def test_pictures_are_those_of_two_saved_runs(run, compare):
+    """Both commands find the worst images and calls in their own way."""
+    edit = "a{1}:scale=1.5"
+    images = ("ant.npy", "bee.npy")
+    saved = ("--layers", "leaf", "--save", "tensors", "--grids", "none", "--device", "cpu")
+    for name, words in (("one", ()), ("two", ("--edit", edit))):
+        assert run("inspect", "nets.py:Net", *images, *saved, "-o", name, *words).code == 0
+    assert run("diff", "one", "two", "--pictures", "d").code == 7
+    _, files = compare("Net", "--against", f"edit={edit}", images=images)
+    assert files == ["01_a.png", "02_relu.png", "03_b.png"]
+    for file in files:
+        assert Path("p", file).read_bytes() == Path("d", file).read_bytes(), file
+
+
+def test_a_tensor_that_is_overwritten_is_drawn_as_it_was(compare):
+    """Channel 2 of a is -4, 2, 2, and -6, 3, 3 in B; the ReLU writes zeros over -4 and -6."""
+    page, _ = compare("Net", "--against", "model=nets.py:wrong")
+    (alt,) = re.findall(r'alt="A, B and B minus A of a\. ([^"]*)"', page)
+    assert "channel 2:  -6 to 3,  up to 2 apart" in alt
+
+
+def test_the_worst_image_of_a_call_is_drawn(compare):
+    """More than 1 of bee is cut off, -2 of -200; of ant, -1 of -2 in the same places."""
+    words = ("--against", "edit=a:clamp=-3:3", "--layers", "a")
+    page, files = compare("Net", *words, images=("bee.npy", "ant.npy"))
+    assert files == ["01_a.png"]
+    assert "channel 1:  -200 to 600,  up to 597 apart" in page
+    assert "largest difference 597, image bee" in page
+    page, _ = compare("Net", *words, images=("ant.npy", "bee.npy"))
+    assert "channel 1:  -200 to 600,  up to 597 apart" in page
+
+
+def test_at_most_twelve_calls_are_drawn_and_the_first_is_among_them(compare):
+    """Part n is 1.5 to the power of n + 1 times that of A: the first differs least."""
+    _, files = compare("Long", "--against", "model=nets.py:long")
+    worst = [f"{place + 2:02}_parts.{19 - place}.png" for place in range(11)]
+    assert files == ["01_parts.0.png", *worst]
+
+
+def test_calls_that_the_comparison_does_not_list_are_not_drawn(compare):
+    """With --blame, all twenty parts are measured, and all others are worse."""
+    words = ("--against", "model=nets.py:long", "--layers", "parts.3", "--blame")
+    assert compare("Long", *words)[1] == ["01_parts.3.png"]
+
+
+def test_an_image_on_which_b_fails_is_not_drawn(compare):
+    """a gives up to 900 for bee before B fails, and differs as much as for ant."""
+    words = ("--against", "model=nets.py:fails", "--on-error", "skip")
+    page, files = compare("Net", *words, images=("bee.npy", "ant.npy"))
+    assert files == ["01_a.png", "02_relu.png", "03_b.png"]
+    assert "channel 1:  -3 to 9,  up to 3 apart" in page
+    assert "to 900" not in page
+
+
+def test_calls_that_are_paired_by_order_are_drawn(compare):
+    words = ("--against", "model=nets.py:Renamed", "--match", "order")
+    page, files = compare("Net", *words)
+    assert files == ["01_a.png", "02_relu.png", "03_b.png"]
+    assert "<h3>a / stem <span" in page
+    assert "<h1>nets.py:Net and nets.py:Renamed: B against A</h1>" in page
+    assert "channel 2:  -6 to 3,  up to 2 apart" in page
+
+
+def test_calls_of_an_exported_program_are_drawn(compare):
+    """A program of torch.export has no hooks; its nodes say which modules they belong to."""
+    words = ("--against", "torch-export", "--against", "model=nets.py:wrong", "--blame")
+    page, files = compare("Net", *words)
+    assert files == ["01_a.png", "02_relu.png", "03_b.png", "04_model.png"]
+    assert "channel 2:  -6 to 3,  up to 2 apart" in page
+    assert '<a href="#call-1">a</a> <span class="chip">culprit</span>' in page
+
+
+def test_windows_of_an_image_are_drawn_as_bars(run):
+    """A map of the first window would be no picture of the image."""
+    np.save("cow.npy", np.arange(36, dtype="f4").reshape(3, 4, 3))
+    words = ("--layers", "rows", "--against", "edit=a:scale=2", "--device", "cpu")
+    assert run("compare", "nets.py:Windows", "cow.npy", *words, "--pictures", "p").code == 7
+    page = Path("p/report.html").read_text()
+    assert "no spatial form: a bar is the mean of a channel" in page
+
+
+def test_equal_models_have_a_page_without_pictures(compare):
+    page, files = compare("Net", "--against", "threads=1", code=0)
+    assert files == []
+    assert "None: all tensors of B equal those of A." in page
+
+
+def offer(worst, judge, name, place, a, b):
+    """Offer a call with the tensors a and b, and return its pair."""
+    tensor = CallTensor(name, "Linear", a.shape, "float32")
+    pair = CallPair("ant", tensor, tensor, measure_arrays(a, b))
+    worst.offer(judge.judge(pair), place, Layout("NC", 1), a, b)
+    return pair
+
+
+def test_of_many_calls_only_the_tensors_of_thirteen_are_kept_and_then_none():
+    worst, judge = WorstCalls(), Judge(Tolerance(), ("float32",))
+    alive, pairs = [], []
+    worst.start()
+    for place in range(40):
+        a = np.ones((1, 4), "f4")
+        alive.append(weakref.ref(a))
+        pairs.append(offer(worst, judge, f"fc{place:02}", place, a, a + np.float32(1 + place)))
+        del a
+    assert [place for place, each in enumerate(alive) if each() is not None] == [0, *range(28, 40)]
+    for pair in pairs:
+        judge.add(pair)
+    worst.finish(judge.rows(), "ant")
+    assert [each for each in alive if each() is not None] == []
+    drawn = worst.choose_rows(judge.rows())
+    assert [row.call_id for row in drawn] == ["fc00", *(f"fc{39 - n}" for n in range(11))]
+    assert worst.maps_of(drawn[1]).compared.difference.tolist() == [[[40, 40, 40, 40]]]
+
+
+def test_the_call_that_differs_first_is_kept_even_if_b_runs_it_last():
+    """B runs twenty calls backwards, and the one that A runs first differs least."""
+    worst, judge = WorstCalls(), Judge(Tolerance(), ("float32",))
+    a = np.ones((1, 4), "f4")
+    worst.start()
+    pairs = [
+        offer(worst, judge, f"fc{place:02}", place, a, a + np.float32(1 + place))
+        for place in reversed(range(20))
+    ]
+    for pair in reversed(pairs):
+        judge.add(pair)
+    worst.finish(judge.rows(), "ant")
+    drawn = [row.call_id for row in worst.choose_rows(judge.rows())]
+    assert drawn == ["fc00", *(f"fc{19 - n:02}" for n in range(11))]
+
+
+def test_a_tensor_of_b_that_changes_later_is_kept_as_it_was():
+    worst, judge = WorstCalls(), Judge(Tolerance(), ("float32",))
+    a, b = np.array([[1, 2]], "f4"), np.array([[1, 5]], "f4")
+    worst.start()
+    judge.add(offer(worst, judge, "fc", 0, a, b))
+    b[:] = 0
+    worst.finish(judge.rows(), "ant")
+    assert worst.maps_of(judge.rows()[0]).compared.b.tolist() == [[[1, 5]]]

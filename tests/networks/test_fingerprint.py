@@ -1,0 +1,105 @@
+"""The hash of the weights of a module."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hookcli.networks.fingerprint import hash_weights
+
+
+def test_the_hash_of_weights_is_of_names_dtypes_shapes_and_bytes():
+    part = nn.Conv2d(1, 2, 1)
+    part.load_state_dict(
+        {"weight": torch.tensor([1.5, -2]).view(2, 1, 1, 1), "bias": torch.ones(2)}
+    )
+    expected = b"dict 2\n'weight'\ntorch.float32 (2, 1, 1, 1)\n" + struct.pack("<2f", 1.5, -2)
+    expected += b"'bias'\ntorch.float32 (2,)\n" + struct.pack("<2f", 1, 1)
+    assert hash_weights(part) == hashlib.sha256(expected).hexdigest()
+    assert hash_weights(part.to(memory_format=torch.channels_last)) == hash_weights(part)
+
+
+FORMS = {
+    "quantized": lambda k: torch.quantize_per_tensor(torch.arange(4.0) * k, 0.5, 3, torch.quint8),
+    "sparse": lambda k: (torch.eye(3) * k).to_sparse(),
+    "float8": lambda k: (torch.arange(4.0) * k).to(torch.float8_e4m3fn),
+    "half": lambda k: (torch.arange(4.0) * k).bfloat16(),
+    "complex32": lambda k: (torch.arange(4.0) * k).to(torch.complex32),
+    "conjugate": lambda k: (torch.arange(4.0) * k * 1j).conj(),
+    "one number": torch.tensor,
+    "no values": lambda k: torch.empty(0, k),
+    "turned": lambda k: (torch.arange(6) * k).view(2, 3).t(),
+    "packed": lambda k: (torch.arange(4.0) * k, None),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize", "ignore:ComplexHalf")
+@pytest.mark.parametrize("name", FORMS)
+def test_values_of_every_form_have_a_hash_and_others_another(name):
+    class Holder(nn.Module):
+        k = 1
+
+        def get_extra_state(self):
+            return FORMS[name](self.k)
+
+    holder = Holder()
+    first = hash_weights(holder)
+    assert len(first) == 64
+    assert hash_weights(holder) == first
+    holder.k = 2
+    assert hash_weights(holder) not in (first, "")
+
+
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+def test_quantized_modules_have_a_hash_of_their_packed_weights():
+    torch.manual_seed(0)
+    one, other = (
+        torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear})
+        for _ in range(2)
+    )
+    assert len({hash_weights(one), hash_weights(one), hash_weights(other)} - {""}) == 2
+
+
+class Unheard(nn.Module):
+    def get_extra_state(self):
+        return object()
+
+
+class Raising(nn.Module):
+    def state_dict(self, *_args, **_options):
+        raise KeyError("no")
+
+
+@pytest.mark.parametrize(
+    "module", [nn.LazyLinear(4), nn.Linear(2, 2, device="meta"), Unheard(), Raising()]
+)
+def test_weights_of_which_there_is_no_hash_have_an_empty_one(module):
+    assert hash_weights(module) == ""
+
+
+@pytest.mark.gpu
+def test_weights_on_a_gpu_have_the_hash_of_the_same_on_the_host():
+    part = nn.Conv2d(3, 2, 1)
+    expected = hash_weights(part)
+    assert hash_weights(part.cuda()) == expected
+
+
+def test_a_buffer_can_still_be_resized_after_its_weights_were_hashed():
+    part = nn.BatchNorm1d(2)
+    before = hash_weights(part)
+    part.running_mean.resize_(4)
+    part.running_mean.resize_(2)
+    assert hash_weights(part) == before
+
+
+def test_a_compiled_part_has_the_hash_of_a_plain_one():
+    conv = nn.Conv2d(1, 1, 1)
+    plain = hash_weights(nn.Sequential(conv))
+    part: Any = torch.compile(conv)
+    whole: Any = torch.compile(nn.Sequential(part))
+    assert hash_weights(whole) == plain

@@ -1,0 +1,170 @@
+"""What hookcli knows of the model in a file, with inputs that these tests state."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from PIL import Image
+
+from hookcli.config import ModelRequest
+from hookcli.errors import ForwardError, RequestError
+from hookcli.networks.graph_file import (
+    GraphInput,
+    check_graph_request,
+    describe_graph,
+    fit_inputs,
+)
+
+FLOAT = "float32"
+
+
+def describe(*shapes, dtype=FLOAT, **options):
+    inputs = [GraphInput(shape, dtype) for shape in shapes]
+    request = ModelRequest("net.onnx", **options)
+    return describe_graph(request, inputs, "", None)
+
+
+def refuse(*shapes, **options):
+    with pytest.raises(RequestError) as caught:
+        describe(*shapes, **options)
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("shape", "made"),
+    [
+        ((1, 3, 96, 96), (3, 96, 96)),
+        ((1, 3, 96, 64), (3, 96, 64)),
+        ((None, 3, None, None), (3, 224, 224)),
+        ((None, None, None, None), (3, 224, 224)),
+        ((1, 1, 32, 32), (1, 32, 32)),
+        ((1, 1, 32, 16), (1, 32, 16)),
+    ],
+)
+def test_a_picture_gets_the_size_and_the_colours_of_the_input(shape, made):
+    described = describe(shape)
+    pixels = described.prepare.to_pixels([Image.new("RGB", (50, 80), "white")])
+    assert tuple(pixels.shape) == made
+    assert described.info.input_shape == (1, *made)
+
+
+def test_a_grey_picture_is_scaled_to_one():
+    pixels = describe((1, 1, 8, 8)).prepare.to_pixels([Image.new("RGB", (8, 8), "white")])
+    assert pixels.unique().tolist() == [1.0]
+
+
+def test_the_size_is_chosen_if_the_file_leaves_it_open():
+    assert describe((1, 3, None, None), size=64).info.input_shape == (1, 3, 64, 64)
+    message = refuse((1, 3, 96, 96), size=64)
+    assert message == "'net.onnx' takes pictures of 96x96 pixels"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((1, 7),), "'net.onnx' takes the shape 1x7, and a picture is 1xCxHxW"),
+        (((),), "'net.onnx' takes an input of unknown shape, and a picture is 1xCxHxW"),
+        (((1, 3, 8, 8), (1, 7)), "'net.onnx' takes 2 inputs, not 1"),
+        (((4, 3, 8, 8),), "'net.onnx' takes 4 pictures at once, not one"),
+        ((), "'net.onnx' takes nothing, which pixels cannot be"),
+        (
+            ((1, 3, 10_000, 8),),
+            "'net.onnx' takes 1x3x10000x8, and a picture has at most 8192 pixels a side",
+        ),
+    ],
+)
+def test_inputs_that_are_no_pictures_are_refused(shapes, message):
+    assert refuse(*shapes) == message
+
+
+@pytest.mark.parametrize("like", [None, "resnet18"])
+@pytest.mark.parametrize("shape", [(1, 3, 8, 8), (1, 3, 8, 6), (1, None, None, None)])
+def test_an_input_of_whole_numbers_takes_pixels_from_0_to_255(shape, like):
+    if like is not None and shape[2] is None:
+        return
+    described = describe(shape, dtype="uint8", like=like)
+    for value in (0, 1, 127, 254, 255):
+        pixels = described.prepare.to_pixels([Image.new("RGB", (8, 8), (value,) * 3)])
+        assert pixels.unique().tolist() == [value]
+    assert described.info.preprocessing.endswith("scaled to 0 to 1, multiplied by 255, rounded")
+
+
+def test_a_grey_input_of_whole_numbers_takes_pixels_from_0_to_255():
+    described = describe((1, 1, 8, 8), dtype="int32")
+    pixels = described.prepare.to_pixels([Image.new("RGB", (8, 8), (77,) * 3)])
+    assert pixels.tolist() == [[[77.0] * 8] * 8]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bool", "string"])
+def test_an_input_that_cannot_hold_pixels_is_refused(dtype):
+    message = f"'net.onnx' takes {dtype}, which pixels cannot be"
+    assert refuse((1, 3, 8, 8), dtype=dtype) == message
+
+
+@pytest.mark.parametrize("options", [{"mean": (0.5,) * 3}, {"std": (0.5,) * 3}])
+def test_whole_numbers_are_not_normalized(options):
+    message = "'net.onnx' takes uint8, so its pixels are from 0 to 255"
+    assert refuse((1, 3, 8, 8), dtype="uint8", **options) == message
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked", "axis", "is_nhwc"),
+    [
+        ((1, 224, 224, 3), None, None, True),
+        ((None, None, None, 3), None, None, True),
+        ((1, 224, 224, 1), None, None, True),
+        ((1, 3, 224, 224), None, None, False),
+        ((1, 3, 224, 3), None, None, False),
+        ((1, 3, 224, 3), None, 3, True),
+        ((1, 64, 64, 12), None, None, False),
+        ((1, 64, 64, 12), None, 3, True),
+        ((1, 64, 64, 12), "NHWC", None, True),
+        ((1, 224, 224, 3), "NCHW", 3, False),
+        ((None, None, None, None), None, None, False),
+        ((1, 3, 4, 8, 3), "NHWC", 3, False),
+    ],
+)
+def test_the_channel_axis_is_that_of_the_user_of_the_operators_or_of_the_shape(
+    shape, asked, axis, is_nhwc
+):
+    assert GraphInput(shape, FLOAT).with_layout(asked, axis).is_nhwc == is_nhwc
+
+
+def test_pictures_are_prepared_alike_whatever_the_order_of_the_axes():
+    inputs = [GraphInput((1, 96, 64, 3), FLOAT).with_layout(None)]
+    described = describe_graph(ModelRequest("net.onnx"), inputs, "", None)
+    other = describe((1, 3, 96, 64))
+    assert described.info.preprocessing == f"{other.info.preprocessing}, channels last"
+    assert described.info.input_shape == (1, 3, 96, 64)
+
+
+def test_a_graph_gets_its_own_layout_and_no_rounded_numbers():
+    pixels = torch.arange(12.0).reshape(1, 3, 2, 2)
+    taken = GraphInput((1, 2, 2, 3), "uint8").with_layout("NHWC")
+    (fitted,) = fit_inputs([pixels], [taken])
+    assert fitted.tolist() == [[[[0, 4, 8], [1, 5, 9]], [[2, 6, 10], [3, 7, 11]]]]
+    for wrong in (pixels + 0.5, pixels - 1, pixels * 255, pixels * float("nan")):
+        with pytest.raises(ForwardError, match="whole numbers from 0 to 255"):
+            fit_inputs([wrong], [taken])
+
+
+def test_an_input_of_unknown_shape_is_refused_also_with_another_model():
+    assert "unknown shape" in refuse((), like="resnet18")
+
+
+def test_another_model_says_how_pictures_are_prepared():
+    described = describe((1, 3, 96, 64), like="resnet18")
+    assert described.categories[0] == "tench"
+    assert described.info.preprocessing == (
+        "resized to 96x64 pixels (bilinear), scaled to 0 to 1, mean 0.485 0.456 0.406, "
+        "standard deviation 0.229 0.224 0.225"
+    )
+    assert described.info.notes == ()
+
+
+@pytest.mark.parametrize(
+    "options", [{"weights": "random"}, {"dtype": "float16"}, {"mode": "train"}, {"device": "cuda"}]
+)
+def test_what_the_file_fixes_cannot_be_requested(options):
+    with pytest.raises(RequestError):
+        check_graph_request(ModelRequest("net.onnx", **options))

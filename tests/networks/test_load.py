@@ -1,0 +1,684 @@
+"""Models by name: seeded, trained, from a file, from a server that misbehaves, and what is
+refused."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from safetensors.torch import save_file
+from torch import nn
+from torchvision.models import ResNet18_Weights, SqueezeNet1_1_Weights
+
+import hookcli.networks.torchvision
+from hookcli.config import ModelRequest
+from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
+from hookcli.networks.build import SkipInitialisation, build_random
+from hookcli.networks.catalog import list_catalog
+from hookcli.networks.load import load_model
+from hookcli.networks.sources import choose_source, find_model, list_names
+from hookcli.networks.weights import pin_weights
+from hookcli.networks.weights_file import read_weights_file
+from tests.processes import COMMAND, forget, start
+
+SMALL = "squeezenet1_1"  # 5 MB of weights
+CLASSIFIER = ["classifier.1.weight", "classifier.1.bias"]
+
+
+def load(name=SMALL, weights="auto", seed=0, **arguments):
+    words = tuple((key, str(value)) for key, value in arguments.items())
+    return load_model(ModelRequest(name, weights=weights, seed=seed, device="cpu", arguments=words))
+
+
+def refusal(kind, *args, **options):
+    with pytest.raises(kind) as caught:
+        load(*args, **options)
+    return caught.value
+
+
+def seeded(builder, seed, **arguments):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return builder(weights=None, **arguments).state_dict()
+
+
+def assert_same(module, state):
+    """Every tensor of ``module`` is that of ``state``, byte for byte."""
+    mine = module.state_dict()
+    assert list(mine) == list(state)
+    different = [key for key in state if not torch.equal(mine[key], state[key])]
+    assert different == []
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The weights of an imaginary trained squeezenet, which differ from those of seed 0."""
+    return seeded(torchvision.models.squeezenet1_1, 123)
+
+
+@pytest.fixture(scope="module")
+def weights_file(trained, tmp_path_factory):
+    file = tmp_path_factory.mktemp("weights") / "squeezenet.pth"
+    torch.save(trained, file)
+    return file
+
+
+# --- random weights
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5"])
+def test_random_weights_are_those_of_the_seed_and_torchvisions_builder(name):
+    expected = seeded(torchvision.models.get_model_builder(name), 7)
+    assert_same(load(name, "random", 7).module, expected)
+
+
+def test_another_seed_gives_other_weights():
+    first, second = (load(SMALL, "random", seed).module.state_dict() for seed in (0, 1))
+    assert not torch.equal(first["features.0.weight"], second["features.0.weight"])
+
+
+def test_random_weights_leave_the_callers_generator_as_it_was():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    build_random(find_model(SMALL, 7), ModelRequest(SMALL, "random", 7))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_random_weights_say_that_they_are():
+    info = load(SMALL, "random", 7).info
+    assert (info.weights, info.trained, info.sha256) == ("random (seed 7)", False, "")
+    assert info.warning == "the weights are RANDOM, as asked for"
+
+
+def test_a_loaded_model_is_in_evaluation_mode():
+    assert not any(module.training for module in load(SMALL, "random").module.modules())
+
+
+# --- arguments of the builder
+
+
+def test_a_model_argument_reaches_the_builder():
+    expected = seeded(torchvision.models.squeezenet1_1, 0, num_classes=50)
+    assert_same(load(SMALL, "random", num_classes=50).module, expected)
+
+
+def test_a_model_argument_that_the_builder_does_not_know_is_refused():
+    error = refusal(RequestError, SMALL, "random", colour="red")
+    assert error.exit_code == 2
+    assert error.message.startswith("squeezenet1_1 cannot be built with colour=red: ")
+    assert error.hint == "`arguments`: the model's builder takes these arguments"
+
+
+def test_a_model_argument_of_the_wrong_type_is_refused():
+    error = refusal(RequestError, "resnet18", "random", num_classes="many")
+    assert error.message.startswith("resnet18 cannot be built with num_classes=many: ")
+
+
+def test_whatever_the_builder_raises_at_an_argument_is_a_refusal():
+    error = refusal(RequestError, "mobilenet_v2", "random", round_nearest=0)
+    assert error.message.startswith("mobilenet_v2 cannot be built with round_nearest=0: ")
+    assert "by zero" in error.message
+
+
+# --- weights from a file
+
+
+def test_a_weights_file_is_loaded_whole(weights_file, trained):
+    loaded = load(weights=str(weights_file))
+    assert_same(loaded.module, trained)
+    assert (loaded.info.trained, loaded.info.warning) == (True, "")
+    assert loaded.info.sha256 == hashlib.sha256(weights_file.read_bytes()).hexdigest()
+
+
+def test_a_safetensors_file_is_loaded_whole(trained):
+    save_file(trained, "w.safetensors")
+    assert_same(load(weights="w.safetensors").module, trained)
+
+
+@pytest.mark.parametrize("wrapper", ["state_dict", "model", "model_state_dict"])
+def test_a_checkpoint_is_unwrapped(trained, wrapper):
+    torch.save({"epoch": 3, wrapper: trained}, "w.pt")
+    assert_same(load(weights="w.pt").module, trained)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."]
+)
+def test_the_prefixes_of_parallel_and_compiled_models_are_taken_off(trained, prefix):
+    torch.save({prefix + key: value for key, value in trained.items()}, "w.pt")
+    assert_same(load(weights="w.pt").module, trained)
+
+
+def test_another_number_of_classes_sizes_the_classifier():
+    seven = seeded(torchvision.models.squeezenet1_1, 1, num_classes=7)
+    torch.save(seven, "w.pth")
+    loaded = load(weights="w.pth")
+    assert_same(loaded.module, seven)
+    assert loaded.categories == ()  # ImageNet's thousand names do not fit seven classes
+
+
+def test_weights_of_a_thousand_classes_keep_their_names(weights_file):
+    assert load(weights=str(weights_file)).categories[281] == "tabby"
+
+
+def test_a_missing_classifier_is_random_and_named_and_the_rest_is_loaded(trained):
+    torch.save({k: v for k, v in trained.items() if k not in CLASSIFIER}, "w.pth")
+    loaded = load(weights="w.pth", seed=3)
+    drawn = seeded(torchvision.models.squeezenet1_1, 3)
+    assert_same(loaded.module, trained | {key: drawn[key] for key in CLASSIFIER})
+    assert not loaded.info.trained
+    assert loaded.info.warning == (
+        "classifier.1.weight, classifier.1.bias are not in w.pth: they are RANDOM (seed 3)"
+    )
+
+
+def test_a_file_of_another_model_is_refused_in_a_few_words(trained):
+    torch.save(trained, "w.pth")
+    error = refusal(WeightsError, "resnet18", "w.pth")
+    # resnet18: 20 convolutions, 20 norms of five entries, one linear layer of two; squeezenet1_1:
+    # 26 of two
+    assert error.message == (
+        "w.pth does not fit the model: "
+        "122 missing (conv1.weight, bn1.weight, bn1.bias and 119 more); "
+        "52 unexpected (features.0.weight, features.0.bias, features.3.squeeze.weight and 49 more)"
+    )
+    assert error.exit_code == 4
+
+
+def test_a_file_with_one_tensor_of_another_shape_is_refused(trained):
+    torch.save(trained | {"features.0.bias": torch.zeros(65)}, "w.pth")
+    assert refusal(WeightsError, weights="w.pth").message == (
+        "w.pth does not fit the model: 1 of a different shape (features.0.bias is 65 and not 64)"
+    )
+
+
+class RunsCode:
+    """What an attacker would pickle."""
+
+    def __reduce__(self):
+        return os.mkdir, ("the code was run",)
+
+
+def test_a_file_from_before_norms_counted_their_batches_is_loaded_whole():
+    state = seeded(torchvision.models.resnet18, 4)
+    counters = [key for key in state if key.endswith("num_batches_tracked")]
+    assert len(counters) == 20
+    torch.save({key: value for key, value in state.items() if key not in counters}, "w.pth")
+    loaded = load("resnet18", "w.pth")
+    assert_same(loaded.module, state)
+    assert (loaded.info.trained, loaded.info.warning) == (True, "")
+
+
+def test_a_norm_that_is_missing_with_its_counter_is_missing():
+    state = seeded(torchvision.models.resnet18, 4)
+    torch.save({key: value for key, value in state.items() if not key.startswith("bn1.")}, "w.pth")
+    error = refusal(WeightsError, "resnet18", "w.pth")
+    assert error.message.startswith("w.pth does not fit the model: 5 missing (bn1.weight, ")
+
+
+def test_the_keys_of_old_densenet_files_are_understood():
+    small = {"growth_rate": 4, "block_config": (2, 2, 2, 2), "num_init_features": 8}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        state = torchvision.models.DenseNet(**small).state_dict()
+    # "denselayer1.norm1.weight" was "denselayer1.norm.1.weight" until torchvision 0.3
+    old = {re.sub(r"(denselayer\d\.(?:norm|conv))([12])", r"\1.\2", k): v for k, v in state.items()}
+    assert "features.denseblock1.denselayer1.norm.1.weight" in old
+    torch.save(old, "w.pth")
+    Path("net.py").write_text(
+        f"from torchvision.models import DenseNet\ndef make(): return DenseNet(**{small!r})\n"
+    )
+    assert_same(load("net.py:make", "w.pth").module, state)
+
+
+def test_a_file_of_tensors_without_values_is_refused():
+    with torch.device("meta"):
+        state = torchvision.models.squeezenet1_1(weights=None).state_dict()
+    torch.save(state, "w.pth")
+    assert refusal(WeightsError, weights="w.pth").message == (
+        "w.pth holds tensors of the meta device, which have no values"
+    )
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_weights_of_an_inception_are_used_with_the_inputs_that_they_were_trained_on(name):
+    with torch.device("meta"):  # no values: quick, and the file holds zeros
+        module = getattr(torchvision.models, name)(weights=None, init_weights=False)
+    assert not module.transform_input
+    torch.save(
+        {k: torch.zeros(v.shape, dtype=v.dtype) for k, v in module.state_dict().items()}, "w.pth"
+    )
+    assert load(name, "w.pth").module.transform_input is True
+    assert load(name, "w.pth", transform_input=False).module.transform_input is False
+
+
+def test_a_pickled_object_is_refused_and_its_code_is_not_run():
+    torch.save({"state_dict": {"features.0.weight": RunsCode()}}, "w.pth")
+    error = refusal(WeightsError, weights="w.pth")
+    assert error.message == (
+        "w.pth holds more than tensors (posix.mkdir), and loading it would run its code"
+    )
+    assert not Path("the code was run").exists()
+
+
+def test_a_pickled_model_is_refused_with_the_way_to_save_its_weights():
+    torch.save(nn.Sequential(nn.Conv2d(1, 1, 1)), "w.pth")
+    assert refusal(WeightsError, weights="w.pth").hint == (
+        "if you trust it, save its weights: python -c 'import torch; "
+        'torch.save(torch.load("w.pth", map_location="cpu", weights_only=False).state_dict(), '
+        '"w-weights.pt")\''
+    )
+
+
+def test_the_one_state_dict_in_a_checkpoint_is_used_whatever_its_key_is():
+    state = nn.Linear(2, 3).state_dict()
+    torch.save({"net": state, "scores": {"top": 0.5}, "best": torch.ones(1)}, "w.pth")
+    assert read_weights_file(Path("w.pth")).tensors.keys() == state.keys()
+
+
+def test_a_checkpoint_of_several_state_dicts_of_unknown_keys_is_refused():
+    state = nn.Linear(2, 3).state_dict()
+    torch.save({"net": state, "critic": state}, "w.pth")
+    assert refusal(WeightsError, weights="w.pth").message == (
+        "w.pth holds several sets of weights: 'net', 'critic'"
+    )
+
+
+@pytest.mark.parametrize("text", ["hello, this is text", "a", "{}", "\x89PNG\r\n"])
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
+def test_a_file_that_holds_no_weights_is_said_to_be_unreadable_in_words(name, text):
+    Path(name).write_text(text, encoding="latin-1")
+    error = refusal(WeightsError, weights=name)
+    beginning, _, why = error.message.partition(": ")
+    assert beginning == f"cannot read the weights {name}"
+    assert len(why.split()) > 1  # and not "101", the text of a KeyError
+
+
+def test_an_empty_weights_file_is_said_to_be_unreadable_in_words():
+    Path("w.pth").touch()
+    assert len(refusal(WeightsError, weights="w.pth").message.partition(": ")[2].split()) > 1
+
+
+@pytest.mark.parametrize("content", [[1, 2], {}, {"epoch": 3}])
+def test_a_file_without_tensors_is_refused(content):
+    torch.save(content, "w.pth")
+    assert refusal(WeightsError, weights="w.pth").message.startswith("w.pth holds ")
+
+
+def test_a_name_that_is_neither_file_nor_weights_is_refused_with_what_there_is():
+    error = refusal(WeightsError, "vit_b_16", "missing.pth")
+    assert error.message == "no weights and no file are called 'missing.pth'"
+    assert error.hint == (
+        "vit_b_16 has: IMAGENET1K_V1, IMAGENET1K_SWAG_E2E_V1, IMAGENET1K_SWAG_LINEAR_V1,"
+        " auto, pretrained, random, FILE"
+    )
+
+
+def test_no_random_number_is_drawn_where_a_file_is_loaded(weights_file):
+    before = torch.get_rng_state()
+    load(weights=str(weights_file))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.fixture
+def three_seconds():
+    """What takes longer raises TimeoutError."""
+
+    def give_up(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, 3)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_an_initialiser_that_draws_until_a_value_fits_ends_though_draws_are_skipped(
+    three_seconds, monkeypatch
+):
+    # torch 2.15's trunc_normal_ draws again until all values lie in [-2, 2]; unset memory may never
+    monkeypatch.setattr(torch, "empty_like", lambda tensor: torch.full_like(tensor, 1e9))
+    with SkipInitialisation():
+        nn.init.trunc_normal_(torch.full((10,), 1e9))
+
+
+# --- torchvision's own weights, from the cache
+
+
+def cache(url):
+    """Where torch keeps the file of ``url``."""
+    folder = Path(os.environ["TORCH_HOME"]) / "hub" / "checkpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / url.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("weights", ["auto", "pretrained", "IMAGENET1K_V1"])
+def test_weights_in_the_cache_are_loaded_without_the_network(
+    weights, weights_file, trained, monkeypatch
+):
+    monkeypatch.setattr(SqueezeNet1_1_Weights.DEFAULT.value, "url", "http://127.0.0.1:9/s.pth")
+    cache("s.pth").symlink_to(weights_file)
+    loaded = load(weights=weights)
+    assert_same(loaded.module, trained)
+    assert (loaded.info.weights, loaded.info.trained, loaded.info.warning) == (
+        "SqueezeNet1_1_Weights.IMAGENET1K_V1",
+        True,
+        "",
+    )
+
+
+def test_resnet18_is_found_in_the_cache_under_the_name_torchvision_gives_it():
+    state = seeded(torchvision.models.resnet18, 5)
+    torch.save(state, cache(ResNet18_Weights.DEFAULT.url))
+    assert_same(load("resnet18", "pretrained").module, state)
+
+
+def test_no_random_number_is_drawn_where_trained_weights_are_loaded(weights_file):
+    cache(SqueezeNet1_1_Weights.DEFAULT.url).symlink_to(weights_file)
+    before = torch.get_rng_state()
+    load(weights="pretrained")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("weights", ["auto", "pretrained"])
+@pytest.mark.parametrize("data", [b"", b"damaged", b"PK\x03\x04half a zip"])
+def test_a_damaged_file_in_the_cache_is_an_error_that_names_it(weights, data):
+    file = cache(SqueezeNet1_1_Weights.DEFAULT.url)
+    file.write_bytes(data)
+    error = refusal(WeightsError, weights=weights)
+    assert error.message.startswith(f"the cached weights {file} cannot be loaded: ")
+    assert error.hint == f"if they are damaged, remove them: rm '{file}'"
+    assert file.exists()
+
+
+def test_the_weights_own_preprocessing_is_used_and_stated(weights_file):
+    prepare = load(weights=str(weights_file))
+    assert prepare.info.input_shape == (1, 3, 224, 224)
+    assert "cropped to 224x224 in the middle" in prepare.info.preprocessing
+
+
+# --- torchvision's own weights, from a server
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves one file under any name that has no ``lost`` in it."""
+
+    daemon_threads = True
+
+    def __init__(self, data):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.data = data
+        self.asked = []
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        if "lost" in self.path:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.server.data)))
+        self.end_headers()
+        self.wfile.write(self.server.data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(weights_file):
+    with Server(weights_file.read_bytes()) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def publish(monkeypatch):
+    """Let torchvision say that squeezenet's weights are at a port of this machine."""
+
+    def at(port, name):
+        url = f"http://127.0.0.1:{port}/{name}"
+        monkeypatch.setattr(SqueezeNet1_1_Weights.DEFAULT.value, "url", url)
+
+    return at
+
+
+def true_name(weights_file):
+    return f"squeezenet-{hashlib.sha256(weights_file.read_bytes()).hexdigest()[:8]}.pth"
+
+
+@pytest.mark.parametrize("weights", ["auto", "pretrained"])
+def test_a_download_with_the_right_hash_is_loaded_and_kept(
+    weights, server, publish, weights_file, trained
+):
+    name = true_name(weights_file)
+    publish(server.server_port, name)
+    assert_same(load(weights=weights).module, trained)
+    load(weights=weights)
+    assert server.asked == [f"/{name}"]  # once
+    assert cache(name).read_bytes() == server.data
+
+
+@pytest.mark.parametrize("weights", ["auto", "pretrained", "IMAGENET1K_V1"])
+def test_a_download_with_a_wrong_hash_is_an_error_even_under_auto(weights, server, publish):
+    publish(server.server_port, "squeezenet-00000000.pth")
+    error = refusal(WeightsError, weights=weights)
+    assert error.message.startswith(
+        "the download of SqueezeNet1_1_Weights.IMAGENET1K_V1 is not what torchvision published: "
+    )
+    assert error.exit_code == 4
+    assert list(cache("x").parent.iterdir()) == []
+
+
+def test_auto_takes_random_weights_with_a_warning_where_the_server_has_none(server, publish):
+    publish(server.server_port, "lost-00000000.pth")
+    loaded = load()
+    assert_same(loaded.module, seeded(torchvision.models.squeezenet1_1, 0))
+    assert (loaded.info.weights, loaded.info.trained) == ("random (seed 0)", False)
+    assert loaded.info.warning == (
+        "trained weights are neither cached nor reachable (Not Found): the weights are RANDOM"
+    )
+
+
+def test_pretrained_is_an_error_where_the_server_has_none(server, publish):
+    publish(server.server_port, "lost-00000000.pth")
+    error = refusal(WeightsError, weights="pretrained")
+    assert error.message == (
+        "cannot get the weights pretrained of squeezenet1_1: HTTP Error 404: Not Found"
+    )
+    assert error.hint == "use `weights='random'`, or a file: `weights=FILE`"
+
+
+@pytest.fixture
+def closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def test_auto_takes_random_weights_where_the_connection_is_refused(closed_port, publish):
+    publish(closed_port, "s-00000000.pth")
+    info = load().info
+    assert (info.weights, info.trained) == ("random (seed 0)", False)
+    assert "Connection refused" in info.warning
+
+
+def test_pretrained_is_an_error_where_the_connection_is_refused(closed_port, publish):
+    publish(closed_port, "s-00000000.pth")
+    assert "Connection refused" in refusal(WeightsError, weights="pretrained").message
+
+
+@pytest.fixture
+def silent_port():
+    """A server that takes connections and never answers; after 15 s it hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        alarm = threading.Timer(15, lambda: listener.shutdown(socket.SHUT_RDWR))
+        alarm.start()
+        yield listener.getsockname()[1]
+        alarm.cancel()
+        alarm.join()
+
+
+def test_a_server_that_never_answers_does_not_hold_the_run_up(silent_port, publish, monkeypatch):
+    monkeypatch.setattr(hookcli.networks.torchvision, "CONNECT_SECONDS", 0.5)
+    publish(silent_port, "s-00000000.pth")
+    begin = time.monotonic()
+    assert not load().info.trained
+    assert time.monotonic() - begin < 10
+
+
+def test_the_timeout_of_the_download_is_not_left_to_the_caller(closed_port, publish):
+    publish(closed_port, "s-00000000.pth")
+    load()
+    assert socket.getdefaulttimeout() is None
+
+
+def test_a_cache_folder_that_cannot_be_made_is_no_reason_to_stop_under_auto(monkeypatch, publish):
+    Path("file").touch()
+    monkeypatch.setenv("TORCH_HOME", str(Path("file").resolve()))
+    publish(9, "s-00000000.pth")
+    assert "Not a directory" in load().info.warning
+
+
+# --- what is refused, and the catalogue
+
+
+def test_an_unknown_name_is_answered_with_near_ones():
+    error = refusal(UnknownModelError, "resnet35")
+    assert error.message == "no model is called 'resnet35'"
+    assert "resnet34" in error.hint
+    assert error.exit_code == 2
+
+
+def test_a_device_that_is_not_here_is_refused():
+    with pytest.raises(RequestError) as caught:
+        load_model(ModelRequest(SMALL, weights="random", device="cuda:97"))
+    assert caught.value.message == "there is no device 'cuda:97' here"
+
+
+def test_a_size_scales_resize_and_crop_alike():
+    # ImageNet's recipe is resize 256, crop 224; 112 is half of it
+    loaded = load_model(ModelRequest("resnet18", weights="random", device="cpu", size=112))
+    assert loaded.info.input_shape == (1, 3, 112, 112)
+    assert "resized to 128 pixels on the short side" in loaded.info.preprocessing
+
+
+def test_the_catalogue_has_every_torchvision_model():
+    assert list_names() == sorted(torchvision.models.list_models())
+    assert len(list_catalog()) == 121
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "gflops", "file_mb"),
+    # torchvision's documentation: 3.66 and 17.56 GFLOPS, a multiply-add counted as one
+    [("resnet34", 21_797_672, 7.33, 87.3), ("vit_b_16", 86_567_656, 35.13, 346.3)],
+)
+def test_the_catalogue_states_the_facts_of_the_default_weights(name, params, gflops, file_mb):
+    entry = list_catalog(name)[0]
+    assert (entry.name, entry.task, entry.params) == (name, "classification", params)
+    assert round(entry.gflops, 2) == gflops
+    assert round(entry.file_mb, 1) == file_mb
+
+
+def test_the_default_weights_come_first():
+    assert list_catalog("resnet50")[0].weights == ("IMAGENET1K_V2", "IMAGENET1K_V1")
+
+
+def test_the_catalogue_says_which_weights_are_in_the_cache():
+    assert list_catalog("resnet18")[0].cached == ()
+    cache(ResNet18_Weights.DEFAULT.url).touch()
+    assert list_catalog("resnet18")[0].cached == ("IMAGENET1K_V1",)
+
+
+def test_the_catalogue_is_filtered_by_a_glob():
+    names = [entry.name for entry in list_catalog("resnet*")]
+    assert names == ["resnet101", "resnet152", "resnet18", "resnet34", "resnet50"]
+
+
+def test_a_glob_that_matches_no_model_is_refused():
+    with pytest.raises(UnknownModelError):
+        list_catalog("zzz*")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("resne", "`list_catalog('resne*')`"), ("timm:vit*", "`list_catalog(source='timm')`")],
+)
+def test_a_word_that_lists_no_models_is_answered_with_one_that_does(word, hint):
+    with pytest.raises(RequestError) as refused:
+        list_catalog(word)
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("resnet18", "classification"),
+        ("quantized_resnet18", "quantization"),
+        ("maskrcnn_resnet50_fpn", "detection"),
+        ("deeplabv3_resnet50", "segmentation"),
+        ("mvit_v1_b", "video"),
+        ("raft_large", "optical_flow"),
+    ],
+)
+def test_the_catalogue_states_the_task(name, task):
+    assert list_catalog(name)[0].task == task
+
+
+def test_a_torch_and_torchvision_that_do_not_fit_are_an_error_with_both_versions():
+    Path("fake/torchvision").mkdir(parents=True)
+    Path("fake/torchvision/__init__.py").write_text(
+        "raise RuntimeError('operator torchvision::nms does not exist')\n", encoding="utf-8"
+    )
+    code = forget("hookcli", "torchvision") + "sys.path.insert(0, 'fake')\n" + COMMAND
+    process = start(code, "layers", "resnet18", out="out.txt", err="err.txt")
+    process.join()
+    installed = [f"{name} {metadata.version(name)}" for name in ("torchvision", "torch")]
+    versions = " does not work with ".join(installed)
+    assert (process.exitcode, Path("out.txt").read_text()) == (4, "")
+    assert Path("err.txt").read_text() == (
+        f"error: {versions}: operator torchvision::nms does not exist\n"
+        "hint: install matching versions: pip install --upgrade torch torchvision\n"
+    )
+
+
+def test_a_model_error_ends_with_4():
+    assert (ModelError.exit_code, WeightsError.exit_code) == (4, 4)
+
+
+# --- the same weights in another process
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "loaded", "pinned"),
+    [
+        (SMALL, "auto", "random (seed 7)", "random"),
+        (SMALL, "auto", "SqueezeNet1_1_Weights.IMAGENET1K_V1", "IMAGENET1K_V1"),
+        (SMALL, "pretrained", "SqueezeNet1_1_Weights.IMAGENET1K_V1", "IMAGENET1K_V1"),
+        (SMALL, "net.pth", "net.pth", "net.pth"),
+        (SMALL, "random", "random (seed 7)", "random"),
+        ("timm:resnet18", "auto", "timm a1_in1k", "pretrained"),
+        ("timm:resnet18", "auto", "random (seed 0)", "random"),
+        ("net.py:make", "auto", "as net.py:make made them (seed 0)", "auto"),
+    ],
+)
+def test_weights_that_were_loaded_are_asked_for_by_their_own_name(name, weights, loaded, pinned):
+    source = choose_source(name)(name, nn.Identity)
+    assert pin_weights(source, ModelRequest(name, weights), loaded) == ModelRequest(name, pinned)
