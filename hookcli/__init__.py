@@ -22,12 +22,13 @@ if TYPE_CHECKING:
         SaveStyle,
         TensorRequest,
     )
-    from hookcli.errors import HookcliError
+    from hookcli.errors import HookcliError, HookcliWarning
     from hookcli.passes.capture import Captured, capture
     from hookcli.reading.load import Run, load_run
     from hookcli.records.layer_records import LayerRecord, TensorStats
     from hookcli.run.pipeline import inspect_images
     from hookcli.run.result import RunResult
+    from hookcli.verbs.similarity import similarity
 
     __version__: str
 
@@ -39,6 +40,7 @@ __all__ = [
     "GradientsConfig",
     "GridStyle",
     "HookcliError",
+    "HookcliWarning",
     "ImageRequest",
     "InspectConfig",
     "LayerRecord",
@@ -52,11 +54,13 @@ __all__ = [
     "capture",
     "inspect_images",
     "load_run",
+    "similarity",
 ]
 
 _HOMES = dict.fromkeys(__all__, "config") | {
     "Captured": "passes.capture",
     "HookcliError": "errors",
+    "HookcliWarning": "errors",
     "LayerRecord": "records.layer_records",
     "Run": "reading.load",
     "RunResult": "run.result",
@@ -64,6 +68,7 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "capture": "passes.capture",
     "inspect_images": "run.pipeline",
     "load_run": "reading.load",
+    "similarity": "verbs.similarity",
 }
 
 if not TYPE_CHECKING:  # without this, mypy would accept a misspelt name

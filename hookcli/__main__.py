@@ -11,6 +11,7 @@ import sys
 import warnings
 from errno import ENAMETOOLONG, ENOSPC
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hookcli import errors
 from hookcli.cli import memory
+from hookcli.cli.command import make_command
 from hookcli.cli.help import WIDTH, PanelCommand
 from hookcli.cli.output import console
 from hookcli.cli.output.subjects import COMMANDS, SUBJECTS
@@ -44,9 +46,12 @@ All commands: hookcli --help
 
 @functools.cache
 def build_command(name: str) -> Any:
-    """Import the module of the command ``name``, and return the command as a click command."""
+    """Import the module of the verb ``name``, and return its command as a click command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
+    if find_spec(f"hookcli.verbs.{name}") is not None:
+        command = make_command(getattr(import_module(f"hookcli.verbs.{name}"), name).verb)
+    else:
+        command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
     settings = {"max_content_width": WIDTH}
     alone.command(name, cls=PanelCommand, short_help=COMMANDS[name], context_settings=settings)(
         command

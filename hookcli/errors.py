@@ -37,6 +37,10 @@ FAILED_RULE = 7
 INTERRUPTED = 130
 
 
+class HookcliWarning(UserWarning):
+    """What may make a result wrong or incomplete; the command line prints it on stderr."""
+
+
 class HookcliError(Exception):
     """Base class of all errors that a user can cause or fix.
 

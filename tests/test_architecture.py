@@ -48,6 +48,7 @@ analysis
 comparison
 run
 cluster
+verbs
 cli
 integrations
 __main__
@@ -109,7 +110,7 @@ THIRD_PARTY = {
     "pytest": {"integrations"},
     "rich": {"cli"},
     "typer": {"__main__", "cli"},
-    "_typeshed": {"cli", "images", "outside"},
+    "_typeshed": {"cli", "images", "outside", "verbs"},
 }
 # What messages may have: commands of other programs, the name of the module, and CSS.
 OF_OTHERS = re.compile(
@@ -451,7 +452,8 @@ def texts_of_options(tree: ast.Module) -> Iterator[str]:
 
 
 def has_words_of_the_command_line(text: str) -> bool:
-    return re.search(r"(^|[^\w-])--?[a-z]|\bhookcli\b", OF_OTHERS.sub("", text)) is not None
+    text = re.sub(r"`hookcli\.[^`]+`", "", OF_OTHERS.sub("", text))  # a verb
+    return re.search(r"(^|[^\w-])--?[a-z]|\bhookcli\b", text) is not None
 
 
 def whole_texts_of(tree: ast.AST) -> Iterator[str]:
@@ -475,7 +477,8 @@ def whole_texts_of(tree: ast.AST) -> Iterator[str]:
 
 
 def is_known(reference: str) -> bool:
-    return wording.to_words(reference.replace("`VALUE", "`seed")) != reference
+    named = reference.replace("`VALUE", "`seed").replace("hookcli.VALUE", "hookcli.diff")
+    return wording.to_words(named) != reference
 
 
 def name_of(node: ast.AST) -> str:

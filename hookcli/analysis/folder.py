@@ -7,6 +7,7 @@ complete. ``analysis.json`` names the files, so that a later analysis can replac
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -44,15 +45,16 @@ class AnalysisList(Document):
 
 @dataclass(frozen=True, slots=True)
 class AnalysisFolder:
-    """The files of an analysis while it is made, in a temporary folder.
+    """The files of an analysis while it is made, in a temporary folder or in memory.
 
     Attributes:
-        place: where the files will be.
+        place: where the files will be; None keeps them in memory.
+        files: by name, where each file will be, or what it holds.
     """
 
-    place: Path
-    _made: Path
-    _files: dict[str, None] = field(default_factory=dict)
+    place: Path | None
+    _made: Path | None
+    files: dict[str, Path | bytes] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> str:
         """Write a file in the folder, and return its name, which may come from a run."""
@@ -62,11 +64,19 @@ class AnalysisFolder:
 
     def read(self, name: str) -> bytes:
         """Return the content of a file that was written."""
+        data = self.files[name]
+        if isinstance(data, bytes) or self._made is None:
+            return bytes(data)
         return (self._made / name).read_bytes()
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Yield a stream whose content becomes a file."""
+        if self.place is None or self._made is None:
+            memory = io.BytesIO()
+            yield memory
+            self.files[name] = memory.getvalue()
+            return
         if not _is_inside(self._made, name):
             raise RequestError(f"the run names a file outside its folder: {name!r}", AGAIN)
         file = self._made / name
@@ -76,7 +86,7 @@ class AnalysisFolder:
                 yield stream
         except OSError as error:
             raise cannot_write(self.place / name, error) from error
-        self._files[name] = None
+        self.files[name] = self.place / name
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
@@ -106,18 +116,21 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def make_folder(folder: Path, command: tuple[str, ...]) -> Iterator[AnalysisFolder]:
+def make_folder(folder: Path | None, command: tuple[str, ...]) -> Iterator[AnalysisFolder]:
     """Yield a folder in which the ``with`` block writes the files of an analysis.
 
     If the block ends without an error, the files replace those of an earlier analysis in
-    ``folder``; otherwise ``folder`` does not change.
+    ``folder``; otherwise ``folder`` does not change. None keeps the files in memory.
     """
+    if folder is None:
+        yield AnalysisFolder(None, None)
+        return
     made = _make_parents(folder)
     try:
         with temporary_folder(folder.parent) as temporary:
             whole = AnalysisFolder(folder, temporary)
             yield whole
-            _publish(whole, command)
+            _publish(folder, temporary, tuple(sorted(whole.files)), command)
     except OSError as error:
         raise cannot_write(folder, error) from error
     finally:
@@ -136,9 +149,8 @@ def _make_parents(folder: Path) -> list[Path]:
     return missing
 
 
-def _publish(whole: AnalysisFolder, command: tuple[str, ...]) -> None:
+def _publish(folder: Path, made: Path, names: tuple[str, ...], command: tuple[str, ...]) -> None:
     """Move the files of an analysis to their place, and delete those of an earlier one."""
-    folder, names = whole.place, tuple(sorted(whole._files))
     known = _read_list(folder)
     old = () if known is None else known.files
     for name in (LIST, *names):
@@ -152,7 +164,7 @@ def _publish(whole: AnalysisFolder, command: tuple[str, ...]) -> None:
             (folder / name).unlink(missing_ok=True)
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (whole._made / name).replace(folder / name)
+        (made / name).replace(folder / name)
     for parent in {(folder / name).parent for name in old} - {folder}:
         with contextlib.suppress(OSError):
             parent.rmdir()

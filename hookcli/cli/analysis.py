@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from hookcli import errors
 from hookcli.cli import options
 from hookcli.cli.output import console
-from hookcli.cli.output.run import weights_text
 from hookcli.cli.output.table import print_listing
 from hookcli.cli.run_or_model import RunOrModel, leave_on_termination, open_runs, run_model
 from hookcli.config import DEFAULTS, SaveStyle, TensorRequest
@@ -21,6 +20,7 @@ from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.analysis import Pool
 from hookcli.records.command import analysis_command
+from hookcli.records.runs import weights_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.folder import AnalysisFolder
-    from hookcli.cli.output.table import Look
     from hookcli.config import Only
     from hookcli.reading.load import Run
     from hookcli.records.analysis import AnalysedRun, AnalysisDocument
+    from hookcli.verbs.outcome import Look
 
 FeaturePool: TypeAlias = Annotated[
     Pool, Flag("--pool mean|max|class", "Mean or maximum over a map, or the class token.")

@@ -100,7 +100,7 @@ def run_prepared(prepared: PreparedRun, *, quiet: bool, keeps: bool = True) -> R
 
     If the run folder will be kept (``keeps``), errors mention ``--resume``.
     """
-    from hookcli.cli.output.progress import Progress
+    from hookcli.cli.output.progress import Bar as Progress
 
     is_long = prepared.settings.is_long
     bar = Progress(len(prepared.model.sources), is_shown=is_long and not quiet, quiet=quiet)

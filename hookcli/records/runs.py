@@ -111,3 +111,8 @@ def choose_pictured(
         return images
     named = {key for finding in findings for key in finding.images}
     return [image for image in images if image.key in named][:MOST_IMAGES]
+
+
+def weights_text(model: ModelInfo) -> str:
+    """Return where the weights come from, and a note if they are not trained."""
+    return f"weights: {model.weights}{'' if model.trained else ', NOT TRAINED'}"

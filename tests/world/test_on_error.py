@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.cli.output.progress import Progress
+from hookcli.cli.output.progress import Bar as Progress
 from hookcli.config import ModelRequest
 from hookcli.networks.load import build_skeleton
 from hookcli.networks.task import FixedSize

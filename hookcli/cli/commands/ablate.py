@@ -11,20 +11,22 @@ from hookcli import errors
 from hookcli.cli import options
 from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
-from hookcli.cli.output.documents import AblationDocument
-from hookcli.cli.output.run import finite_text, print_notes, score_text, weights_text
-from hookcli.cli.output.table import Look, print_listing
+from hookcli.cli.output.run import finite_text, print_notes, score_text
+from hookcli.cli.output.table import print_listing
 from hookcli.cli.request import warn_before, warn_of_skipped, with_progress
 from hookcli.config import AblationConfig
 from hookcli.outside.flags import Flag
 from hookcli.records.command import ablation_command
 from hookcli.records.rows import ChannelRow
+from hookcli.records.runs import weights_text
 from hookcli.records.text import count
+from hookcli.verbs.documents import AblationDocument
+from hookcli.verbs.outcome import Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hookcli.cli.output.progress import Progress
+    from hookcli.cli.output.progress import Bar as Progress
     from hookcli.run.ablation import AblationResult
     from hookcli.run.ablation_plan import AblationPlan
 
@@ -135,7 +137,7 @@ class _Forwards:
 
     def done(self) -> None:
         """After the first pass of a long ablation, print about how long the others will take."""
-        from hookcli.cli.output.progress import Progress
+        from hookcli.cli.output.progress import Bar as Progress
 
         self._count += 1
         if self._count == 1:

@@ -169,7 +169,7 @@ def _run(
 
     with console.no_data():
         a, b = prepare_comparison(config)
-    from hookcli.cli.output.progress import Progress
+    from hookcli.cli.output.progress import Bar as Progress
     from hookcli.comparison.live import compare_sides, list_skipped, pair_sources
 
     images = len(pair_sources(a, b))

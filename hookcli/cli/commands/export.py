@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
-from hookcli.cli.output.documents import ExportDocument, ExportList
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
 from hookcli.config import StorageOptions
@@ -25,6 +24,7 @@ from hookcli.outside.files import open_atomic, safe_name, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
+from hookcli.verbs.documents import ExportDocument, ExportList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

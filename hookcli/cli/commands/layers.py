@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
-from hookcli.cli.output.documents import LayersDocument
-from hookcli.cli.output.table import Look, print_listing
+from hookcli.cli.output.table import print_listing
 from hookcli.config import (
     Bands,
     Exclude,
@@ -28,6 +27,8 @@ from hookcli.outside.files import natural_key
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
 from hookcli.records.text import and_more, shape_text
+from hookcli.verbs.documents import LayersDocument
+from hookcli.verbs.outcome import Look
 
 if TYPE_CHECKING:
     from hookcli.passes.survey import Survey

@@ -10,7 +10,6 @@ import typer
 
 from hookcli.cli.analysis import AnalysisOptions, FeaturePool, LayersOf, open_analysis
 from hookcli.cli.option_groups import command
-from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
@@ -19,6 +18,7 @@ from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
+from hookcli.verbs.outcome import Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -95,7 +95,7 @@ def map(  # noqa: A001  the name of the command
 
 def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> None:
     from hookcli.analysis.map import MapDocument, find_neighbours, list_neighbours, map_images
-    from hookcli.cli.output.progress import Progress
+    from hookcli.cli.output.progress import Bar as Progress
 
     (run,) = analysis.runs
     call, reason = _choose_call(analysis, run, style)

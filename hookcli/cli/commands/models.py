@@ -8,11 +8,12 @@ from typing import Annotated
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
-from hookcli.cli.output.documents import ModelsDocument
-from hookcli.cli.output.table import Look, print_listing
+from hookcli.cli.output.table import print_listing
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import CatalogEntry
+from hookcli.verbs.documents import ModelsDocument
+from hookcli.verbs.outcome import Look
 
 _LOOK = Look(
     kind=CatalogEntry,

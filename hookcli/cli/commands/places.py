@@ -13,7 +13,6 @@ import typer
 
 from hookcli.cli.analysis import AnalysisOptions, open_analysis
 from hookcli.cli.option_groups import command
-from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
@@ -22,6 +21,7 @@ from hookcli.outside.flags import Flag
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
+from hookcli.verbs.outcome import Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -174,7 +174,7 @@ def _show_places(
 ) -> None:
     from hookcli.analysis.parquet import TableWriter
     from hookcli.analysis.places import PlacesDocument
-    from hookcli.cli.output.progress import Progress
+    from hookcli.cli.output.progress import Bar as Progress
 
     calls, left_out = _choose(analysis)
     asked = _Asked.of(analysis, style, bases)

@@ -13,7 +13,6 @@ from hookcli.cli.analysis import AnalysisOptions, FeaturePool, LayersOf, open_an
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import warn_of_damage
-from hookcli.cli.output.table import Look
 from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
@@ -22,6 +21,7 @@ from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count
 from hookcli.store.places.names import PAGE
+from hookcli.verbs.outcome import Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +114,7 @@ def _probe(
         judge,
         list_confusions,
     )
-    from hookcli.cli.output.progress import Progress
+    from hookcli.cli.output.progress import Bar as Progress
 
     (run,) = analysis.runs
     keys = [key for key in run.images if key in labels]

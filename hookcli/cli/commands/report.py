@@ -8,7 +8,6 @@ from typing import Annotated
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
-from hookcli.cli.output.documents import PageDocument
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
 from hookcli.config import StorageOptions
@@ -16,6 +15,7 @@ from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
+from hookcli.verbs.documents import PageDocument
 
 
 @command

@@ -8,8 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
-from hookcli.cli.output.documents import ComparisonDocument, Keep
-from hookcli.cli.output.table import Look, print_listing, print_wrapped
+from hookcli.cli.output.table import print_listing, print_wrapped
 from hookcli.cli.output.wording import to_words
 from hookcli.distance.comparison import DiffRow
 from hookcli.distance.verdict import (
@@ -21,6 +20,8 @@ from hookcli.distance.verdict import (
 )
 from hookcli.outside import escape
 from hookcli.records.text import figure_text, shape_text
+from hookcli.verbs.documents import ComparisonDocument, Keep
+from hookcli.verbs.outcome import Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import Progress as RichBar
 
 from hookcli.cli.output import console
-from hookcli.run.listener import ProgressListener
+from hookcli.verbs.call import Progress
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _EVERY = 10.0  # seconds between two lines
 
 
-class Progress(ProgressListener):
+class Bar(Progress):
     """Shows the progress of a run on stderr while the ``with`` block lasts.
 
     ``noun`` is the word for the things that are counted. Warnings are printed even if not
@@ -34,13 +34,13 @@ class Progress(ProgressListener):
         self._total, self._noun, self._is_shown, self._quiet = total, noun, is_shown, quiet
         self._began = self._last_line = time.monotonic()
         self._first = 0  # images from the interrupted run
-        self._bar: Bar | None = None
+        self._bar: RichBar | None = None
         self._task: TaskID | None = None
         self._nodes: Counter[str] = Counter()  # images per machine of a cluster
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Bar:
         if self._is_shown and sys.stderr.isatty() and not console.is_plain():
-            self._bar = Bar(
+            self._bar = RichBar(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
@@ -53,7 +53,7 @@ class Progress(ProgressListener):
             self._bar.start()
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -65,7 +65,7 @@ class Progress(ProgressListener):
             text = f"continuing after {done} of {self._total} {self._noun}"
         console.say(text, quiet=self._quiet)
 
-    def chunk_done(self, done: int, skipped: int) -> None:
+    def chunk_done(self, done: int, skipped: int = 0) -> None:
         """Show the number of finished images so far, including ``skipped`` skipped images."""
         self.done = done
         if not self._is_shown:

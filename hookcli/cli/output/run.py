@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
-from hookcli.cli.output.documents import RunDocument
-from hookcli.cli.output.table import Look, print_listing
+from hookcli.cli.output.table import print_listing
 from hookcli.cli.output.wording import to_words
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
@@ -16,10 +15,12 @@ from hookcli.records.command import to_command
 from hookcli.records.images import describe_intensities
 from hookcli.records.rows import LayerRow
 from hookcli.records.rules import FLOAT16_LARGEST
-from hookcli.records.runs import MOST_NAMED, UNPREPARED
+from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import and_more, count, shape_text
 from hookcli.records.uncalled import group_uncalled
+from hookcli.verbs.documents import RunDocument
+from hookcli.verbs.outcome import Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -220,11 +221,6 @@ def _share(value: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
-
-
-def weights_text(model: ModelInfo) -> str:
-    """Return where the weights come from, and a note if they are not trained."""
-    return f"weights: {model.weights}{'' if model.trained else ', NOT TRAINED'}"
 
 
 def _prediction_text(image: ImageResult, *, trained: bool) -> str:

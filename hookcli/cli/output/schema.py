@@ -10,7 +10,6 @@ from hookcli.analysis.map import MapDocument, MapRow
 from hookcli.analysis.places import PlacesDocument, PlacesRow
 from hookcli.analysis.probe import ProbeDocument, ProbeRow
 from hookcli.analysis.similarity import PairRow, SimilarityDocument
-from hookcli.cli.output import documents as printed
 from hookcli.distance.comparison import DiffRow
 from hookcli.errors import RequestError
 from hookcli.outside.documents import PARTS, Document, describe_types
@@ -19,6 +18,7 @@ from hookcli.records.report import Manifest, ReportDocument, RequestFile
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, SurveyRow
 from hookcli.records.tensor_index import TensorIndex
 from hookcli.store.places import names
+from hookcli.verbs import documents as printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,13 +7,14 @@ import io
 import os
 import sys
 import textwrap
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
-from hookcli.cli.output.documents import CommandError, ErrorDocument
+from hookcli.cli.output.wording import to_words
 from hookcli.outside import escape, json_text, tables
 from hookcli.records.text import and_more
+from hookcli.verbs.documents import CommandError, ErrorDocument
+from hookcli.verbs.outcome import Look, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
     from hookcli.outside.documents import Document
     from hookcli.records.rows import FileRow
-
-Row = TypeVar("Row", bound="DataclassInstance")
+    from hookcli.verbs.outcome import Outcome
 
 _FOLDED = 32  # width of a column with wrapped text
 _WIDE = 400  # width of a table that is not on a terminal
@@ -34,34 +34,30 @@ _MOST_NAMED = 4  # rows to name for one text below a table
 _NARROW = 20  # least width of a table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look(Generic[Row]):
-    """How hookcli prints rows, as a table and as CSV.
-
-    Attributes:
-        kind: the dataclass of the rows, whose fields are the columns of the CSV form.
-        columns: for each heading of the table, the function that returns the text for a row.
-        words: the columns that hold text; the other columns hold numbers, aligned to the right.
-        fold: the columns whose text may be wrapped.
-        drop: the columns that hookcli leaves out on a narrow terminal, in this order.
-        foot: the columns in ``drop`` that are printed below the table if they do not fit: each
-            text, followed by the names of the rows that have this text.
-        brief: shortens a text of a column in ``foot``, so that more rows share the text.
-    """
-
-    kind: type[Row]
-    columns: Mapping[str, Callable[[Row], str]]
-    words: tuple[str, ...]
-    fold: tuple[str, ...]
-    drop: tuple[str, ...]
-    foot: tuple[str, ...] = ()
-    brief: Callable[[str], str] = str
+def print_table(outcome: Outcome, output_format: str) -> None:
+    """Print an outcome: people get its table, programs all rows or the document."""
+    table = outcome.table()
+    is_brief = output_format in ("table", "md")
+    if output_format == "md":
+        lines = (f"**{escape.for_markdown(to_words(line))}**\n\n" for line in table.headlines)
+        console.print_data("".join(lines))
+    elif output_format == "table":
+        print_wrapped(escape.for_terminal(to_words(line)) for line in table.headlines)
+    elif table.headlines:
+        console.say(to_words("\n".join(table.headlines)))
+    print_listing(
+        table.look,
+        table.rows if is_brief else outcome.rows,
+        outcome.document() if output_format == "json" else None,
+        output_format=output_format,
+        caption=map(to_words, table.caption),
+    )
 
 
 def print_listing(
     look: Look[Row],
     rows: Sequence[Row],
-    document: Document,
+    document: Document | None,
     *,
     output_format: str,
     caption: Iterable[str] = (),

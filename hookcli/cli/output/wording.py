@@ -13,6 +13,7 @@ import shlex
 from dataclasses import MISSING
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -51,10 +52,11 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
     ``name`` is the path of the field, or the name of the function or class. The result is empty if
     it is unknown.
     """
-    if name in COMMANDS:
+    command = name.removeprefix("hookcli.") if name.startswith("hookcli.") else COMMANDS.get(name)
+    if command in subjects.COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)
         words = (find_words(word, text) if sign else word for word, sign, text in given)
-        return " ".join(["hookcli", COMMANDS[name], *words])
+        return " ".join(["hookcli", command, *words])
     flag = _find_flag(name)
     if flag is None:
         return ""
@@ -88,6 +90,10 @@ def _list_options() -> list[tuple[str, Flag]]:
     """Import the modules of the commands only here, because they import this module."""
     found = list(_list_paths(list_fields(CompareConfig)))  # no command has this as a parameter
     for name in subjects.COMMANDS:
+        if find_spec(f"hookcli.verbs.{name}") is not None:
+            verb = getattr(import_module(f"hookcli.verbs.{name}"), name).verb
+            found += _list_paths(verb.fields)
+            continue
         function = unwrap(getattr(import_module(f"hookcli.cli.commands.{name}"), name))
         hints = get_type_hints(function, include_extras=True)
         hints.pop("return")
@@ -104,4 +110,6 @@ def _list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, 
         place = f"{path}.{field.name}"
         if flag is not None:
             yield place, flag
+            if flag.parameter != field.name and not flag.word:
+                yield f"{path}.{flag.parameter}", flag
         yield from _list_paths(parts, place)

@@ -1,0 +1,122 @@
+"""Make a command of a verb: its keywords become options, and its outcome is printed."""
+
+from __future__ import annotations
+
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from hookcli.cli import memory
+from hookcli.cli.completion import complete_model, save_model_names
+from hookcli.cli.output import console
+from hookcli.cli.output.table import print_table
+from hookcli.cli.output.wording import to_words
+from hookcli.outside.flags import Field, Flag
+from hookcli.verbs.call import Progress
+from hookcli.verbs.keywords import Option, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from hookcli.verbs.call import Note
+
+_COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
+_QUIET = "Print only warnings, errors and what --format asks for."
+
+
+def make_command(verb: Verb) -> Callable[..., int]:
+    """Return a function for Typer: it calls the verb with the options, and prints the outcome."""
+    parameters = [*map(make_parameter, verb.options), *map(make_parameter, _list_shown(verb))]
+
+    def command(**values: Any) -> int:
+        output_format = values.pop("format", None) or verb.formats[0]
+        quiet = bool(values.pop("quiet", False))
+        given = {name: value for name, value in values.items() if value not in (None, [])}
+        outcome = verb.run(given, TerminalListener(quiet=quiet))
+        print_table(outcome, output_format)
+        code: int = outcome.exit_code
+        return code
+
+    command.__name__, command.__doc__ = verb.name, verb.function.__doc__
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+def _list_shown(verb: Verb) -> list[Option]:
+    """Return the options of the terminal alone."""
+    words = verb.formats
+    text = f"On stdout: {', '.join(words[:-1])} or {words[-1]}."
+    shown: list[tuple[str, Any, Any, Flag]] = [
+        ("format", Literal[words], words[0], Flag("--format FORMAT", text, panel="Output")),
+        ("quiet", bool, False, Flag("-q --quiet", _QUIET, panel="Output")),
+    ]
+    return [
+        Option(0, Field(name, kind, default, flag, None), flag, flag.panel)
+        for name, kind, default, flag in shown
+    ]
+
+
+def make_parameter(option: Option) -> Parameter:
+    """Default an optional parameter to None, which shows whether the user gave the option."""
+    flag, kind = option.flag, option.field.kind
+    if flag.many or flag.read is not None or kind is Any:
+        kind = list[str] if flag.many else str
+    if flag.is_argument:
+        made = typer.Argument(
+            metavar=flag.metavar, help=flag.help, autocompletion=_COMPLETED.get(flag.metavar or "")
+        )
+    else:
+        made = typer.Option(
+            *flag.names,
+            metavar=flag.metavar,
+            help=flag.help + option.field.default_text,
+            min=flag.at_least,
+            max=option.at_most,
+            rich_help_panel=option.panel or None,
+        )
+    default = Parameter.empty if option.field.is_required else None
+    return Parameter(
+        option.name,
+        Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, made, flag],
+    )
+
+
+class TerminalListener:
+    """Prints what a verb says on stderr; with ``quiet``, only warnings."""
+
+    writes = True
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    @property
+    def shows_downloads(self) -> bool:
+        """Whether stderr is a terminal, and the command is not quiet."""
+        return not self._quiet and console.is_watched()
+
+    def hear(self, note: Note) -> None:
+        """Print a message at once."""
+        if note.level == "warning":
+            console.warn(note.text)
+        else:
+            console.say(to_words(note.text), quiet=self._quiet)
+
+    def begin(self) -> None:
+        """Collect garbage as usual, and save the names of models for completion."""
+        memory.collect_as_usual()
+        save_model_names()
+
+    def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
+        """Return a bar; ``is_long`` is whether the work is worth one."""
+        from hookcli.cli.output.progress import Bar  # takes 70 ms
+
+        return Bar(total, noun, is_shown=is_long and not self._quiet, quiet=self._quiet)
+
+    def no_data(self) -> AbstractContextManager[None]:
+        """Send what Python code prints to stderr."""
+        return console.no_data()

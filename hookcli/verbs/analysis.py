@@ -1,0 +1,293 @@
+"""Steps that the verbs for analyses share: open runs, choose layers, and write results."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from hookcli import errors
+from hookcli.config import DEFAULTS, SaveStyle, TensorRequest, Theme
+from hookcli.errors import OutputError, RequestError
+from hookcli.outside.documents import DamagedError, convert
+from hookcli.outside.files import refuse_url, safe_name
+from hookcli.outside.flags import Flag
+from hookcli.outside.urls import to_place
+from hookcli.records.analysis import Pool
+from hookcli.records.command import analysis_command
+from hookcli.records.runs import weights_text
+from hookcli.verbs.outcome import Outcome, Page
+from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hookcli.analysis.features import SavedCall
+    from hookcli.analysis.folder import AnalysisFolder
+    from hookcli.config import Only
+    from hookcli.reading.load import Run
+    from hookcli.records.analysis import AnalysedRun
+    from hookcli.verbs.call import Call, Note, Progress
+
+FeaturePool: TypeAlias = Annotated[
+    Pool, Flag("--pool mean|max|class", "Mean or maximum over a map, or the class token.")
+]
+
+PageTheme: TypeAlias = Annotated[
+    Theme,
+    Flag(
+        "--theme dark|light",
+        "Background of the pictures; light is for papers.",
+        panel="Output",
+        needs="--pictures",
+    ),
+]
+_FOLDER = Path("hookcli-analyses")
+_PROGRAM = 160_000_000  # bytes: what an analysis of few images needs
+
+
+LayersOf: TypeAlias = Annotated[
+    tuple[str, ...],
+    Flag(
+        "--layers FORM[,FORM]",
+        "Layers to observe; FORM is explained below.  [default: as said above]",
+        many=True,
+    ),
+]
+"""The layers of a command that chooses them itself if the user names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisOptions:
+    """Output: where the analysis goes."""
+
+    out: Annotated[
+        Path | None,
+        Flag("-o --out DIR", "The folder of the analysis.  [default: hookcli-analyses/NAME]"),
+    ] = None
+    overwrite: Annotated[bool, Flag("--overwrite", "Replace the analysis in the folder.")] = False
+    keep_run: Annotated[
+        Path | None,
+        Flag("--keep-run DIR", "With MODEL: keep the run that is made for the analysis."),
+    ] = None
+    theme: PageTheme = DEFAULTS.grids.theme
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The runs to analyse, and where the results go.
+
+    Attributes:
+        forms: the layers that the user chose; empty if the user chose none.
+        place: the folder of the analysis; None writes nothing.
+        exit_code: that of the run that was made for the analysis.
+    """
+
+    call: Call
+    source: RunOrModel
+    forms: tuple[str, ...]
+    runs: tuple[Run, ...]
+    facts: tuple[AnalysedRun, ...]
+    command: tuple[str, ...]
+    place: Path | None
+    output: AnalysisOptions
+    exit_code: int = errors.DONE
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields that the documents of all analyses have."""
+        folder = "" if self.place is None else str(self.place)
+        return {"command": self.command, "folder": folder, "runs": self.facts}
+
+    def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
+        """Return the saved calls of a run that the user chose, by default all.
+
+        ``pool`` is the form in which the tensors are needed, for the hint of an error.
+        """
+        from hookcli.analysis.features import open_calls
+
+        def choose(forms: Sequence[str]) -> tuple[SavedCall, ...]:
+            try:
+                return open_calls(run, forms, pool)
+            except RequestError as error:
+                if not (forms and run.calls):
+                    raise
+                hint = f"{error.hint}; of a run, name saved layers, with * and ?"
+                raise RequestError(error.message, hint) from error
+
+        calls = choose(self.forms if self.source.is_run else ())
+        if not (self.source.is_run and self.source.run.exclude):
+            return calls
+        left_out = {each.call_id for each in choose(self.source.run.exclude)}
+        rest = tuple(each for each in calls if each.call_id not in left_out)
+        if not rest:
+            raise RequestError("`exclude` leaves no layer", "choose `layers` that it does not name")
+        return rest
+
+    def say_plan(self, what: str, memory: float) -> None:
+        """Say the plan; ``memory`` is what the analysis needs itself, in bytes."""
+        needed = memory_text(_PROGRAM + memory)
+        into = "" if self.place is None else f", into {self.place}"
+        self.call.plan(f"{self.call.verb}: {what}, about {needed} of memory{into}")
+
+    def count(self, total: int, noun: str, *, is_long: bool = True) -> Progress:
+        """Return a bar for ``total`` steps, which are called ``noun``."""
+        return self.call.listener.count(total, noun, is_long=is_long)
+
+    def where(self, name: str) -> str:
+        """Return how a caption names a file of the analysis."""
+        return name if self.place is None else str(self.place / name)
+
+    @contextmanager
+    def folder(self) -> Iterator[AnalysisFolder]:
+        """Yield the folder in which the ``with`` block writes the files, and name its page."""
+        from hookcli.analysis.folder import make_folder
+        from hookcli.store.places.names import PAGE
+
+        with leave_on_termination(), make_folder(self.place, self.command) as folder:
+            yield folder
+        if self.place is not None:
+            self.call.say(f"open first: {self.place / PAGE}")
+
+    def list_weights(self) -> tuple[str, ...]:
+        """Return where the weights of the runs come from, for the caption."""
+        return tuple(dict.fromkeys(weights_text(each.model) for each in self.facts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisOutcome(Outcome):
+    """The outcome of an analysis.
+
+    Attributes:
+        analysis: the runs, and where the results went.
+        files: by name, where each file was written; the file itself if nothing was written.
+    """
+
+    analysis: Analysis
+    files: Mapping[str, Path | bytes]
+
+    @property
+    def notes(self) -> Sequence[Note]:
+        """What the verb said, in order."""
+        return self.analysis.call.notes
+
+    @property
+    def exit_code(self) -> int:
+        """6 if images of the run that was made for the analysis were skipped, else 0."""
+        return self.analysis.exit_code
+
+    @property
+    def page(self) -> Page:
+        """The page with all results."""
+        from hookcli.store.places.names import PAGE
+
+        return Page(self.files, PAGE)
+
+
+@contextmanager
+def open_analysis(
+    call: Call,
+    source: RunOrModel,
+    style: Any,
+    output: AnalysisOptions,
+    save: SaveStyle,
+    *,
+    most: int = 1,
+    least: int = 1,
+    names: Sequence[str] = (),
+    only: Only | None = None,
+) -> Iterator[Analysis]:
+    """Yield the runs that a verb analyses; hookcli runs the model first if the user named one.
+
+    ``most`` bounds the finished runs, and ``least`` the images of a model's run, which must have
+    the images ``names``. ``only`` is as in ``TensorRequest``; None if the user chose layers.
+    """
+    from hookcli.analysis.folder import check_folder
+    from hookcli.analysis.images import find_image
+
+    is_run = source.is_run
+    forms = source.run.layers if "layers" in call.given else ()
+    chosen = replace(source.run, layers=forms) if is_run or only else source.run
+    command = analysis_command(call.verb, chosen, style)
+    place = output.out
+    if place is None and call.listener.writes:
+        place = _FOLDER / f"{call.verb}-{_name(source)}"
+    if place is not None:
+        check_folder(place, overwrite=output.overwrite or output.out is None)
+    if output.keep_run is not None and not is_run:
+        _check_kept(output.keep_run, place)
+    elif source.run.model.categories or source.run.model.output_key:
+        what = "`categories` and `output_key` are for predictions, which only a run has"
+        raise RequestError(what, "keep the run: `keep_run`")
+
+    def gather(runs: tuple[Run, ...], names: Sequence[str], exit_code: int) -> Analysis:
+        facts = tuple(_describe_run(*each) for each in zip(runs, names, strict=True))
+        return Analysis(call, source, forms, runs, facts, command, place, output, exit_code)
+
+    if is_run:
+        runs = open_runs(call, source, most, also=("keep_run",))
+        yield gather(runs, (source.model, *source.images), errors.DONE)
+        return
+    tensors = TensorRequest(save, sketch=False, only=only)
+    config = replace(source.make_config(call, tensors), top_images=0)
+    if only:
+        config = replace(config, run=replace(config.run, layers=("all",)))
+
+    def check(files: Mapping[str, str]) -> None:
+        if len(files) < least:
+            raise RequestError(
+                f"`hookcli.{call.verb}` needs at least {least} images, not {len(files)}",
+                "name more images",
+            )
+        for name in names:
+            find_image(files, name)
+
+    with run_model(call, config, output.keep_run, check) as (run, exit_code):
+        try:
+            yield gather((run,), ("",), exit_code)
+        finally:
+            if output.keep_run is not None:
+                call.say(f"kept the run: {output.keep_run}")
+
+
+def _check_kept(keep: Path, place: Path | None) -> None:
+    """Refuse a URL, a folder with files, and a folder inside or around that of the analysis."""
+    refuse_url(keep)
+    new = "name a new folder with `keep_run`"
+    try:
+        kept, other = keep.resolve(), None if place is None else place.resolve()
+        if other and (kept.is_relative_to(other) or other.is_relative_to(kept)):
+            raise OutputError(f"the run and the analysis cannot both be in {str(keep)!r}", new)
+        if keep.is_dir() and any(keep.iterdir()):
+            raise OutputError(f"{str(keep)!r} already has files", new)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(keep)!r}: {error.strerror}", new) from error
+
+
+def _describe_run(run: Run, folder: str) -> AnalysedRun:
+    """Describe a run for documents; ``folder`` is its name, or empty if it is not kept."""
+    from hookcli.reading.run_files import cannot_read
+    from hookcli.records.analysis import AnalysedRun
+    from hookcli.records.runs import ModelInfo
+    from hookcli.store.places.names import MANIFEST
+
+    try:
+        model = convert(run.manifest["model"], ModelInfo)
+    except DamagedError as error:
+        raise cannot_read(run.folder / MANIFEST, error) from error
+    return AnalysedRun(folder, model, len(run.images))
+
+
+def _name(source: RunOrModel) -> str:
+    """Return the end of the name of the default folder: that of the runs, or MODEL-IMAGE."""
+    if source.is_run:
+        names = [to_place(each).resolve().name for each in (source.model, *source.images)]
+    else:
+        names = [source.model, Path(source.images[0]).stem]
+    return "-".join(map(safe_name, names))
+
+
+def memory_text(number: float) -> str:
+    """Return a number of bytes as text: ``12 MB``."""
+    return f"{max(1, round(number / 1e6)):,} MB"

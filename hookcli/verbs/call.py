@@ -1,0 +1,167 @@
+"""The call of a verb: what the user gave, and who hears what the verb says while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from hookcli.errors import HookcliWarning
+from hookcli.run.listener import ProgressListener
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from contextlib import AbstractContextManager
+
+Level: TypeAlias = Literal["plan", "note", "warning"]
+
+_EVERY = 0.2  # seconds between two steps of a bar
+_CELLS = 30  # of a bar
+_OWN = ("hookcli.", "contextlib")  # the modules between the user's line and a warning
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A message of a verb: a plan, a note or a warning, with options in words of Python."""
+
+    level: Level
+    text: str
+
+
+class Progress(ProgressListener):
+    """Counts steps while the ``with`` block lasts; ``done`` are the steps so far."""
+
+    done = 0
+
+    def chunk_done(self, done: int, skipped: int = 0) -> None:  # noqa: ARG002
+        """Count steps; ``done`` also counts the ``skipped`` ones."""
+        self.done = done
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take the bar away."""
+
+
+class Listener(Protocol):
+    """Who hears a verb: the terminal, or a Python program."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether a verb without ``out`` writes into its usual folder."""
+
+    @property
+    def shows_downloads(self) -> bool:
+        """Whether libraries show the progress of their downloads."""
+
+    def hear(self, note: Note) -> None:
+        """Show a message at once, or leave it to the outcome."""
+
+    def begin(self) -> None:
+        """Called when the models are loaded and begin to run."""
+
+    def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
+        """Return a bar for ``total`` steps, which are called ``noun``."""
+
+    def no_data(self) -> AbstractContextManager[None]:
+        """Keep what other code prints out of the data on stdout."""
+
+
+class PythonListener:
+    """Warnings become Python warnings; a bar is drawn on a terminal and in a notebook."""
+
+    writes = False
+
+    @property
+    def shows_downloads(self) -> bool:
+        """Whether a user watches."""
+        return _is_watched()
+
+    def hear(self, note: Note) -> None:
+        """Warn, at the line that called the verb."""
+        if note.level == "warning":
+            warnings.warn(note.text, HookcliWarning, stacklevel=_depth())
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
+        """Return a bar; ``is_long`` is whether the work is worth one."""
+        return _Bar(total, noun) if is_long and _is_watched() else Progress()
+
+    def no_data(self) -> AbstractContextManager[None]:
+        """Leave stdout as it is."""
+        return nullcontext()
+
+
+class _Bar(Progress):
+    """A bar of one line on stderr."""
+
+    def __init__(self, total: int, noun: str) -> None:
+        self._total, self._noun, self._last = total, noun, 0.0
+
+    def chunk_done(self, done: int, skipped: int = 0) -> None:
+        super().chunk_done(done, skipped)
+        if time.monotonic() - self._last >= _EVERY:
+            self._last = time.monotonic()
+            full = "█" * (_CELLS * done // max(1, self._total))
+            self._draw(f"{full:·<{_CELLS}} {done:,} of {self._total:,} {self._noun}")
+
+    def __exit__(self, *_: object) -> None:
+        self._draw("")
+
+    def _draw(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError, UnicodeError):  # a closed or ASCII stream
+            sys.stderr.write(f"\r{line:<79}\r" if not line else f"\r{line:<79}")
+            sys.stderr.flush()
+
+
+def _is_watched() -> bool:
+    return "ipykernel" in sys.modules or bool(sys.stderr and sys.stderr.isatty())
+
+
+def _depth() -> int:
+    """Return how many frames the call of the verb has, as ``warnings.warn`` counts them."""
+    frame, depth = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a verb.
+
+    Attributes:
+        verb: the name of the verb.
+        given: the names of the keywords that the user gave.
+        listener: who hears the messages at once.
+        notes: the messages so far, for the outcome.
+    """
+
+    verb: str
+    given: Collection[str] = ()
+    listener: Listener = field(default_factory=PythonListener)
+    notes: list[Note] = field(default_factory=list)
+
+    def plan(self, text: str) -> None:
+        """Say what will be done."""
+        self._tell("plan", text)
+
+    def say(self, text: str) -> None:
+        """Say what the user may want to know."""
+        self._tell("note", text)
+
+    def warn(self, text: str) -> None:
+        """Say what may make the result wrong or incomplete."""
+        self._tell("warning", text)
+
+    def _tell(self, level: Level, text: str) -> None:
+        note = Note(level, text)
+        self.notes.append(note)
+        self.listener.hear(note)

@@ -1,0 +1,315 @@
+"""Make a verb of a function that takes requests: the requests' fields become keywords and options.
+
+The signature, ``help()``, the command line, completion and the reference come from the same fields.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from hookcli.errors import RequestError, hint_near
+from hookcli.outside.flags import Field, Flag, find_panel, list_fields, read_field
+from hookcli.outside.urls import choose
+from hookcli.verbs.call import Call, Listener, PythonListener
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# The panels of ``--help`` in order. Late options of a request come after the others, and so do the
+# options that a verb has besides its requests.
+PANELS = (
+    *(
+        "Analysis",
+        "Layers",
+        "Tolerance",
+        "Gradients",
+        "Channels",
+        "Score",
+        "Output",
+        "Model",
+        "Pictures",
+    ),
+    *("Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
+)
+_LAST = len(PANELS)
+MOST = 100_000  # the largest whole number of an option that counts something
+_ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
+
+
+class Without:
+    """Lists the options that a verb leaves out of a request, which several verbs share.
+
+    Write ``Annotated[RunRequest, Without("edit")]`` as the type of the verb's parameter, with the
+    names of keywords.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A keyword of a verb, and an option or an argument of its command.
+
+    Attributes:
+        place: where ``--help`` shows the panel of the option.
+        field: the field of a request that the option fills.
+        flag: how the command line writes it.
+        panel: the title of its panel.
+    """
+
+    place: int
+    field: Field
+    flag: Flag
+    panel: str
+
+    @property
+    def name(self) -> str:
+        """The name of the keyword."""
+        return self.field.parameter
+
+    @property
+    def counts(self) -> bool:
+        """Whether the option is a whole number with a limit."""
+        return self.flag.at_least is not None and self.field.kind in (int, int | None)
+
+    @property
+    def at_most(self) -> int | None:
+        """The largest allowed number; None for no limit."""
+        return self.flag.at_most or (MOST if self.counts else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What the command line and the reference need to know of a verb.
+
+    Attributes:
+        function: the function that takes requests and the ``Call``, which comes first.
+        fields: the parameters of the function, without the call.
+        options: the keywords, in the order of ``--help``.
+        formats: the words of ``--format``; without any, the command prints the outcome as a text.
+    """
+
+    function: Callable[..., Any]
+    fields: tuple[Field, ...]
+    options: tuple[Option, ...]
+    formats: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the verb and of its command."""
+        return self.function.__name__
+
+    def run(self, given: Mapping[str, Any], listener: Listener) -> Any:
+        """Return the outcome, given texts of the command line or values that were checked."""
+        _refuse_useless([each.flag for each in self.options], given)
+        call = Call(self.name, frozenset(given), listener)
+        return self.function(call, **_fill_fields(self.fields, given))
+
+    def read(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and convert the keywords of a Python call; None means that one was not given."""
+        known = {each.name: each for each in self.options}
+        for name in keywords:
+            if name not in known:
+                hint = hint_near(name, known, f"there are: {', '.join(known)}")
+                raise RequestError(f"`hookcli.{self.name}` has no keyword {name!r}", hint)
+        given = {name: value for name, value in keywords.items() if value is not None}
+        missing = [n for n, o in known.items() if o.field.is_required and n not in given]
+        if missing:
+            raise RequestError(f"`hookcli.{self.name}` needs {missing[0]!r}", f"add {missing[0]}=…")
+        return {name: read_value(known[name], value) for name, value in given.items()}
+
+
+def verb(*formats: str) -> Callable[[Function], Function]:
+    """Make a public function of a function whose parameters are requests or have a ``Flag``.
+
+    The function gets the ``Call`` first. Each field with a ``Flag`` becomes a keyword; arguments of
+    the command line may be given by position. If a parameter has the same name as a keyword of a
+    request, only the parameter becomes a keyword; its value also fills the field of the request.
+    ``formats`` are the words of ``--format``.
+    """
+
+    def make(function: Function) -> Function:
+        hints = get_type_hints(function, include_extras=True)
+        _, *named = signature(function).parameters.items()
+        own = tuple(
+            read_field(name, hints[name], MISSING if each.default is each.empty else each.default)
+            for name, each in named
+        )
+        options = sorted(_list_own_options(own, hints), key=attrgetter("place"))
+        unique = tuple({option.name: option for option in options}.values())
+        made = Verb(function, own, unique, formats)
+        places = [each.name for each in unique if each.flag.is_argument]
+
+        @wraps(function)
+        def call(*values: object, **keywords: object) -> Any:
+            if len(values) > len(places):
+                what = ", ".join(places) or "no value"
+                raise TypeError(f"`hookcli.{made.name}` takes {what} by position; name the others")
+            if twice := [n for n in places[: len(values)] if n in keywords]:
+                raise TypeError(f"`hookcli.{made.name}` got {twice[0]!r} twice")
+            words = dict(zip(places, values, strict=False))
+            return made.run(made.read(words | keywords), PythonListener())
+
+        call.verb = made  # type: ignore[attr-defined]
+        call.__signature__ = Signature(  # type: ignore[attr-defined]
+            sorted(map(_make_parameter, unique), key=attrgetter("kind")),
+            return_annotation=hints.get("return", Any),
+        )
+        return call  # type: ignore[return-value]
+
+    return make
+
+
+def _make_parameter(option: Option) -> Parameter:
+    is_positional = option.flag.is_argument
+    kind = Parameter.POSITIONAL_OR_KEYWORD if is_positional else Parameter.KEYWORD_ONLY
+    default = Parameter.empty if option.field.is_required else None
+    return Parameter(option.name, kind, default=default, annotation=option.field.kind)
+
+
+def read_value(option: Option, value: Any) -> Any:
+    """Return a keyword's value, checked; texts and lists of texts are read as on the command line.
+
+    Raises:
+        RequestError: the value has another type, or is out of range.
+    """
+    flag, kind = option.flag, option.field.kind
+    if isinstance(value, Mapping) and flag.many:
+        return tuple((str(key), str(each)) for key, each in value.items())
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if flag.many:
+        parts = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+        items = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in parts]
+        return items if all(isinstance(each, str) for each in items) else tuple(items)
+    if isinstance(value, str) and flag.read is not None:
+        return value
+    return _check(option, kind, value)
+
+
+def _check(option: Option, kind: Any, value: Any) -> Any:
+    name = f"`{option.name}`"
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    if choices := option.field.choices:
+        if value not in choices:
+            hint = hint_near(str(value), choices, f"choose one of: {', '.join(choices)}")
+            raise RequestError(f"{name} cannot be {value!r}", hint)
+        return value
+    if Any in kinds:
+        return value
+    if Path in kinds and isinstance(value, str):
+        return Path(value)
+    if tuple in (get_origin(each) for each in kinds) and isinstance(value, Sequence):
+        return tuple(value)
+    plain = tuple(each for each in kinds if each in (bool, int, float, str, Path))
+    is_right = isinstance(value, plain) and (bool in plain or not isinstance(value, bool))
+    if float in plain and isinstance(value, int) and not isinstance(value, bool):
+        value, is_right = float(value), True
+    if not is_right:
+        wanted = " or ".join(each.__name__ for each in plain) or "another value"
+        raise RequestError(f"{name} cannot be {value!r}", f"give it as {wanted}")
+    low, high = option.flag.at_least, option.at_most
+    if not isinstance(value, (bool, str)) and (
+        (low is not None and value < low) or (high is not None and value > high)
+    ):
+        span = f"from {low} to {high}" if high is not None else f"at least {low}"
+        raise RequestError(f"{name} cannot be {value}", f"it must be {span}")
+    return value
+
+
+def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
+    """Refuse an option without a word that it needs, such as another option of the verb."""
+    lists = (value if isinstance(value, list) else [value] for value in given.values())
+    words = [word for each in lists for word in each if isinstance(word, str)]
+    there = {flag.name for flag in flags if flag.parameter in given}
+    there |= {"URL" for word in words if choose(word, local=False, remote=True)}
+    there |= {"@LIST" for word in words if word == "-" or word.startswith("@")}
+    known = {"URL", "@LIST", *(flag.name for flag in flags)}
+    for flag in flags:
+        needed = [name for name in flag.needs.split("|") if name in known]
+        if flag.parameter in given and needed and there.isdisjoint(needed):
+            called = {each.name: f"`{each.parameter}`" for each in flags}
+            what = " or ".join(called.get(name, name) for name in needed)
+            named = " or ".join(_ARTICLES.get(name) or called[name] for name in needed)
+            asked = "name" if needed[0] in _ARTICLES else "add"
+            raise RequestError(
+                f"`{flag.parameter}` has no effect without {what}", f"{asked} {named}"
+            )
+
+
+def _list_own_options(own: Sequence[Field], hints: Mapping[str, Any]) -> Iterator[Option]:
+    left_out = {field.parameter for field in own if field.request is None}
+    for hint in hints.values():
+        parts = getattr(hint, "__metadata__", ())
+        left_out |= {name for part in parts if isinstance(part, Without) for name in part.names}
+    for field in own:
+        if field.request is not None:
+            options = _list_options(field.request)
+            yield from (each for each in options if each.name not in left_out)
+        elif field.flag is not None:
+            yield Option(_LAST, field, field.flag, field.flag.panel)
+
+
+def _list_options(request: type, *, may_miss: bool = False) -> Iterator[Option]:
+    """Yield the options of a request and those inside it; with ``may_miss``, all are optional."""
+    panel = find_panel(request)
+    for field in list_fields(request):
+        if field.flag is not None:
+            shown = panel or field.flag.panel
+            has_place = shown in PANELS and not field.flag.late
+            place = PANELS.index(shown) if has_place else _LAST
+            known = replace(field, default=None) if may_miss and field.is_required else field
+            yield Option(place, known, field.flag, shown)
+        if field.request is not None:
+            yield from _list_options(field.request, may_miss=field.kind is not field.request)
+
+
+def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field in fields:
+        flag, value = field.flag, given.get(field.parameter)
+        if field.request is not None:
+            values[field.name] = _fill_part(field, field.request, given)
+        elif flag is not None and flag.is_none(given):
+            if value is not None:
+                name, word = flag.none or ("", "")
+                other = f"`{name.strip('-')}={word!r}`"
+                why = f"`{flag.parameter}` has no effect with {other}"
+                raise RequestError(why, "leave out one of them")
+            values[field.name] = None
+        elif value is not None:
+            values[field.name] = value if flag is None else _read(flag, value)
+        elif field.is_required:
+            values[field.name] = ()  # hookcli golden can run without images
+    return values
+
+
+def _read(flag: Flag, value: Any) -> Any:
+    """Read texts of the command line; other values are as the field wants them."""
+    return flag.read_given(value) if isinstance(value, (str, list, bool)) else value
+
+
+def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
+    """Fill a request; return None if it is optional and the user did not ask for it."""
+    parts, value = list_fields(request), given.get(field.parameter)
+    if field.flag is not None:
+        is_asked = value is not None and _read(field.flag, value)
+    elif isinstance(value, request):
+        return value
+    else:
+        is_asked = all(part.parameter in given for part in parts if part.is_required)
+    if is_asked or field.kind is request:
+        return request(**_fill_fields(parts, given))
+    for part in parts:
+        if part.flag is not None and part.parameter in given:
+            message, hint = request.UNASKED  # type: ignore[attr-defined]
+            raise RequestError(message.format(option=part.flag.name), hint)
+    return None

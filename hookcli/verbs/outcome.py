@@ -1,0 +1,162 @@
+"""What every verb returns: rows, a document, notes, files, a page, an exit code, and a table."""
+
+from __future__ import annotations
+
+import base64
+import html
+import mimetypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import quote
+
+from hookcli.errors import DONE
+from hookcli.outside import escape, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from _typeshed import DataclassInstance
+
+    from hookcli.outside.documents import Document
+    from hookcli.verbs.call import Note
+
+Row = TypeVar("Row", bound="DataclassInstance")
+
+TABLES = ("table", "json", "jsonl", "csv", "md")
+"""The formats of an outcome whose rows are a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look(Generic[Row]):
+    """How rows look, as a table and as CSV.
+
+    Attributes:
+        kind: the dataclass of the rows, whose fields are the columns of the CSV form.
+        columns: for each heading of the table, the function that returns the text for a row.
+        words: the columns that hold text; the other columns hold numbers, aligned to the right.
+        fold: the columns whose text may be wrapped.
+        drop: the columns that matter least, and are left out where there is no room, in this order.
+        foot: the columns in ``drop`` that are printed below the table if they do not fit: each
+            text, followed by the names of the rows that have this text.
+        brief: shortens a text of a column in ``foot``, so that more rows share the text.
+    """
+
+    kind: type[Row]
+    columns: Mapping[str, Callable[[Row], str]]
+    words: tuple[str, ...]
+    fold: tuple[str, ...]
+    drop: tuple[str, ...]
+    foot: tuple[str, ...] = ()
+    brief: Callable[[str], str] = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Generic[Row]):
+    """The rows that people should see first, with the lines above and below them.
+
+    Attributes:
+        look: how the rows look.
+        rows: the most important rows.
+        headlines: the lines above.
+        caption: the lines below.
+    """
+
+    look: Look[Row]
+    rows: Sequence[Row]
+    headlines: Sequence[str] = ()
+    caption: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        """Return the table as Markdown, which is easy to read as it is."""
+        cells = [[show(row) for show in self.look.columns.values()] for row in self.rows]
+        lines = [tables.render_markdown([*self.look.columns], cells).rstrip("\n")] if cells else []
+        parts = ["\n".join(self.headlines), *lines, "\n".join(self.caption)]
+        return "\n\n".join(filter(None, parts))
+
+    def _repr_html_(self) -> str:
+        above, below = ("".join(map(_line, each)) for each in (self.headlines, self.caption))
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.look.columns)
+        body = "".join(
+            f"<tr>{''.join(_cell(show(row)) for show in self.look.columns.values())}</tr>"
+            for row in self.rows
+        )
+        return f"<div>{above}<table><tr>{head}</tr>{body}</table>{below}</div>"
+
+
+def _line(text: str) -> str:
+    return f"<div>{html.escape(escape.for_terminal(text))}</div>"
+
+
+def _cell(text: str) -> str:
+    return f"<td>{html.escape(escape.for_terminal(text))}</td>"
+
+
+class Outcome:
+    """What every verb returns; what only one verb has is on its own class."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def notes(self) -> Sequence[Note]:
+            """What the verb said, in order."""
+
+        @property
+        def rows(self) -> Sequence[Any]:
+            """All rows, as ``--format csv`` and ``jsonl`` print them."""
+
+        @property
+        def files(self) -> Mapping[str, Path | bytes]:
+            """By name: where each file was written, or what it holds if nothing was written."""
+
+        def document(self) -> Document:
+            """Return what ``--format json`` prints."""
+
+        def table(self) -> Table[Any]:
+            """Return the table for people."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return DONE
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page, in a file or in memory; a notebook shows it in a frame.
+
+    Attributes:
+        files: by name, where the page and its pictures are, or what they hold.
+        name: the name of the page.
+    """
+
+    files: Mapping[str, Path | bytes]
+    name: str
+
+    @property
+    def path(self) -> Path | None:
+        """Where the page is; None if nothing was written."""
+        file = self.files[self.name]
+        return None if isinstance(file, bytes) else file
+
+    @property
+    def html(self) -> str:
+        """The page as one text, with its pictures inside it."""
+        text = _read(self.files[self.name]).decode()
+        for name in self.files:
+            kind = mimetypes.guess_type(name)[0] or ""
+            if kind.startswith("image/") and f'"{quote(name)}"' in text:
+                data = base64.b64encode(_read(self.files[name])).decode()
+                text = text.replace(f'"{quote(name)}"', f'"data:{kind};base64,{data}"')
+        return text
+
+    def _repr_html_(self) -> str:
+        style = "width:100%;height:640px;border:0"
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="{style}"></iframe>'
+
+
+def _read(file: Path | bytes) -> bytes:
+    return file if isinstance(file, bytes) else file.read_bytes()

@@ -1,0 +1,235 @@
+"""Verbs that read a finished run, or run a model on images first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from hookcli import errors
+from hookcli.config import (
+    DEFAULTS,
+    BatchSize,
+    FolderRequest,
+    GridStyle,
+    InspectConfig,
+    MachineRequest,
+    RunRequest,
+    StorageOptions,
+    Workers,
+)
+from hookcli.errors import OutputError, RequestError
+from hookcli.outside.flags import Flag, list_fields
+from hookcli.outside.urls import choose, to_local
+from hookcli.records.calls import ROOT_LABEL
+from hookcli.verbs.execute import execute, prepare
+from hookcli.verbs.messages import describe_images, describe_uncalled, warn_of_damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from hookcli.config import TensorRequest
+    from hookcli.reading.load import Run
+    from hookcli.verbs.call import Call
+
+_ROOM = "set TMPDIR to a folder with free space"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrModel:
+    """A finished run, or a model and the images to run it on.
+
+    Attributes:
+        model: A positional that is a run's folder, or a URL without images, is a run.
+        images: With a run, the folder of a second run, for a command that takes two.
+    """
+
+    model: Annotated[
+        str, Flag("model MODEL|RUN", "A model, as for hookcli inspect, or the folder of a run.")
+    ]
+    run: RunRequest
+    images: Annotated[
+        tuple[str, ...],
+        Flag("images IMAGE", "With MODEL: images, as for hookcli inspect.", many=True),
+    ] = ()
+    workers: Workers = DEFAULTS.machine.workers
+    batch_size: BatchSize = DEFAULTS.batch_size
+    storage: StorageOptions = ()
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the user named a run instead of a model."""
+        is_local = _is_run(self.model) or not self.images
+        return choose(self.model, local=is_local, remote=True)
+
+    def use_storage(self) -> None:
+        """Let hookcli open URLs with the options of the storage that the user gave."""
+        from hookcli.store.places.storage import use_options
+
+        use_options(self.storage)
+
+    def make_config(self, call: Call, tensors: TensorRequest) -> InspectConfig:
+        """Return the request that runs the model, and draws no feature maps."""
+        return InspectConfig(
+            with_downloads(call, self.run),
+            grids=GridStyle("none"),
+            tensors=tensors,
+            machine=MachineRequest(self.workers, storage=self.storage),
+            batch_size=self.batch_size,
+        )
+
+
+def with_downloads(call: Call, run: RunRequest) -> RunRequest:
+    """Return the request with torch's download bar switched on or off."""
+    return replace(run, model=replace(run.model, progress=call.listener.shows_downloads))
+
+
+# The options that need a model: all of RunOrModel, except those that also serve a run.
+_FOR_RUNS = ("model", "images", "layers", "exclude", "storage_option")
+
+
+def open_runs(
+    call: Call, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
+) -> tuple[Run, ...]:
+    """Open the finished runs that the user named, at most ``most``.
+
+    ``also`` names further options that need a model.
+    """
+    from hookcli.reading.load import load_run
+
+    source.use_storage()
+    names = (source.model, *source.images)
+    for name in names:
+        if not (_is_run(name) or choose(name, local=_is_folder(name), remote=True)):
+            _refuse(call, name, source)
+    if len(names) > most:
+        raise RequestError(
+            f"{names[most]!r} is one run too many: `hookcli.{call.verb}` takes "
+            f"{'one' if most == 1 else 'up to two'}",
+            "compare two runs with `hookcli.similarity`, or `hookcli.diff`",
+        )
+    needs_model = {*_list_parameters(RunOrModel)}.difference(_FOR_RUNS).union(also)
+    for name in call.given:
+        if name in needs_model:
+            raise RequestError(
+                f"`{name}` needs a model and images, but {source.model!r} is a run's folder",
+                f"leave it out, or `hookcli.{call.verb}(MODEL, IMAGE...)`",
+            )
+    runs = tuple(load_run(name) for name in names)
+    for run in runs:
+        warn_of_damage(call, run.damage)
+    return runs
+
+
+def _refuse(call: Call, name: str, source: RunOrModel) -> None:
+    if name != source.model:
+        raise RequestError(
+            f"{source.model!r} is the folder of a run, and {name!r} is not",
+            f"`hookcli.{call.verb}(RUN)`, or `hookcli.{call.verb}(MODEL, IMAGE...)`",
+        )
+    what = (
+        f"{name!r} is no folder"
+        if os.path.lexists(to_local(name))
+        else f"there is no folder {name!r}"
+    )
+    raise RequestError(
+        f"{what}, and no image was given",
+        f"`hookcli.{call.verb}(MODEL, IMAGE...)`, or the folder of a run",
+    )
+
+
+def _is_run(name: str) -> bool:
+    from hookcli.store.places.names import MANIFEST, REQUEST
+
+    folder = Path(to_local(name))
+    try:
+        has_one = any((folder / each).is_file() for each in (REQUEST, MANIFEST))
+    except OSError:  # whatever reads the name next says why
+        has_one = False
+    return choose(name, local=has_one, remote=False)
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(to_local(name)).is_dir()
+    except OSError:
+        return False
+
+
+def _list_parameters(request: type) -> Iterator[str]:
+    for field in list_fields(request):
+        if field.flag is not None:
+            yield field.parameter
+        if field.request is not None:
+            yield from _list_parameters(field.request)
+
+
+@contextmanager
+def run_model(
+    call: Call,
+    config: InspectConfig,
+    keep: Path | None = None,
+    check: Callable[[Mapping[str, str]], None] = lambda _: None,
+) -> Iterator[tuple[Run, int]]:
+    """Run a model, and yield the finished run and the exit code of ``hookcli inspect``.
+
+    Without ``keep``, the folder of the run is deleted when the block ends. ``check`` gets the name
+    of each image by its key, and raises an error if the images are of no use.
+    """
+    from hookcli.reading.load import load_run
+
+    for name in config.run.images.names:
+        if _is_run(name):
+            raise RequestError(
+                f"{name!r} is the folder of a run, and {config.run.model.name!r} is not",
+                "name a model and images, or only runs",
+            )
+    with _open_folder(keep) as folder:
+        kept = keep is not None
+        try:
+            config = replace(config, folder=FolderRequest(folder))
+            prepared = prepare(call, config, keeps=kept)
+            check({source.key: source.name for source in prepared.model.sources})
+            result = execute(call, prepared, keeps=kept)
+        except OutputError as error:
+            if kept:
+                raise
+            reason = getattr(error.__cause__, "strerror", None) or "the folder was changed"
+            raise OutputError(f"cannot write temporary files: {reason}", _ROOM) from error
+        yield load_run(folder), result.exit_code
+    chosen = {row.module_path or ROOT_LABEL for row in result.rows}
+    describe_images(call, result.images)
+    describe_uncalled(call, result.uncalled, chosen)
+
+
+@contextmanager
+def _open_folder(keep: Path | None) -> Iterator[Path]:
+    """Yield the folder to keep, or a temporary one, which even Ctrl-C and SIGTERM delete."""
+    if keep is not None:
+        yield keep
+        return
+    with leave_on_termination():
+        try:
+            made = tempfile.TemporaryDirectory(prefix="hookcli-")
+        except OSError as error:
+            raise OutputError(f"cannot make a temporary folder: {error.strerror}", _ROOM) from error
+        with made as folder:
+            yield Path(folder)
+
+
+@contextmanager
+def leave_on_termination() -> Iterator[None]:
+    """Let SIGTERM end the ``with`` block by an exception, so that temporary files are deleted."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise errors.Termination(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,199 @@
+"""The verb ``similarity``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated
+
+from hookcli.config import SaveStyle
+from hookcli.errors import RequestError
+from hookcli.outside.flags import Flag
+from hookcli.records.analysis import WholePool
+from hookcli.records.text import count
+from hookcli.store.places.names import PAGE
+from hookcli.verbs.analysis import (
+    Analysis,
+    AnalysisOptions,
+    AnalysisOutcome,
+    memory_text,
+    open_analysis,
+)
+from hookcli.verbs.call import Call
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.runs import RunOrModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from hookcli.analysis.similarity import LayerSimilarity, PairRow, SimilarityDocument
+
+_TABLE, _PICTURE = "similarity.csv", "similarity.png"
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityRequest:
+    """Analysis: what is compared of each layer."""
+
+    pool: Annotated[
+        WholePool,
+        Flag("--pool none|mean|max", "Compare whole maps, or one value of each channel."),
+    ] = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similarity(AnalysisOutcome):
+    """How alike the layers of one or two runs are.
+
+    Attributes:
+        result: ``ckas[i, j]`` is the linear CKA of layer ``a[i]`` with layer ``b[j]``.
+    """
+
+    result: LayerSimilarity
+    rows: tuple[PairRow, ...]
+    partners: tuple[PairRow, ...]
+
+    def document(self) -> SimilarityDocument:
+        """Return every pair, and for each layer the most similar other layer."""
+        from hookcli.analysis.similarity import SimilarityDocument
+
+        return SimilarityDocument(
+            **self.analysis.common,
+            images=self.result.images,
+            batch=self.result.batch,
+            left_out=self.result.left_out,
+            pairs=self.rows,
+            partners=self.partners,
+        )
+
+    def table(self) -> Table[PairRow]:
+        """Return for each layer of the first run the most similar other layer."""
+        return Table(look=_look(), rows=self.partners, caption=[*self._caption()])
+
+    def _caption(self) -> Iterator[str]:
+        if self.compared:
+            yield self.compared
+        if left_out := self.result.left_out:
+            yield f"left out, since all images have the same features: {', '.join(left_out)}"
+        yield f"every pair is in {self.analysis.where(_TABLE)}"
+        yield from self.analysis.list_weights()
+
+    @cached_property
+    def compared(self) -> str:
+        """Which images were compared, in words; empty if all were."""
+        totals, images = [run.images for run in self.analysis.facts], self.result.images
+        if all(total == images for total in totals):
+            return ""
+        of = f"compared {count(images, 'image')} of"
+        if len(totals) == 1:
+            return f"{of} {totals[0]:,}: the others lack a tensor of a layer"
+        return f"{of} {totals[0]:,} in A and {totals[1]:,} in B: the others are in one run alone"
+
+
+@verb(*TABLES)
+def similarity(
+    call: Call, source: RunOrModel, style: SimilarityRequest, output: AnalysisOptions
+) -> Similarity:
+    """Compare every pair of layers, of one run or of two: which compute the same?
+
+    With two runs of the same images: hookcli similarity RUN RUN.
+
+    Examples:
+        hookcli similarity resnet18 pets --layers conv
+        hookcli similarity hookcli-runs/old hookcli-runs/new
+    """
+    from hookcli.analysis.similarity import LEAST, list_pairs, list_partners
+
+    save = SaveStyle(style.pool)
+    with open_analysis(call, source, style, output, save, most=2, least=LEAST) as analysis:
+        result = _compare(analysis, style)
+        names, is_one_run = (result.a, result.b), len(analysis.runs) == 1
+        files: dict[str, Path | bytes] = {}
+        found = Similarity(
+            analysis=analysis,
+            files=files,
+            result=result,
+            rows=tuple(list_pairs(*names, result.ckas, is_one_run=is_one_run)),
+            partners=tuple(list_partners(*names, result.ckas, is_one_run=is_one_run)),
+        )
+        files |= _write(found)
+    return found
+
+
+def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
+    from hookcli.analysis.similarity import compare_layers, estimate_cost
+
+    calls = [analysis.choose_calls(run, style.pool) for run in analysis.runs]
+    a, b = (calls[0], calls[1] if len(calls) > 1 else ())
+    if not b and len(a) < 2:
+        raise RequestError(
+            f"{a[0].call_id!r} is the only layer, and similarity compares layers",
+            "choose more `layers`, or name a second run",
+        )
+    memory, disk = estimate_cost((*a, *b))
+    analysis.say_plan(
+        f"{count(len(a) + len(b), 'layer')}, {count(len(a[0].images), 'image')}, about "
+        f"{memory_text(disk)} of temporary files",
+        memory,
+    )
+    with analysis.count(len(a) + len(b), "layers") as progress:
+        may_leave_out = not analysis.forms
+        done = progress.chunk_done
+        result = compare_layers(a, b, style.pool, done, may_leave_out=may_leave_out)
+    if len(result.a) < (1 if b else 2) or not result.b:
+        raise RequestError(
+            f"too few layers are left: {result.left_out[0]!r} and others have the same features "
+            "for all images",
+            "choose other `layers`",
+        )
+    return result
+
+
+def _write(found: Similarity) -> Mapping[str, Path | bytes]:
+    from hookcli.analysis.similarity import PairRow
+    from hookcli.outside.tables import render_csv
+    from hookcli.render.charts.matrix_png import draw_matrix
+    from hookcli.render.report.analysis_page import render_analysis
+
+    analysis, result = found.analysis, found.result
+    models = dict.fromkeys(each.model.name for each in analysis.facts)
+    title = f"Which layers of {' and '.join(models)} compute the same"
+    heading = [title, f"linear CKA, unbiased, {count(result.images, 'image')}"]
+    with analysis.folder() as folder:
+        folder.write(_TABLE, render_csv(PairRow, found.rows).encode())
+        names, theme = (result.a, result.b), analysis.output.theme
+        picture, cells = draw_matrix(result.ckas, names, heading, theme)
+        folder.write(_PICTURE, picture)
+        values = {
+            "picture": _PICTURE,
+            "table": _TABLE,
+            "cells": cells,
+            "compared": found.compared,
+            "data": {
+                "rows": result.a,
+                "columns": result.b,
+                "values": [[round(float(each), 4) for each in row] for row in result.ckas],
+                "cells": asdict(cells),
+            },
+        }
+        page = render_analysis("similarity", title, found.document(), values)
+        folder.write(PAGE, page.encode())
+    return folder.files
+
+
+def _look() -> Look[PairRow]:
+    from hookcli.analysis.similarity import PairRow
+
+    return Look(
+        kind=PairRow,
+        columns={
+            "layer": lambda row: row.a,
+            "most similar": lambda row: row.b,
+            "CKA": lambda row: f"{row.cka:.4f}",
+        },
+        words=("layer", "most similar"),
+        fold=("layer", "most similar"),
+        drop=(),
+    )
