@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from hookcli import errors
+from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
+from hookcli.outside.urls import Url, to_place
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
@@ -17,6 +20,7 @@ from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import and_more, count, shape_text
+from hookcli.verbs import memory
 from hookcli.verbs.documents import RunDocument
 from hookcli.verbs.execute import execute, plan_text, prepare
 from hookcli.verbs.messages import describe_images, describe_uncalled, warn_of_skipped
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.config import RunConfig
+    from hookcli.plan.estimate import Plan
     from hookcli.reading.load import Run
     from hookcli.records.attention import AttentionRow
     from hookcli.records.images import ImageResult, Prediction, Score
@@ -93,16 +98,24 @@ class Inspection(Outcome):
         return self.result.exit_code
 
     @property
-    def files(self) -> Mapping[str, Path]:
-        """By name, where each file was written."""
-        return {name: self.run.files.file(name) for name in self.result.files}
+    def run_folder(self) -> str:
+        """The run folder."""
+        return self.result.out_dir
 
-    @property
+    @cached_property
+    def files(self) -> Mapping[str, Path | bytes]:
+        """By name, where each file was written, or what it holds if nothing was written."""
+        folder = to_place(self.run_folder)
+        if isinstance(folder, Url):
+            return memory.read_all(folder)
+        return {name: folder / name for name in self.result.files}
+
+    @cached_property
     def run(self) -> Run:
-        """The run folder, which also holds tables for each image."""
+        """The run, which also reads the tables of each image."""
         from hookcli.reading.load import load_run
 
-        return load_run(self.result.out_dir)
+        return load_run(self.run_folder)
 
     @property
     def page(self) -> Page:
@@ -116,7 +129,8 @@ class Inspection(Outcome):
         return self.run[call_id]
 
     def to_pandas(self) -> Any:
-        """Return the rows as a data frame of pandas."""
+        """Return the rows as a data frame of pandas, which must be installed."""
+        require_package("a data frame needs", "pandas", "pandas", "")
         return self.run.figures().to_pandas()
 
     def document(self) -> RunDocument:
@@ -169,12 +183,29 @@ def inspect_run(
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
         return _plan(call, config)
-    prepared = prepare(call, config)
+    is_held = config.folder.out is None and not call.listener.writes
+    if is_held:
+        config = replace(config, folder=replace(config.folder, out=memory.new_folder()))
+    prepared = prepare(call, config, keeps=not is_held)
+    if is_held:
+        _check_size(prepared.settings.plan)
     knows_input = prepared.model.loaded.knows_input
-    result = execute(call, prepared)
+    result = execute(call, prepared, keeps=not is_held)
     _warn(call, config, result)
-    _sum_up(call, config, result, time=time)
-    return Inspection(config=config, result=result, notes=call.notes, knows_input=knows_input)
+    _sum_up(call, config, result, time=time, is_held=is_held)
+    found = Inspection(config=config, result=result, notes=call.notes, knows_input=knows_input)
+    if is_held:
+        weakref.finalize(found, memory.forget, Url(result.out_dir)).atexit = False
+    return found
+
+
+def _check_size(plan: Plan) -> None:
+    if plan.images > memory.MOST_IMAGES or plan.megabytes > memory.MOST_MEGABYTES:
+        raise RequestError(
+            f"{count(plan.images, 'image')} and up to about {plan.megabytes:,.0f} MB are too much "
+            f"for memory, which takes {memory.MOST_IMAGES} images and {memory.MOST_MEGABYTES} MB",
+            "name a folder with `out`",
+        )
 
 
 def _plan(call: Call, config: RunConfig) -> Planned:
@@ -420,7 +451,7 @@ def _warn_of_overflow(call: Call, config: RunConfig, result: RunResult) -> None:
         )
 
 
-def _sum_up(call: Call, config: RunConfig, result: RunResult, *, time: bool) -> None:
+def _sum_up(call: Call, config: RunConfig, result: RunResult, *, time: bool, is_held: bool) -> None:
     """Say what was seen and written, and which rules failed."""
     describe_images(call, result.images)
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
@@ -434,7 +465,8 @@ def _sum_up(call: Call, config: RunConfig, result: RunResult, *, time: bool) -> 
     written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"
     if result.skipped:
         written += f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"
-    call.say(written)
+    if not is_held:
+        call.say(written)
     if result.failed:
         call.fail(f"`fail_on`: found {', '.join(result.failed)}")
     if time:

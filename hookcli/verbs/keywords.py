@@ -156,7 +156,10 @@ def verb(*formats: str) -> Callable[[Function], Function]:
             if twice := [n for n in places[: len(values)] if n in keywords]:
                 raise TypeError(f"`hookcli.{made.name}` got {twice[0]!r} twice")
             words = dict(zip(places, values, strict=False))
-            return made.run(made.read(words | keywords), PythonListener())
+            from hookcli.verbs.memory import held
+
+            with held(made, words | keywords) as named:
+                return made.run(made.read(named), PythonListener())
 
         call.verb = made  # type: ignore[attr-defined]
         call.__signature__ = Signature(  # type: ignore[attr-defined]
@@ -210,6 +213,8 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
     if tuple in (get_origin(each) for each in kinds) and isinstance(value, Sequence):
         return tuple(value)
     plain = tuple(each for each in kinds if each in (bool, int, float, str, Path))
+    if str in plain and int not in plain and type(value) in (int, float):
+        return str(value)
     is_right = isinstance(value, plain) and (bool in plain or not isinstance(value, bool))
     if float in plain and isinstance(value, int) and not isinstance(value, bool):
         value, is_right = float(value), True
