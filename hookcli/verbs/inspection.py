@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from hookcli import errors
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
+from hookcli.outside.foreign import require_package
 from hookcli.outside.urls import Url, to_place
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
@@ -325,8 +326,8 @@ def _input_text(config: RunConfig, model: ModelInfo) -> str:
     if any(value is not None for value in asked):
         return "prepared as the options say, and otherwise as for ImageNet"
     if "not normalized" in model.preprocessing:
-        return "scaled to 0 to 1, and not normalized; other: --size, --mean, --std"
-    return "prepared as for ImageNet; other: --size, --mean, --std"
+        return "scaled to 0 to 1, and not normalized; other: `size`, `mean`, `std`"
+    return "prepared as for ImageNet; other: `size`, `mean`, `std`"
 
 
 def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:

@@ -6,7 +6,6 @@ under a name. A model is as before when the verb returns, raises an error or is 
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import sys
@@ -15,12 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import RequestError
 from hookcli.outside.urls import Url
-from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from hookcli.verbs.keywords import Verb
 
 MOST_IMAGES, MOST_MEGABYTES = 200, 1000  # of a run without a folder
 _ROOT = Url("memory://hookcli")
@@ -52,7 +48,7 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 
 @contextmanager
-def held(verb: Verb, keywords: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def held(keywords: Mapping[str, Any], *, has_workers: bool) -> Iterator[dict[str, Any]]:
     """Yield the keywords with names in place of the things in memory, while the block lasts.
 
     Raises:
@@ -72,7 +68,7 @@ def held(verb: Verb, keywords: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for name in changed:
             if _is_module(given[name]) and name == "model":
                 plain = _as_it_is(given[name]) | plain
-        if "images" in changed and any(each.name == "workers" for each in verb.options):
+        if "images" in changed and has_workers:  # other processes do not see the memory
             plain = {"workers": 0} | plain
         yield plain
 
@@ -125,6 +121,7 @@ def _hold_pictures(stack: ExitStack, value: Any) -> Any:
     things = [value] if is_one else list(value)
     if all(isinstance(each, (str, os.PathLike)) for each in things):
         return value
+    from hookcli.images.held import encode_images
     from hookcli.store.places import storage
 
     folder, names, number = new_folder(), [], itertools.count()
@@ -133,58 +130,7 @@ def _hold_pictures(stack: ExitStack, value: Any) -> Any:
         if isinstance(thing, (str, os.PathLike)):
             names.append(os.fspath(thing))
             continue
-        for suffix, data in _encode(thing):
+        for suffix, data in encode_images(thing):
             names.append(str(folder / f"image-{next(number)}{suffix}"))
             storage.write_file(names[-1], data)
     return names
-
-
-def _encode(thing: Any) -> Iterator[tuple[str, bytes]]:
-    """Yield the suffix and the content of a file for each image that a thing in memory is.
-
-    An array is a picture (H, W) or (H, W, 3), as bytes or as floats from 0 to 1, which get 8 bits.
-    A tensor (N, C, H, W) or (C, H, W) is the network's input, unchanged.
-    """
-    import numpy as np
-    from PIL import Image
-
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(thing, torch.Tensor):
-        values = thing.detach().cpu()
-        if not values.is_floating_point() or values.ndim not in (3, 4):
-            raise _refuse(values.shape, values.dtype)
-        for row in values.float().reshape(-1, *values.shape[-3:]):
-            stream = io.BytesIO()
-            np.save(stream, row.numpy()[None])
-            yield ".npy", stream.getvalue()
-        return
-    if isinstance(thing, np.ndarray):
-        thing = Image.fromarray(_to_bytes(thing))
-    if not isinstance(thing, Image.Image):
-        raise RequestError(
-            f"`images` cannot be a {type(thing).__name__}",
-            "give files, pictures of Pillow, arrays (H, W, 3) or tensors (N, C, H, W)",
-        )
-    stream = io.BytesIO()
-    thing.save(stream, "TIFF" if thing.mode in ("CMYK", "F", "LAB", "YCbCr", "HSV") else "PNG")
-    yield ".tiff" if stream.getvalue()[:2] in (b"II", b"MM") else ".png", stream.getvalue()
-
-
-def _to_bytes(array: Any) -> Any:
-    import numpy as np
-
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
-        raise _refuse(array.shape, array.dtype)
-    if array.dtype == np.uint8:
-        return array
-    if array.dtype.kind != "f" or not array.size or not 0 <= array.min() <= array.max() <= 1:
-        raise _refuse(array.shape, array.dtype)
-    return np.round(255 * array).astype(np.uint8)
-
-
-def _refuse(shape: Any, dtype: object) -> RequestError:
-    return RequestError(
-        f"`images` cannot be an array {shape_text(shape)} of {str(dtype).removeprefix('torch.')}",
-        "give (H, W) or (H, W, 3) of uint8 or of floats from 0 to 1; a tensor of floats "
-        "(N, C, H, W) is the network's own input",
-    )
