@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from hookcli.records.layer_records import LayerRecord, TensorStats
     from hookcli.run.pipeline import inspect_images
     from hookcli.run.result import RunResult
+    from hookcli.verbs.compare import compare
+    from hookcli.verbs.diff import diff
+    from hookcli.verbs.golden import golden
     from hookcli.verbs.gradients import gradients
     from hookcli.verbs.inspect import inspect
     from hookcli.verbs.similarity import similarity
@@ -54,6 +57,9 @@ __all__ = [
     "TensorRequest",
     "TensorStats",
     "capture",
+    "compare",
+    "diff",
+    "golden",
     "gradients",
     "inspect",
     "inspect_images",
@@ -70,6 +76,9 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "RunResult": "run.result",
     "TensorStats": "records.layer_records",
     "capture": "passes.capture",
+    "compare": "verbs.compare",
+    "diff": "verbs.diff",
+    "golden": "verbs.golden",
     "gradients": "verbs.gradients",
     "inspect": "verbs.inspect",
     "inspect_images": "run.pipeline",

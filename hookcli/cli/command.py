@@ -11,7 +11,7 @@ from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.completion import complete_model, save_model_names
 from hookcli.cli.output import console
-from hookcli.cli.output.table import print_outcome
+from hookcli.cli.output.table import BRIEF, print_outcome
 from hookcli.cli.output.wording import to_words
 from hookcli.outside.flags import Field, Flag
 from hookcli.verbs.call import Progress
@@ -32,11 +32,12 @@ def make_command(verb: Verb) -> Callable[..., int]:
     parameters = [*map(make_parameter, verb.options), *map(make_parameter, _list_shown(verb))]
 
     def command(**values: Any) -> int:
-        output_format = values.pop("format", None) or verb.formats[0]
+        output_format = values.pop("format", None) or next(iter(verb.formats), "")
         quiet = bool(values.pop("quiet", False))
         given = {name: value for name, value in values.items() if value not in (None, [])}
+        wants_rows = output_format not in BRIEF
         try:
-            outcome = verb.run(given, TerminalListener(quiet=quiet))
+            outcome = verb.run(given, TerminalListener(quiet=quiet, wants_rows=wants_rows))
         except errors.CompleteError as error:
             console.say(error.message, quiet=quiet)
             return errors.DONE
@@ -52,12 +53,12 @@ def make_command(verb: Verb) -> Callable[..., int]:
 
 def _list_shown(verb: Verb) -> list[Option]:
     """Return the options of the terminal alone."""
-    words = verb.formats
-    text = f"On stdout: {', '.join(words[:-1])} or {words[-1]}."
-    shown: list[tuple[str, Any, Any, Flag]] = [
-        ("format", Literal[words], words[0], Flag("--format FORMAT", text, panel="Output")),
-        ("quiet", bool, False, Flag("-q --quiet", _QUIET, panel="Output")),
-    ]
+    shown: list[tuple[str, Any, Any, Flag]] = []
+    if words := verb.formats:
+        text = f"On stdout: {', '.join(words[:-1])} or {words[-1]}."
+        flag = Flag("--format FORMAT", text, panel="Output")
+        shown.append(("format", Literal[words], words[0], flag))
+    shown.append(("quiet", bool, False, Flag("-q --quiet", _QUIET, panel="Output")))
     return [
         Option(0, Field(name, kind, default, flag, None), flag, flag.panel)
         for name, kind, default, flag in shown
@@ -96,8 +97,8 @@ class TerminalListener:
 
     writes = True
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
+    def __init__(self, *, quiet: bool, wants_rows: bool) -> None:
+        self._quiet, self.wants_rows = quiet, wants_rows
 
     @property
     def shows_downloads(self) -> bool:

@@ -22,19 +22,6 @@ Quiet: TypeAlias = Annotated[
     Flag("-q --quiet", "Print only warnings, errors and what --format asks for.", panel="Output"),
 ]
 DryRun: TypeAlias = Annotated[bool, Flag("--dry-run", "Print the plan and stop.", panel="Output")]
-TopCalls: TypeAlias = Annotated[
-    int,
-    Flag(
-        "--top N",
-        "Calls in the table: the worst, and the culprits; csv and json have every image.",
-        at_least=1,
-        panel="Output",
-    ),
-]
-CallSort: TypeAlias = Annotated[
-    Literal["order", "worst"],
-    Flag("--sort ORDER", "Rows in the order of the network, or the worst first.", panel="Output"),
-]
 PageTheme: TypeAlias = Annotated[
     Theme,
     Flag(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hookcli.records.golden import ImageFacts
     from hookcli.records.layer_records import RecordRow
 
-_GOLDEN = "make it with: `make_golden`"
+_GOLDEN = "make it with: `hookcli.golden`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def load_compared_run(name: str) -> ComparedRun:
         raise RequestError(f"{name!r} {error}", UPGRADE) from error
     except ValueError as error:
         if name.endswith((".pth", ".pt", ".safetensors")):
-            hint = "two files of weights: `CompareConfig`"
+            hint = "two files of weights: `hookcli.compare`"
             raise RequestError(f"{name!r} is neither a run nor a golden file", hint) from error
         raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
     except storage.StorageError as error:

@@ -125,7 +125,7 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
         raise RequestError(
             f"no call is in both: {', and '.join(places)}",
             "record the same layers and sides; if the layers have different names: "
-            "`diff_runs(match='order')`",
+            "`hookcli.diff(match='order')`",
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
     alike = "use the same model and images of the same size in both runs"
@@ -292,14 +292,14 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
     if not shared:
         raise RequestError(
             f"no image of {a.name!r} is in {b.name!r}: {_some(a.images)} and {_some(b.images)}",
-            "use the same images in both runs; for two images: `CompareConfig`",
+            "use the same images in both runs; for two images: `hookcli.compare`",
         )
     for key, other in shared:
         if a.images[key].sha256 != b.images[other].sha256:
             raise RequestError(
                 f"{key!r} is not the same image in both: {a.images[key].file} and "
                 f"{b.images[other].file} have different contents",
-                "use the same file in both runs; for two images: `CompareConfig`",
+                "use the same file in both runs; for two images: `hookcli.compare`",
             )
     return shared
 

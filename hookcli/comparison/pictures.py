@@ -90,25 +90,22 @@ def check_folder(folder: Path) -> None:
         raise OutputError(f"{str(folder)!r} {what}", _ANOTHER)
 
 
-def name_models(a: str, b: str) -> str:
-    """Return the title of a comparison: the name of the model, or of both models."""
-    return a if a == b else f"{a} and {b}"
-
-
 def write_pictures(
     folder: Path,
     comparison: Comparison,
     rows: Sequence[DiffRow],
     maps_of: Callable[[DiffRow], CallMaps],
-    title: str,
+    models: Sequence[str],
     theme: Theme = "dark",
-) -> Path:
-    """Write the page of a comparison and the pictures of ``rows``, and return the path of the page.
+) -> dict[str, Path]:
+    """Write the page of a comparison and the pictures of ``rows``, and return all files by name.
 
     This replaces the page and the pictures of an earlier comparison in the folder. ``maps_of``
-    returns what the picture of a row shows; several threads call it.
+    returns what the picture of a row shows; several threads call it. ``models`` are the names of
+    the models of A and B.
     """
     several = len(comparison.images) > 1
+    title = " and ".join(dict.fromkeys(models))
     drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))
     pictures = [picture for picture, _ in drawn]
     page = render_difference(title, comparison, pictures)
@@ -120,10 +117,8 @@ def write_pictures(
         for name in known - {PAGE}:
             (folder / name).unlink(missing_ok=True)
         # Write the page first, so that it lists all new pictures even if hookcli is killed.
-        file = write_atomic(folder / PAGE, page.encode())
-        for picture, data in drawn:
-            write_atomic(folder / picture.file, data)
-        return file
+        files = {PAGE: page.encode()} | {picture.file: data for picture, data in drawn}
+        return {name: write_atomic(folder / name, data) for name, data in files.items()}
     except OSError as error:
         raise cannot_write(folder, error) from error
     except OutputError as error:

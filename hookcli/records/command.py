@@ -36,9 +36,12 @@ def ablation_command(config: AblationConfig) -> tuple[str, ...]:
     return _list_words("ablate", config.run, config)
 
 
-def compare_command(request: RunRequest, at: At) -> tuple[str, ...]:
-    """Return the words of the ``compare`` command for one of the two variants."""
-    return _list_words("compare", request, InspectConfig(request, at=at))
+def compare_command(request: RunRequest, at: At, *against: object) -> tuple[str, ...]:
+    """Return the words of the ``compare`` command for one of the two variants.
+
+    ``against`` is the request that says what is different in the other.
+    """
+    return _list_words("compare", request, InspectConfig(request, at=at), *against)
 
 
 def analysis_command(command: str, run: RunRequest, style: object) -> tuple[str, ...]:

@@ -61,6 +61,10 @@ class Listener(Protocol):
         """Whether a verb without ``out`` writes into its usual folder."""
 
     @property
+    def wants_rows(self) -> bool:
+        """Whether somebody reads all rows; the table alone needs few."""
+
+    @property
     def shows_downloads(self) -> bool:
         """Whether libraries show the progress of their downloads."""
 
@@ -81,6 +85,7 @@ class PythonListener:
     """Warnings become Python warnings; a bar is drawn on a terminal and in a notebook."""
 
     writes = False
+    wants_rows = True
 
     @property
     def shows_downloads(self) -> bool:

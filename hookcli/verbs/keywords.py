@@ -187,7 +187,7 @@ def read_value(option: Option, value: Any) -> Any:
     """
     flag, kind = option.flag, option.field.kind
     if isinstance(value, Mapping) and flag.many:
-        return tuple((str(key), str(each)) for key, each in value.items())
+        return [f"{key}={each}" for key, each in value.items()]
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if flag.many:

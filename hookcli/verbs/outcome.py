@@ -35,6 +35,7 @@ class Look(Generic[Row]):
         kind: the dataclass of the rows, whose fields are the columns of the CSV form.
         columns: for each heading of the table, the function that returns the text for a row.
         words: the columns that hold text; the other columns hold numbers, aligned to the right.
+        messages: the columns whose texts may have words of Python, as messages do.
         fold: the columns whose text may be wrapped.
         drop: the columns that matter least, and are left out where there is no room, in this order.
         foot: the columns in ``drop`` that are printed below the table if they do not fit: each
@@ -48,6 +49,7 @@ class Look(Generic[Row]):
     fold: tuple[str, ...]
     drop: tuple[str, ...]
     foot: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     brief: Callable[[str], str] = str
 
 
@@ -125,7 +127,8 @@ class Outcome:
         return None
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+        text = self.text()
+        return self.table()._repr_html_() if text is None else f"<pre>{html.escape(text)}</pre>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, Su
 from hookcli.records.tensor_index import TensorIndex
 from hookcli.store.places import names
 from hookcli.verbs import documents as printed
+from hookcli.verbs.comparison import ComparisonDocument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +33,8 @@ _PRINTED: dict[str, tuple[type[Document], type[DataclassInstance]]] = {
     "inspect": (printed.RunDocument, LayerRow),
     "gradients": (printed.RunDocument, LayerRow),
     "ablate": (printed.AblationDocument, ChannelRow),
-    "diff": (printed.ComparisonDocument, DiffRow),
-    "compare": (printed.ComparisonDocument, DiffRow),
+    "diff": (ComparisonDocument, DiffRow),
+    "compare": (ComparisonDocument, DiffRow),
     "layers": (printed.LayersDocument, SurveyRow),
     "models": (printed.ModelsDocument, CatalogEntry),
     "places": (PlacesDocument, PlacesRow),

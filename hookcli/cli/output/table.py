@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from hookcli.records.rows import FileRow
     from hookcli.verbs.outcome import Outcome
 
+BRIEF = ("table", "md")  # the formats for people, who see the most important rows
+
 _FOLDED = 32  # width of a column with wrapped text
 _WIDE = 400  # width of a table that is not on a terminal
 _USUAL = 80  # width of a terminal that does not report its width
@@ -40,17 +43,20 @@ def print_outcome(outcome: Outcome, output_format: str) -> None:
         console.print_data(text)
         return
     table = outcome.table()
-    is_brief = output_format in ("table", "md")
+    columns = dict(table.look.columns)
+    told = {
+        name: lambda row, name=name: to_words(columns[name](row)) for name in table.look.messages
+    }
+    lines = [*map(to_words, table.headlines)]
     if output_format == "md":
-        lines = (f"**{escape.for_markdown(to_words(line))}**\n\n" for line in table.headlines)
-        console.print_data("".join(lines))
-    elif output_format == "table":
-        print_wrapped(escape.for_terminal(to_words(line)) for line in table.headlines)
-    elif table.headlines:
-        console.say(to_words("\n".join(table.headlines)))
+        console.print_data("".join(f"**{escape.for_markdown(line)}**\n\n" for line in lines))
+    if output_format == "table":
+        print_wrapped(map(escape.for_terminal, lines))
+    elif lines:
+        console.say("\n".join(lines))
     print_listing(
-        table.look,
-        table.rows if is_brief else outcome.rows,
+        replace(table.look, columns=columns | told),
+        table.rows if output_format in BRIEF else outcome.rows,
         outcome.document() if output_format == "json" else None,
         output_format=output_format,
         caption=map(to_words, table.caption),

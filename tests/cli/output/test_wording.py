@@ -27,7 +27,7 @@ from hookcli.cli.output.wording import to_words
         ("`attention=AttentionRequest(('all',))`", "--attention all"),
         ("`InspectConfig` with `sketch=True`", "hookcli inspect with --sketch"),
         ("`survey_layers(MODEL, operations=True)`", "hookcli layers MODEL --ops"),
-        ("`diff_runs(match='order')`", "hookcli diff --match order"),
+        ("`hookcli.diff(match='order')`", "hookcli diff --match order"),
     ],
 )
 def test_a_name_of_python_becomes_words_of_the_command_line(python, words):

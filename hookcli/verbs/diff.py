@@ -1,28 +1,32 @@
-"""The command ``hookcli diff``."""
+"""The verb ``diff``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-from hookcli.cli import options
-from hookcli.cli.option_groups import command
-from hookcli.cli.output import console
-from hookcli.cli.output.comparison import has_every_image, print_comparison
-from hookcli.cli.output.run import warn_of_damage
 from hookcli.config import DEFAULTS, Match, StorageOptions
 from hookcli.distance.tolerance import Tolerance
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
+from hookcli.store.places.names import PAGE
+from hookcli.verbs.analysis import PageTheme
+from hookcli.verbs.call import Call
+from hookcli.verbs.comparison import CallTable, ComparisonOutcome
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.messages import warn_of_damage
+from hookcli.verbs.outcome import TABLES
 
 _SIDE = "A run folder, a golden file, or - for standard input"
 
 
-@command
+@verb(*TABLES)
 def diff(
+    call: Call,
     a: Annotated[str, Flag("a A", f"{_SIDE}: the reference.")],
     b: Annotated[str, Flag("b B", f"{_SIDE}.")],
     tolerance: Tolerance,
+    style: CallTable,
     match: Annotated[
         Match | None,
         Flag(
@@ -31,8 +35,6 @@ def diff(
             panel="Tolerance",
         ),
     ] = None,
-    top: options.TopCalls = options.MOST_ROWS,
-    sort: options.CallSort = "order",
     pictures: Annotated[
         Path | None,
         Flag(
@@ -41,10 +43,9 @@ def diff(
             panel="Output",
         ),
     ] = None,
-    theme: options.PageTheme = DEFAULTS.grids.theme,
+    theme: PageTheme = DEFAULTS.grids.theme,
     storage_option: StorageOptions = (),
-    output_format: options.Format = "table",
-) -> int:
+) -> ComparisonOutcome:
     """Compare two runs or golden files: which layer differs first, and by how much.
 
     Ends with code 7 if a layer differs.
@@ -64,24 +65,18 @@ def diff(
             "give the other as a file",
         )
     one, two = load_compared_run(a), load_compared_run(b)
-    warn_of_damage((*one.damage, *two.damage))
+    warn_of_damage(call, (*one.damage, *two.damage))
     if pictures is not None:
         from hookcli.comparison.pictures import check_pictures
 
         check_pictures(pictures, one, two)
-    keeps_images = has_every_image(output_format)
-    comparison = diff_runs(one, two, tolerance, match, keeps_images=keeps_images)
-    print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top, sort)
+    result = diff_runs(one, two, tolerance, match, keeps_images=call.listener.wants_rows)
+    files: dict[str, Path] = {}
     if pictures is not None:
-        from hookcli.comparison.pictures import choose_rows, name_models, read_maps, write_pictures
+        from hookcli.comparison.pictures import choose_rows, read_maps, write_pictures
 
-        page = write_pictures(
-            pictures,
-            comparison,
-            choose_rows(comparison.rows),
-            read_maps(one, two),
-            title=name_models(*(run.facts["model"]["name"] for run in (one, two))),
-            theme=theme,
-        )
-        console.say(f"open first: {page}")
-    return comparison.exit_code
+        rows, maps_of = choose_rows(result.rows), read_maps(one, two)
+        models = [run.facts["model"]["name"] for run in (one, two)]
+        files = write_pictures(pictures, result, rows, maps_of, models, theme)
+        call.say(f"open first: {files[PAGE]}")
+    return ComparisonOutcome(call.notes, ("hookcli", "diff", a, b), style, result, files)

@@ -1,4 +1,4 @@
-"""The words of ``compare --against``: what is different in variant B."""
+"""The words of ``against``, which say what is different in variant B of ``hookcli compare``."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _MOST_THREADS = 1024
 
 
 def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
-    """Return the request for variant B: ``request`` with the changes that ``--against`` names.
+    """Return the request for variant B: ``request`` with the changes that ``words`` name.
 
     Only ``edit`` and ``prune`` may occur several times.
     """
     for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
             raise RequestError(
-                f"--against {name}=… was given {number} times", "one run B at a time: compare twice"
+                f"`against` {name}=… was given {number} times", "one run B at a time: compare twice"
             )
     other = VariantRequest(f"{request.model.name} with {', '.join(words)}", request)
     for word in words:
@@ -50,7 +50,7 @@ def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
             close = difflib.get_close_matches(name, _NAMES, n=1)
             near = _guess_form(word) or (close[0] if close and name not in _NAMES else "")
             meant = f"did you mean {near}? " if near else ""
-            raise RequestError(f"--against cannot read {word!r}", f"{meant}one of: {_FORMS}")
+            raise RequestError(f"`against` cannot read {word!r}", f"{meant}one of: {_FORMS}")
         other = _change(other, name, value)
     return other
 
@@ -73,14 +73,14 @@ def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
     if name in _EXPORTS:
         if other.export is not None:
             raise RequestError(
-                f"--against {other.export.way} and --against {name} are two ways to run B",
+                f"`against` {other.export.way} and `against` {name} are two ways to run B",
                 "one run B at a time: compare twice",
             )
         return replace(other, export=ExportRequest(name, Path(value) if value else None))
     if name == "threads":
         if not value.isdecimal() or not 1 <= int(value) <= _MOST_THREADS:
             raise RequestError(
-                f"--against threads={value}: not a number from 1 to {_MOST_THREADS}", "threads=1"
+                f"`against` threads={value}: not a number from 1 to {_MOST_THREADS}", "threads=1"
             )
         return replace(other, threads=int(value))
     if name == "edit":
@@ -99,12 +99,12 @@ def _change_model(model: ModelRequest, name: str, value: str) -> ModelRequest:
         return replace(model, name=value)
     if name == "seed":
         if not value.isdecimal():
-            raise RequestError(f"--against seed={value}: not a whole number", "seed=1")
+            raise RequestError(f"`against` seed={value}: not a whole number", "seed=1")
         return replace(model, seed=int(value))
     (choices,) = (field.choices for field in list_fields(ModelRequest) if field.name == name)
     if choices and value not in choices:
         raise RequestError(
-            f"--against {name}={value}: no such {name}", f"one of: {', '.join(choices)}"
+            f"`against` {name}={value}: no such {name}", f"one of: {', '.join(choices)}"
         )
     changed: dict[str, Any] = {name: value}
     return replace(model, **changed)
@@ -114,6 +114,7 @@ def keep_export_in(file: Path, export: ExportRequest | None) -> ExportRequest:
     """Return the request for an export that is kept in a file."""
     if export is None or export.file is not None or export.way in _BARE:
         raise RequestError(
-            "--keep-export needs a model to export", "--against onnx, or --against torch-export"
+            "`keep_export` needs a model to export",
+            "`against=['onnx']`, or `against=['torch-export']`",
         )
     return replace(export, keep=file)

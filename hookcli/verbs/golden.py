@@ -1,0 +1,87 @@
+"""The verb ``golden``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from hookcli.config import DEFAULTS, ObservedSide, TensorRequest
+from hookcli.errors import DONE
+from hookcli.outside.flags import Flag
+from hookcli.verbs.call import Call
+from hookcli.verbs.keywords import Without, verb
+from hookcli.verbs.outcome import Outcome
+from hookcli.verbs.runs import RunOrModel, open_runs, run_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hookcli.records.golden import GoldenCall, GoldenFile
+    from hookcli.verbs.call import Note
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golden(Outcome):
+    """A run as one small document, with which ``hookcli.diff`` compares later runs.
+
+    Attributes:
+        notes: what the verb said, in order.
+        golden: the document, with the statistics and the sketch of each call.
+        files: by its name, where the document was written; empty without ``out``.
+        exit_code: 6 if images of the run that was made for the document were skipped, else 0.
+    """
+
+    notes: Sequence[Note]
+    golden: GoldenFile
+    files: Mapping[str, Path]
+    exit_code: int = DONE
+
+    @property
+    def rows(self) -> Sequence[GoldenCall]:
+        """The calls of the document."""
+        return self.golden.calls
+
+    def document(self) -> GoldenFile:
+        """Return the document."""
+        return self.golden
+
+    def text(self) -> str:
+        """Return the document as text, or the name of the file that holds it."""
+        from hookcli.comparison.golden import render_golden
+
+        return "".join(f"{file}\n" for file in self.files.values()) or render_golden(self.golden)
+
+
+@verb()
+def golden(
+    call: Call,
+    source: Annotated[RunOrModel, Without("categories")],
+    at: ObservedSide = DEFAULTS.at,
+    out: Annotated[
+        Path | None, Flag("-o --out FILE", "The golden file.  [default: stdout]")
+    ] = None,
+    overwrite: Annotated[
+        bool, Flag("--overwrite", "Replace a file that is no golden file, too.", needs="--out")
+    ] = False,
+) -> Golden:
+    """Write a run as one small file; hookcli diff compares later runs with this file.
+
+    Examples:
+        hookcli golden hookcli-runs/resnet34-cat -o golden.json
+        hookcli golden resnet34 cat.jpg --layers all -o golden.json
+    """
+    from hookcli.comparison.golden import check_replaceable, make_golden, write_golden
+
+    if out is not None:
+        check_replaceable(out, overwrite=overwrite)
+    exit_code = DONE
+    if source.is_run:
+        (run,) = open_runs(call, source, also=("at", "layers", "exclude"))
+        document = make_golden(run)
+    else:
+        config = replace(source.make_config(call, TensorRequest(sketch=True)), at=at)
+        with run_model(call, config) as (run, exit_code):
+            document = make_golden(run)
+    files = {} if out is None else {out.name: write_golden(document, out)}
+    return Golden(notes=call.notes, golden=document, files=files, exit_code=exit_code)
