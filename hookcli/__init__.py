@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hookcli.records.layer_records import LayerRecord, TensorStats
     from hookcli.run.pipeline import inspect_images
     from hookcli.run.result import RunResult
+    from hookcli.verbs.map import map  # noqa: A004
     from hookcli.verbs.similarity import similarity
 
     __version__: str
@@ -54,6 +55,7 @@ __all__ = [
     "capture",
     "inspect_images",
     "load_run",
+    "map",
     "similarity",
 ]
 
@@ -68,6 +70,7 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "capture": "passes.capture",
     "inspect_images": "run.pipeline",
     "load_run": "reading.load",
+    "map": "verbs.map",
     "similarity": "verbs.similarity",
 }
 
