@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from hookcli.records.layer_records import LayerRecord, TensorStats
     from hookcli.run.pipeline import inspect_images
     from hookcli.run.result import RunResult
+    from hookcli.verbs.gradients import gradients
+    from hookcli.verbs.inspect import inspect
     from hookcli.verbs.map import map  # noqa: A004
     from hookcli.verbs.similarity import similarity
 
@@ -53,6 +55,8 @@ __all__ = [
     "TensorRequest",
     "TensorStats",
     "capture",
+    "gradients",
+    "inspect",
     "inspect_images",
     "load_run",
     "map",
@@ -68,6 +72,8 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "RunResult": "run.result",
     "TensorStats": "records.layer_records",
     "capture": "passes.capture",
+    "gradients": "verbs.gradients",
+    "inspect": "verbs.inspect",
     "inspect_images": "run.pipeline",
     "load_run": "reading.load",
     "map": "verbs.map",

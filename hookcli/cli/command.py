@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.completion import complete_model, save_model_names
 from hookcli.cli.output import console
-from hookcli.cli.output.table import print_table
+from hookcli.cli.output.table import print_outcome
 from hookcli.cli.output.wording import to_words
 from hookcli.outside.flags import Field, Flag
 from hookcli.verbs.call import Progress
@@ -34,8 +35,12 @@ def make_command(verb: Verb) -> Callable[..., int]:
         output_format = values.pop("format", None) or verb.formats[0]
         quiet = bool(values.pop("quiet", False))
         given = {name: value for name, value in values.items() if value not in (None, [])}
-        outcome = verb.run(given, TerminalListener(quiet=quiet))
-        print_table(outcome, output_format)
+        try:
+            outcome = verb.run(given, TerminalListener(quiet=quiet))
+        except errors.CompleteError as error:
+            console.say(error.message, quiet=quiet)
+            return errors.DONE
+        print_outcome(outcome, output_format)
         code: int = outcome.exit_code
         return code
 
@@ -101,10 +106,13 @@ class TerminalListener:
 
     def hear(self, note: Note) -> None:
         """Print a message at once."""
+        text = to_words(note.text)
         if note.level == "warning":
-            console.warn(note.text)
+            console.warn(text)
+        elif note.level == "failure":
+            console.print_error(text)
         else:
-            console.say(to_words(note.text), quiet=self._quiet)
+            console.say(text, quiet=self._quiet and note.level != "answer")
 
     def begin(self) -> None:
         """Collect garbage as usual, and save the names of models for completion."""

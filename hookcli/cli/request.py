@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.output import console
-from hookcli.cli.output.run import print_result, print_summary, print_warnings
 from hookcli.records.text import and_more, count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.cli.options import ShowOptions
     from hookcli.config import RunConfig, RunRequest
     from hookcli.plan.estimate import Plan
     from hookcli.plan.prepared import PreparedRun
@@ -34,48 +32,6 @@ def with_progress(request: RunRequest, *, quiet: bool) -> RunRequest:
     """
     model = replace(request.model, progress=not quiet and sys.stderr.isatty())
     return replace(request, model=model)
-
-
-def print_run(config: RunConfig, show: ShowOptions) -> int:
-    """Run a request, print the result, and return the exit code.
-
-    With ``--dry-run``, only print the plan.
-    """
-    quiet = show.quiet
-    config = replace(config, run=with_progress(config.run, quiet=quiet))
-    try:
-        if show.dry_run:
-            return _print_dry_run(config)
-        prepared = prepare_config(config, quiet=quiet)
-        result = run_prepared(prepared, quiet=quiet)
-    except errors.CompleteError as error:
-        console.say(error.message, quiet=quiet and not show.dry_run)
-        return errors.DONE
-    says_input = not prepared.model.loaded.knows_input
-    print_result(config, result, show.output_format, says_input=says_input)
-    print_warnings(config, result)
-    print_summary(result, quiet=quiet, time=show.time)
-    if config.save_weights is not None:
-        console.say(f"wrote {config.save_weights}", quiet=quiet)
-    return result.exit_code
-
-
-def _print_dry_run(config: RunConfig) -> int:
-    from hookcli.plan.prepare import plan_run
-
-    with console.no_data():
-        plan = plan_run(config)
-    console.say(_plan_text(config, plan))
-    if config.attention is not None:
-        console.say(
-            "not counted: the files of --attention, which are known only after a forward pass "
-            "with weights"
-        )
-    if plan.operations:
-        found = count(plan.operations, "operation")
-        console.say(f"the layers include {found}, found by one forward of the first image")
-    warn_of_skipped(plan.skipped)
-    return errors.SKIPPED if plan.skipped else errors.DONE
 
 
 def prepare_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> PreparedRun:

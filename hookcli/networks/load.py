@@ -110,6 +110,13 @@ class LoadedModel(ModelDescription):
         depends on the kind of device, but not on the machine. Return whether they were converted.
         """
         convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
+        if self.source.keeps_format:
+            last = torch.channels_last
+            return any(
+                m.weight.is_contiguous(memory_format=last)
+                for m in convolutions
+                if m.weight.shape[1] > 1
+            )
         deep = sum(max(m.kernel_size) > 1 for m in convolutions) > 1
         wanted = (
             deep and self.task.is_faster_channels_last and not self.info.device.startswith("mps")

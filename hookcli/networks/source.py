@@ -70,6 +70,7 @@ class Source:
             not, a model may return any output and raise any exception, and by default the model
             keeps the weights that its code makes.
         reserved: the arguments of the builder that hookcli sets itself.
+        keeps_format: whether the model keeps its memory format.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Source:
     label: ClassVar[str] = ""
     library: ClassVar[str] = ""
     is_known: ClassVar[bool] = True
+    keeps_format: ClassVar[bool] = False
     reserved: ClassVar[frozenset[str]] = frozenset(
         {"weights", "weights_backbone", "pretrained", "progress", "quantize"}
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.networks.elsewhere import find_elsewhere
+from hookcli.networks.held import Held
 from hookcli.networks.open_clip import OpenClip
 from hookcli.networks.own_code import OwnCode
 from hookcli.networks.smp import Smp
@@ -15,7 +16,9 @@ from hookcli.networks.transformers import Transformers
 if TYPE_CHECKING:
     from hookcli.networks.source import Source
 
-SOURCES: tuple[type[Source], ...] = (Timm, Transformers, OpenClip, Smp, OwnCode, Torchvision)
+SOURCES: tuple[type[Source], ...] = (
+    *(Held, Timm, Transformers, OpenClip, Smp, OwnCode, Torchvision),
+)
 """In order: ``choose_source`` returns the first source that takes a name."""
 LIBRARIES = frozenset(source.library for source in SOURCES if source.library)
 
@@ -34,7 +37,11 @@ def find_model(name: str, seed: int) -> Source:
     the named code.
     """
     source = choose_source(name)
-    if not source.prefix and (error := find_elsewhere(name, SOURCES)) is not None:
+    if (
+        source is not Held
+        and not source.prefix
+        and (error := find_elsewhere(name, SOURCES)) is not None
+    ):
         raise error
     return source.find(name, seed)
 

@@ -197,6 +197,5 @@ def _change_directory(directory: str) -> None:
 def require_package(need: str, module: str, name: str, extra: str) -> None:
     """Check that a package is installed; ``need`` says what needs it, and ends in the verb."""
     if importlib.util.find_spec(module) is None:
-        raise RequestError(
-            f"{need} {name}, which is not installed", f"pip install 'hookcli[{extra}]'"
-        )
+        package = f"'hookcli[{extra}]'" if extra else name
+        raise RequestError(f"{need} {name}, which is not installed", f"pip install {package}")

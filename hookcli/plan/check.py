@@ -158,7 +158,8 @@ def _check_machine(config: RunConfig) -> None:
 
 def _check_places(config: RunConfig) -> None:
     out, is_spread = str(config.folder.out or ""), config.machine.cluster is not None
-    if choose(out, local=False, remote=not is_spread):
+    is_held = out.startswith("memory://")
+    if choose(out, local=False, remote=not (is_spread or is_held)):
         raise RequestError(
             f"without `cluster`, the run folder must be local, not {out!r}",
             "add `cluster=ClusterRequest('auto')`, or name a folder of this machine and copy it",

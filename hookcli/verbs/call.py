@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from contextlib import AbstractContextManager
 
-Level: TypeAlias = Literal["plan", "note", "warning"]
+Level: TypeAlias = Literal["plan", "note", "warning", "answer", "failure"]
 
 _EVERY = 0.2  # seconds between two steps of a bar
 _CELLS = 30  # of a bar
@@ -26,7 +26,12 @@ _OWN = ("hookcli.", "contextlib")  # the modules between the user's line and a w
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message of a verb: a plan, a note or a warning, with options in words of Python."""
+    """A message of a verb, with options in words of Python.
+
+    A plan says what will be done, a note what the user may want to know, and a warning what may
+    make the result wrong or incomplete. An answer is what the user asked for, and a failure what
+    makes the exit code 7.
+    """
 
     level: Level
     text: str
@@ -160,6 +165,14 @@ class Call:
     def warn(self, text: str) -> None:
         """Say what may make the result wrong or incomplete."""
         self._tell("warning", text)
+
+    def answer(self, text: str) -> None:
+        """Say what the user asked for."""
+        self._tell("answer", text)
+
+    def fail(self, text: str) -> None:
+        """Say which rule failed."""
+        self._tell("failure", text)
 
     def _tell(self, level: Level, text: str) -> None:
         note = Note(level, text)

@@ -19,8 +19,9 @@ from hookcli.errors import RequestError, hint_near
 from hookcli.outside.flags import Field, Flag, find_panel, list_fields, read_field
 from hookcli.outside.urls import choose
 from hookcli.verbs.call import Call, Listener, PythonListener
+from hookcli.verbs.memory import held
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+R = TypeVar("R")
 
 # The panels of ``--help`` in order. Late options of a request come after the others, and so do the
 # options that a verb has besides its requests.
@@ -127,7 +128,7 @@ class Verb:
         return {name: read_value(known[name], value) for name, value in given.items()}
 
 
-def verb(*formats: str) -> Callable[[Function], Function]:
+def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Make a public function of a function whose parameters are requests or have a ``Flag``.
 
     The function gets the ``Call`` first. Each field with a ``Flag`` becomes a keyword; arguments of
@@ -136,7 +137,7 @@ def verb(*formats: str) -> Callable[[Function], Function]:
     ``formats`` are the words of ``--format``.
     """
 
-    def make(function: Function) -> Function:
+    def make(function: Callable[..., R]) -> Callable[..., R]:
         hints = get_type_hints(function, include_extras=True)
         _, *named = signature(function).parameters.items()
         own = tuple(
@@ -149,21 +150,24 @@ def verb(*formats: str) -> Callable[[Function], Function]:
         places = [each.name for each in unique if each.flag.is_argument]
 
         @wraps(function)
-        def call(*values: object, **keywords: object) -> Any:
+        def call(*values: object, **keywords: object) -> R:
             if len(values) > len(places):
                 what = ", ".join(places) or "no value"
                 raise TypeError(f"`hookcli.{made.name}` takes {what} by position; name the others")
             if twice := [n for n in places[: len(values)] if n in keywords]:
                 raise TypeError(f"`hookcli.{made.name}` got {twice[0]!r} twice")
             words = dict(zip(places, values, strict=False))
-            return made.run(made.read(words | keywords), PythonListener())
+            has_workers = any(option.name == "workers" for option in unique)
+            with held(words | keywords, has_workers=has_workers) as named:
+                outcome: R = made.run(made.read(named), PythonListener())
+                return outcome
 
         call.verb = made  # type: ignore[attr-defined]
         call.__signature__ = Signature(  # type: ignore[attr-defined]
             sorted(map(_make_parameter, unique), key=attrgetter("kind")),
             return_annotation=hints.get("return", Any),
         )
-        return call  # type: ignore[return-value]
+        return call
 
     return make
 
@@ -213,6 +217,8 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
     if tuple in origins and hasattr(value, "__getitem__"):
         return tuple(value)
     plain = tuple(each for each in kinds if each in (bool, int, float, str, Path))
+    if str in plain and int not in plain and type(value) in (int, float):
+        return str(value)
     is_right = isinstance(value, plain) and (bool in plain or not isinstance(value, bool))
     if float in plain and isinstance(value, int) and not isinstance(value, bool):
         value, is_right = float(value), True

@@ -120,6 +120,10 @@ class Outcome:
         """The exit code of the command."""
         return DONE
 
+    def text(self) -> str | None:
+        """Return what the command prints if that is no table; None for a table."""
+        return None
+
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
 

@@ -34,8 +34,11 @@ _MOST_NAMED = 4  # rows to name for one text below a table
 _NARROW = 20  # least width of a table
 
 
-def print_table(outcome: Outcome, output_format: str) -> None:
+def print_outcome(outcome: Outcome, output_format: str) -> None:
     """Print an outcome: people get its table, programs all rows or the document."""
+    if (text := outcome.text()) is not None:
+        console.print_data(text)
+        return
     table = outcome.table()
     is_brief = output_format in ("table", "md")
     if output_format == "md":

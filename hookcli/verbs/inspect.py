@@ -1,14 +1,18 @@
-"""The command ``hookcli inspect``."""
+"""The verb ``inspect``."""
 
 from __future__ import annotations
 
-from hookcli.cli.option_groups import command
-from hookcli.cli.options import ShowOptions
 from hookcli.config import InspectConfig
+from hookcli.verbs.call import Call
+from hookcli.verbs.inspection import DryRun, Inspection, Planned, Time, inspect_run
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.outcome import TABLES
 
 
-@command
-def inspect(config: InspectConfig, show: ShowOptions) -> int:
+@verb(*TABLES)
+def inspect(
+    call: Call, config: InspectConfig, time: Time = False, dry_run: DryRun = False
+) -> Inspection | Planned:
     """Write feature maps and statistics of chosen layers, and a page to look at.
 
     Examples:
@@ -17,6 +21,4 @@ def inspect(config: InspectConfig, show: ShowOptions) -> int:
         hookcli inspect vit_b_16 cat.jpg --layers attention --attention all
         hookcli inspect model.py:make photos --layers all --fail-on nan,inf
     """
-    from hookcli.cli.request import print_run
-
-    return print_run(config, show)
+    return inspect_run(call, config, dry_run=dry_run, time=time)

@@ -1,0 +1,65 @@
+"""Images that a Python program holds in memory, as files."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from hookcli.errors import RequestError
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield the suffix and the content of a file for each image that a thing in memory is.
+
+    An array is a picture (H, W) or (H, W, 3), as bytes or as floats from 0 to 1, which get 8 bits.
+    A tensor (N, C, H, W) or (C, H, W) is the network's input, unchanged.
+
+    Raises:
+        RequestError: the thing is none of these.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(thing, torch.Tensor):
+        values = thing.detach().cpu()
+        if not values.is_floating_point() or values.ndim not in (3, 4):
+            raise _refuse(values.shape, values.dtype)
+        for row in values.float().reshape(-1, *values.shape[-3:]):
+            stream = io.BytesIO()
+            np.save(stream, row.numpy()[None])
+            yield ".npy", stream.getvalue()
+        return
+    if isinstance(thing, np.ndarray):
+        thing = Image.fromarray(_to_bytes(thing))
+    if not isinstance(thing, Image.Image):
+        raise RequestError(
+            f"`images` cannot be a {type(thing).__name__}",
+            "give files, pictures of Pillow, arrays (H, W, 3) or tensors (N, C, H, W)",
+        )
+    stream = io.BytesIO()
+    thing.save(stream, "TIFF" if thing.mode in ("CMYK", "F", "LAB", "YCbCr", "HSV") else "PNG")
+    yield ".tiff" if stream.getvalue()[:2] in (b"II", b"MM") else ".png", stream.getvalue()
+
+
+def _to_bytes(array: Any) -> Any:
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
+        raise _refuse(array.shape, array.dtype)
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind != "f" or not array.size or not 0 <= array.min() <= array.max() <= 1:
+        raise _refuse(array.shape, array.dtype)
+    return np.round(255 * array).astype(np.uint8)
+
+
+def _refuse(shape: Any, dtype: object) -> RequestError:
+    return RequestError(
+        f"`images` cannot be an array {shape_text(shape)} of {str(dtype).removeprefix('torch.')}",
+        "give (H, W) or (H, W, 3) of uint8 or of floats from 0 to 1; a tensor of floats "
+        "(N, C, H, W) is the network's own input",
+    )

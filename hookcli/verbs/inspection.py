@@ -1,0 +1,477 @@
+"""The outcome of ``inspect`` and ``gradients``: the table, the predictions, and the findings."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from hookcli import errors
+from hookcli.errors import RequestError
+from hookcli.outside.flags import Flag
+from hookcli.outside.foreign import require_package
+from hookcli.outside.urls import Url, to_place
+from hookcli.records.attention import mean_over_heads
+from hookcli.records.calls import ROOT_LABEL
+from hookcli.records.command import to_command
+from hookcli.records.rows import LayerRow
+from hookcli.records.rules import FLOAT16_LARGEST
+from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
+from hookcli.records.statistics import SHOWN
+from hookcli.records.text import and_more, count, shape_text
+from hookcli.verbs import memory
+from hookcli.verbs.documents import RunDocument
+from hookcli.verbs.execute import execute, plan_text, prepare
+from hookcli.verbs.messages import describe_images, describe_uncalled, warn_of_skipped
+from hookcli.verbs.outcome import Look, Outcome, Page, Table
+from hookcli.verbs.runs import with_downloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hookcli.config import RunConfig
+    from hookcli.plan.estimate import Plan
+    from hookcli.reading.load import Run
+    from hookcli.records.attention import AttentionRow
+    from hookcli.records.images import ImageResult, Prediction, Score
+    from hookcli.records.runs import Finding, ModelInfo
+    from hookcli.run.result import RunResult
+    from hookcli.verbs.call import Call, Note
+
+Time: TypeAlias = Annotated[bool, Flag("--time", "Print how long each stage took.", panel="Output")]
+DryRun: TypeAlias = Annotated[bool, Flag("--dry-run", "Print the plan and stop.", panel="Output")]
+
+_FOCUSED = 5  # for each layer, name at most this many channels that fire more inside the box
+_OWN_LINES = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
+_IMAGES = 10  # show predictions for at most this many images
+_ATTENTION = 12  # show at most this many attention calls
+_FINDINGS = 8  # show at most this many findings below the table
+_DROPS = {
+    "inspect": ("layout", "type", "dead", "zero", "shape", "sparse", "std", "max", "min", "mean"),
+    "gradients": ("type", "max", "min", "mean", "zero", "shape", "std", "sparse"),
+}
+_FIGURES = {
+    "zero" if name == "zero_fraction" else each.heading: name for name, each in SHOWN.items()
+}
+_LOOKS = {
+    "inspect": ("#", "call", "type", "shape", "layout", *_FIGURES, "dead"),
+    "gradients": ("#", "call", "type", "shape", "norm", "ratio", *_FIGURES),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection(Outcome):
+    """What the layers of a model made of images.
+
+    Example:
+        >>> run = hookcli.inspect("resnet34", "cat.jpg", save="tensors")
+        >>> run["layer3"].shape
+        (1, 256, 14, 14)
+
+    Attributes:
+        config: what was asked.
+        result: the model, the images, and a row per layer call; see ``RunResult``.
+        notes: what was said, in order.
+        knows_input: whether the model says how its input is prepared.
+    """
+
+    config: RunConfig
+    result: RunResult
+    notes: Sequence[Note]
+    knows_input: bool
+
+    @property
+    def rows(self) -> tuple[LayerRow, ...]:
+        """The rows of ``layers.csv``: one per layer call and output tensor."""
+        return self.result.rows
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings, the most serious first."""
+        return self.result.findings
+
+    @property
+    def exit_code(self) -> int:
+        """7 if a rule of ``fail_on`` found something, 6 if images were skipped, else 0."""
+        return self.result.exit_code
+
+    @property
+    def run_folder(self) -> str:
+        """The run folder."""
+        return self.result.out_dir
+
+    @cached_property
+    def files(self) -> Mapping[str, Path | bytes]:
+        """By name, where each file was written, or what it holds if nothing was written."""
+        folder = to_place(self.run_folder)
+        if isinstance(folder, Url):
+            return memory.read_all(folder)
+        return {name: folder / name for name in self.result.files}
+
+    @cached_property
+    def run(self) -> Run:
+        """The run, which also reads the tables of each image."""
+        from hookcli.reading.load import load_run
+
+        return load_run(self.run_folder)
+
+    @property
+    def page(self) -> Page:
+        """The page of the run."""
+        from hookcli.store.places.names import PAGE
+
+        return Page(self.files, PAGE)
+
+    def __getitem__(self, call_id: str) -> Any:
+        """Return the saved tensors of a call as an array (images, …)."""
+        return self.run[call_id]
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a data frame of pandas, which must be installed."""
+        require_package("a data frame needs", "pandas", "pandas", "")
+        return self.run.figures().to_pandas()
+
+    def document(self) -> RunDocument:
+        """Return the rows with the model, the images and the findings."""
+        return _document(self.config, self.result)
+
+    def table(self) -> Table[LayerRow]:
+        """Return all rows, with the predictions and the findings below."""
+        drops = _DROPS[self.config.command]
+        look = Look(
+            kind=LayerRow,
+            columns=_choose_columns(self.config),
+            words=("call", "type", "shape", "layout"),
+            fold=("call",),
+            drop=(*(name for name in _FIGURES if name not in drops), *drops),
+        )
+        caption = _caption(self.config, self.result, says_input=not self.knows_input)
+        return Table(look=look, rows=self.rows, caption=[*caption])
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(Outcome):
+    """What a run would do (``dry_run``); nothing ran, and nothing was written.
+
+    Attributes:
+        notes: the plan, and what else was said.
+        skipped: how many images could not be used.
+    """
+
+    notes: Sequence[Note]
+    skipped: int
+
+    @property
+    def exit_code(self) -> int:
+        """6 if images would be skipped, else 0."""
+        return errors.SKIPPED if self.skipped else errors.DONE
+
+    def text(self) -> str:
+        """Return nothing, as the plan is a message."""
+        return ""
+
+
+def inspect_run(
+    call: Call, config: RunConfig, *, dry_run: bool, time: bool
+) -> Inspection | Planned:
+    """Run images through a model, and write the run folder; with ``dry_run``, only say the plan."""
+    config = replace(config, run=with_downloads(call, config.run))
+    if dry_run:
+        return _plan(call, config)
+    is_held = config.folder.out is None and not call.listener.writes
+    if is_held:
+        config = replace(config, folder=replace(config.folder, out=memory.new_folder()))
+    prepared = prepare(call, config, keeps=not is_held)
+    if is_held:
+        _check_size(prepared.settings.plan)
+    knows_input = prepared.model.loaded.knows_input
+    result = execute(call, prepared, keeps=not is_held)
+    _warn(call, config, result)
+    _sum_up(call, config, result, time=time, is_held=is_held)
+    found = Inspection(config=config, result=result, notes=call.notes, knows_input=knows_input)
+    if is_held:
+        weakref.finalize(found, memory.forget, Url(result.out_dir)).atexit = False
+    return found
+
+
+def _check_size(plan: Plan) -> None:
+    if plan.images > memory.MOST_IMAGES or plan.megabytes > memory.MOST_MEGABYTES:
+        raise RequestError(
+            f"{count(plan.images, 'image')} and up to about {plan.megabytes:,.0f} MB are too much "
+            f"for memory, which takes {memory.MOST_IMAGES} images and {memory.MOST_MEGABYTES} MB",
+            "name a folder with `out`",
+        )
+
+
+def _plan(call: Call, config: RunConfig) -> Planned:
+    from hookcli.plan.prepare import plan_run
+
+    with call.listener.no_data():
+        plan = plan_run(config)
+    call.answer(plan_text(config, plan))
+    if config.attention is not None:
+        call.answer(
+            "not counted: the files of `attention`, which are known only after a forward pass "
+            "with weights"
+        )
+    if plan.operations:
+        found = count(plan.operations, "operation")
+        call.answer(f"the layers include {found}, found by one forward of the first image")
+    warn_of_skipped(call, plan.skipped)
+    return Planned(notes=call.notes, skipped=len(plan.skipped))
+
+
+def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Iterator[str]:
+    yield weights_text(result.model)
+    if says_input:
+        yield f"input: {shape_text(result.model.input_shape)}, {_input_text(config, result.model)}"
+    calls_by_reason: dict[str, list[str]] = {}
+    for row in result.rows:
+        if _has_no_gradient(row):
+            calls_by_reason.setdefault(row.reason, []).append(row.call_id)
+    for reason, calls in calls_by_reason.items():
+        yield f"no gradient: {', '.join(calls[:3])}{and_more(len(calls) - 3)}: {(reason)}"
+    images = [image for image in result.images if image.predictions or image.score]
+    for image in images[:_IMAGES]:
+        if image.predictions:
+            yield _prediction_text(image, trained=result.model.trained)
+        if image.unedited:
+            yield f"  without changes: {', '.join(map(_prediction, image.unedited))}"
+        if image.score:
+            plain = image.unedited_score
+            without = f", without changes {finite_text(plain.value)}" if plain else ""
+            yield f"  score: {score_text(image.score)}{without}"
+    if len(images) > _IMAGES:
+        yield f"and the predictions of {len(images) - _IMAGES} more images, in report.json"
+    focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
+    if focused:
+        yield "channels that fire more inside the box than outside, in standard deviations:"
+    for grid in focused:
+        more = [p for p in zip(grid.channels, grid.score, strict=True) if p[1] is None or p[1] > 0]
+        more.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
+        best = (f"channel {c} ({finite_text(score, '.2f')})" for c, score in more[:_FOCUSED])
+        yield f"  {grid.call_id}: {', '.join(best) or 'none fires more inside'}"
+    yield from _attention_lines(result.attention)
+    findings = [finding for finding in result.findings if finding.rule not in _OWN_LINES]
+    if findings:
+        yield "look here first:"
+    for finding in findings[:_FINDINGS]:
+        yield f"  {finding.rule}: {finding.sentence}{_where(finding, len(result.images))}"
+    if len(findings) > _FINDINGS:
+        yield f"  and {len(findings) - _FINDINGS} more, in report.html"
+
+
+def _where(finding: Finding, images: int) -> str:
+    """Name the images of a finding; empty if it is about all ``images`` of the run."""
+    if images == 1 or not 0 < len(finding.images) < images:
+        return ""
+    first = ", ".join(finding.images[:2])
+    of = "at least " if len(finding.images) == MOST_NAMED else ""
+    more = and_more(len(finding.images) - 2)
+    return f"; in {of}{len(finding.images)} of {count(images, 'image')}: {first}{more}"
+
+
+def _attention_lines(rows: Sequence[AttentionRow]) -> Iterator[str]:
+    if rows:
+        yield "attention, as means over the heads; each head is in attention.csv:"
+    for row in rows[:_ATTENTION]:
+        yield f"  {row.call_id.removeprefix('attention:')}: {_attention_text(row)}"
+    if len(rows) > _ATTENTION:
+        yield f"  and {len(rows) - _ATTENTION} more, in attention.csv"
+
+
+def _attention_text(row: AttentionRow) -> str:
+    if not row.function:
+        return f"not visible, {row.reason}"
+    parts = [count(row.heads, "head"), count(row.queries, "token")]
+    if row.keys != row.queries:
+        parts.append(count(row.keys, "key"))
+    if row.windows > 1:
+        parts.append(count(row.windows, "window"))
+    entropy, share, distance = map(mean_over_heads, (row.entropy, row.prefix_share, row.distance))
+    if entropy is not None and row.keys:
+        parts.append(f"entropy {entropy:.2f} of {math.log(row.keys):.2f}")
+    if share is not None and row.prefix:
+        parts.append(f"{share:.1%} on {count(row.prefix, 'prefix token')}")
+    if distance is not None:
+        parts.append(f"{distance:.1f} patches away")
+    return ", ".join([*parts, row.reason] if row.reason else parts)
+
+
+def _document(config: RunConfig, result: RunResult) -> RunDocument:
+    return RunDocument(
+        command=to_command(config),
+        run_folder=result.out_dir,
+        model=result.model,
+        images=result.images,
+        skipped=result.skipped,
+        uncalled=tuple(layer.row() for layer in result.uncalled),
+        findings=result.findings,
+        layers=result.rows,
+        attention=result.attention,
+    )
+
+
+def _input_text(config: RunConfig, model: ModelInfo) -> str:
+    if model.preprocessing == UNPREPARED:
+        return "the values of the files as they are"
+    request = config.run.model
+    asked = (request.size, request.resize, request.mean, request.std, request.interpolation)
+    if any(value is not None for value in asked):
+        return "prepared as the options say, and otherwise as for ImageNet"
+    if "not normalized" in model.preprocessing:
+        return "scaled to 0 to 1, and not normalized; other: `size`, `mean`, `std`"
+    return "prepared as for ImageNet; other: `size`, `mean`, `std`"
+
+
+def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
+    columns: dict[str, Callable[[LayerRow], str]] = {
+        "#": lambda row: str(row.order),
+        "call": _call_text,
+        "type": lambda row: row.module_type,
+        "shape": lambda row: shape_text(row.shape),
+        "layout": lambda row: f"{row.layout} (inferred)" if row.layout_note else row.layout,
+        "norm": lambda row: "none" if _has_no_gradient(row) else _number(row.norm),
+        "ratio": lambda row: _number(row.ratio),
+        "dead": lambda row: (
+            "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}"
+        ),
+        "change": lambda row: _share(row.change),
+        "sparse": lambda row: _share(row.sparsity),
+        **{title: partial(_figure, name) for title, name in _FIGURES.items()},
+    }
+    changes = []
+    if config.run.edits or config.run.prunes:
+        changes.append("change")
+    if config.run.prunes:
+        changes.append("sparse")
+    return {name: columns[name] for name in (*_LOOKS[config.command], *changes)}
+
+
+def _figure(name: str, row: LayerRow) -> str:
+    return SHOWN[name].format(getattr(row, name))
+
+
+def _call_text(row: LayerRow) -> str:
+    broken = {"NaN": row.nan_count, "Inf": row.inf_count}
+    return " ".join([row.call_id, *(f"{n} {name}" for name, n in broken.items() if n > 0)])
+
+
+def _has_no_gradient(row: LayerRow) -> bool:
+    return bool(row.reason) and row.norm is None
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1%}" if math.isfinite(value) else "not finite"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _prediction_text(image: ImageResult, *, trained: bool) -> str:
+    predictions = ", ".join(map(_prediction, image.predictions))
+    text = f"{image.file}: {predictions}"
+    if trained or image.predictions[0].measure == "features":
+        return text
+    return f"{text} (meaningless: the weights are random)"
+
+
+def finite_text(value: float | None, form: str = ".5g") -> str:
+    """Return a number as text; None stands for a value that is not finite."""
+    return "not finite" if value is None else format(value, form)
+
+
+def score_text(score: Score) -> str:
+    """Return a score as text: ``logit of tabby (281) = 8.31``."""
+    of = "" if score.target is None else f" of {score.category} ({score.target})"
+    return f"{score.kind}{of} = {finite_text(score.value)}"
+
+
+def _prediction(prediction: Prediction) -> str:
+    if prediction.value is None and prediction.index is None:
+        return prediction.category
+    value = prediction.text or "?"
+    if prediction.box is None:
+        return f"{prediction.category} {value}"
+    left, top, right, bottom = (round(side) for side in prediction.box)
+    return f"{prediction.category} {value} at {left},{top} to {right},{bottom}"
+
+
+def _warn(call: Call, config: RunConfig, result: RunResult) -> None:
+    """Warn about requests that the run could not fulfil completely."""
+    _warn_of_missing_channels(call, config, result)
+    _warn_of_overflow(call, config, result)
+    if config.run.images.range != "full" and not any(each.intensities for each in result.images):
+        call.warn("`range` has no effect: no picture has more than 8 bits")
+    if result.undrawn:
+        more = and_more(len(result.undrawn) - 1)
+        option, why = "`cam`", "no gradient reached it, or it has no feature maps"
+        if config.heat is not None:
+            option, why = "`heat`", "it has no places on the image (the page says why)"
+        call.warn(f"{option}: no picture of {result.undrawn[0]}{more}: {why}")
+
+
+def _warn_of_missing_channels(call: Call, config: RunConfig, result: RunResult) -> None:
+    drawn = None if config.grids.mode == "none" else config.grids.channels
+    saved = None if config.tensors.save is None else config.tensors.save.channels
+    counts = {
+        row.call_id: row.channels
+        for row in result.rows
+        if row.channels and math.prod(row.shape) > row.channels  # a channel has more than one value
+    }
+    for option, channels in (("`channels`", drawn), ("`tensor_channels`", saved)):
+        short = [call_id for call_id, count in counts.items() if count <= max(channels or (-1,))]
+        if short:
+            more = and_more(len(short) - 1, ", and {} more are short of some")
+            last = counts[short[0]] - 1
+            call.warn(f"{option}: {short[0]} has channels 0 to {last} only{more}")
+
+
+def _warn_of_overflow(call: Call, config: RunConfig, result: RunResult) -> None:
+    if config.tensors.save is None or config.tensors.save.dtype != "float16":
+        return
+    over = [
+        row for row in result.rows if max(abs(row.min or 0), abs(row.max or 0)) > FLOAT16_LARGEST
+    ]
+    if over:
+        most = max(abs(over[0].min or 0), abs(over[0].max or 0))
+        more = and_more(len(over) - 1, ", and {} more")
+        call.warn(
+            f"`tensor_dtype='float16'` holds values up to {FLOAT16_LARGEST:.0f}: "
+            "larger ones were saved as inf; "
+            f"{over[0].call_id} reaches {most:.4g}{more}; bfloat16 holds them"
+        )
+
+
+def _sum_up(call: Call, config: RunConfig, result: RunResult, *, time: bool, is_held: bool) -> None:
+    """Say what was seen and written, and which rules failed."""
+    describe_images(call, result.images)
+    chosen = {row.module_path or ROOT_LABEL for row in result.rows}
+    describe_uncalled(call, result.uncalled, chosen)
+    complex_calls = [row.call_id for row in result.rows if row.dtype.startswith("complex")]
+    if complex_calls:
+        more = and_more(len(complex_calls) - 1)
+        call.say(
+            f"complex numbers: {complex_calls[0]}{more}: the figures describe their magnitudes"
+        )
+    written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"
+    if result.skipped:
+        written += f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"
+    if not is_held:
+        call.say(written)
+    if result.failed:
+        call.fail(f"`fail_on`: found {', '.join(result.failed)}")
+    if time:
+        stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())
+        call.answer(f"time: {stages}")
+    if config.save_weights is not None:
+        call.say(f"wrote {config.save_weights}")

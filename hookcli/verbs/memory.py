@@ -1,0 +1,136 @@
+"""What a Python program hands over in memory: models, pictures, runs, and folders without a path.
+
+Pictures and the files of a run without ``out`` are in the memory storage of fsspec; a model stands
+under a name. A model is as before when the verb returns, raises an error or is interrupted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hookcli.errors import RequestError
+from hookcli.outside.urls import Url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MOST_IMAGES, MOST_MEGABYTES = 200, 1000  # of a run without a folder
+_ROOT = Url("memory://hookcli")
+_COPIED = {"weights", "prune", "save_weights"}  # keywords that write weights
+_NEEDS_FILES = {"resume": "continues a run", "dry_run": "plans", "cluster": "runs elsewhere"}
+_PICTURES = "images", "pair"
+_numbers = itertools.count(1)
+
+
+def new_folder() -> Url:
+    """Return a folder in memory that nothing else uses."""
+    return _ROOT / str(next(_numbers))
+
+
+def forget(folder: Url) -> None:
+    """Delete a folder in memory."""
+    from hookcli.store.places import storage
+
+    for name in storage.list_files(folder):
+        storage.remove_file(folder / name)
+
+
+def read_all(folder: Url) -> dict[str, bytes]:
+    """Return the content of each file of a folder in memory, by name."""
+    from hookcli.store.places import storage
+
+    names = list(storage.list_files(folder))
+    return dict(zip(names, storage.read_files([folder / name for name in names]), strict=True))
+
+
+@contextmanager
+def held(keywords: Mapping[str, Any], *, has_workers: bool) -> Iterator[dict[str, Any]]:
+    """Yield the keywords with names in place of the things in memory, while the block lasts.
+
+    Raises:
+        RequestError: a thing is of a wrong kind, shape or dtype, or a keyword needs files.
+    """
+    given = {name: value for name, value in keywords.items() if value is not None}
+    with ExitStack() as stack:
+        plain = {name: _name(stack, name, value, given) for name, value in given.items()}
+        changed = [name for name in given if plain[name] is not given[name]]
+        if changed and any(_is_module(given[n]) or n in _PICTURES for n in changed):
+            for name, what in _NEEDS_FILES.items():
+                if given.get(name):
+                    raise RequestError(
+                        f"`{name}` {what}, which needs names instead of things in memory",
+                        "write a model as FILE.py:FUNCTION, and images into files",
+                    )
+        for name in changed:
+            if _is_module(given[name]) and name == "model":
+                plain = _as_it_is(given[name]) | plain
+        if "images" in changed and has_workers:  # other processes do not see the memory
+            plain = {"workers": 0} | plain
+        yield plain
+
+
+def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> Any:
+    """Return the name of a thing in memory; return anything else unchanged."""
+    if isinstance(value, (str, bytes, int, float, bool, os.PathLike)):
+        return value
+    if _is_module(value):
+        module = _hold_module(stack, value, copies=not _COPIED.isdisjoint(given))
+        return f"model={module}" if name == "against" else module
+    if hasattr(value, "run_folder"):  # an outcome of inspect, or a run
+        return str(value.run_folder)
+    if name in _PICTURES:
+        return _hold_pictures(stack, value)
+    return value
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def _hold_module(stack: ExitStack, module: Any, *, copies: bool) -> str:
+    from hookcli.networks.held import hold
+    from hookcli.passes.unchanged import unchanged
+
+    name = stack.enter_context(hold(module, copies=copies))
+    if not copies:
+        stack.enter_context(unchanged(module))
+        for parameter in module.parameters():
+            parameter.grad = None  # a backward pass must not add to the user's gradients
+    return name
+
+
+def _as_it_is(module: Any) -> dict[str, Any]:
+    """Return the keywords that leave a model on its device and in its dtype."""
+    from hookcli.config import DTYPES
+
+    values = [*module.parameters(), *module.buffers()]
+    dtypes = {str(each.dtype).removeprefix("torch.") for each in values if each.is_floating_point()}
+    kept: dict[str, Any] = {"device": str(values[0].device) if values else "cpu"}
+    if len(dtypes) == 1 and dtypes <= {*DTYPES}:
+        kept["dtype"] = dtypes.pop()
+    return kept
+
+
+def _hold_pictures(stack: ExitStack, value: Any) -> Any:
+    is_one = not isinstance(value, (list, tuple))
+    things = [value] if is_one else list(value)
+    if all(isinstance(each, (str, os.PathLike)) for each in things):
+        return value
+    from hookcli.images.held import encode_images
+    from hookcli.store.places import storage
+
+    folder, names, number = new_folder(), [], itertools.count()
+    stack.callback(forget, folder)
+    for thing in things:
+        if isinstance(thing, (str, os.PathLike)):
+            names.append(os.fspath(thing))
+            continue
+        for suffix, data in encode_images(thing):
+            names.append(str(folder / f"image-{next(number)}{suffix}"))
+            storage.write_file(names[-1], data)
+    return names

@@ -1,0 +1,157 @@
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import hookcli
+from hookcli.verbs import memory
+
+CALLS = []
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.drop = nn.Dropout(0.5)
+        self.fc = nn.Linear(4, 5)
+        self.fails = None
+
+    def forward(self, pixels):
+        if self.fails is not None and not torch.is_grad_enabled():
+            raise self.fails
+        return self.fc(self.drop(self.norm(self.conv(pixels))).mean((2, 3)))
+
+
+@pytest.fixture
+def model():
+    """A model in training mode, with a frozen part, a gradient, and a hook of its owner."""
+    made = Net().train()
+    made.conv.weight.requires_grad_(False)
+    made.fc.weight.grad = torch.ones_like(made.fc.weight)
+    made.norm.register_forward_hook(lambda *_: CALLS.append(1))
+    CALLS.clear()
+    return made
+
+
+@pytest.fixture
+def picture():
+    return Image.fromarray(np.arange(12 * 10 * 3, dtype="uint8").reshape(12, 10, 3))
+
+
+def state(model):
+    """All that a verb must leave as it was."""
+    modules = [
+        (name, each.training, len(each._forward_hooks)) for name, each in model.named_modules()
+    ]
+    tensors = [
+        (
+            *(name, id(each), each.data_ptr(), each.stride(), each.dtype, each.requires_grad),
+            None if each.grad is None else (id(each.grad), each.grad.sum().item()),
+            hashlib.sha256(each.detach().numpy().tobytes()).hexdigest(),
+        )
+        for name, each in [*model.named_parameters(), *model.named_buffers()]
+    ]
+    return modules, tensors, torch.random.get_rng_state().sum().item()
+
+
+OPTIONS = {"size": 8, "resize": 8, "grids": "none"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"mode": "train"},
+        {"dtype": "float16"},
+        {"layers": ["leaf"], "prune": "conv=0.5"},
+        {"edit": "conv:zero"},
+    ],
+)
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_model_in_memory_is_as_before_when_a_verb_returns(model, picture, more):
+    before = state(model)
+    hookcli.inspect(model, picture, **OPTIONS, **more)
+    assert state(model) == before
+    assert CALLS or "prune" in more  # which works on a copy
+    hookcli.gradients(model, picture, target=1, grids="none", size=8, resize=8)
+    assert state(model) == before
+
+
+@pytest.mark.parametrize("error", [ValueError("wrong"), KeyboardInterrupt()])
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_model_in_memory_is_as_before_after_an_error_and_ctrl_c(model, picture, error):
+    model.fails = error
+    before = state(model)
+    expected = hookcli.HookcliError if isinstance(error, ValueError) else KeyboardInterrupt
+    with pytest.raises(expected):
+        hookcli.inspect(model, picture, **OPTIONS)
+    assert state(model) == before
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_picture_has_the_same_values_from_a_file_pillow_and_an_array(model, picture, tmp_path):
+    picture.save(tmp_path / "p.png")
+    pixels = np.asarray(picture)
+    images = [picture, tmp_path / "p.png", pixels, pixels / 255]
+    run = hookcli.inspect(model, images, layers="conv", save="tensors", **OPTIONS)
+    assert [image.key for image in run.result.images] == ["image-0", "p", "image-1", "image-2"]
+    assert np.abs(run["conv"] - run["conv"][0]).max() < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_each_row_of_a_tensor_is_the_input_of_the_network(model):
+    rows = torch.randn(2, 3, 6, 7)
+    run = hookcli.inspect(model, rows, layers="conv", save="tensors", grids="none")
+    with torch.no_grad():
+        expected = model.conv(rows).numpy()
+    assert [image.key for image in run.result.images] == ["image-0", "image-1"]
+    assert np.abs(run["conv"] - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("thing", "said"),
+    [
+        (np.zeros((4, 4, 7), "uint8"), "4x4x7 of uint8"),
+        (np.zeros((4, 4), "int32"), "4x4 of int32"),
+        (np.full((4, 4, 3), 2.0), "4x4x3 of float64"),
+        (torch.zeros(4, 4), "4x4 of float32"),
+        (torch.zeros(1, 3, 4, 4, dtype=torch.int64), "1x3x4x4 of int64"),
+        (object(), "cannot be a object"),
+    ],
+)
+def test_an_array_that_is_no_picture_is_refused_with_its_shape_and_dtype(model, thing, said):
+    with pytest.raises(hookcli.HookcliError, match=said):
+        hookcli.inspect(model, [thing], **OPTIONS)
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_without_a_folder_nothing_is_written_and_the_page_holds_its_pictures(
+    model, picture, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    run = hookcli.inspect(model, picture, layers="conv", size=8, resize=8)
+    assert not any(tmp_path.iterdir())
+    assert run.files["layers.csv"].startswith(b"order,")
+    assert run.page.path is None
+    assert 'src="data:image/png;base64,' in run.page.html
+
+
+@pytest.mark.parametrize("keyword", ["resume", "dry_run", "cluster"])
+def test_what_needs_files_refuses_things_in_memory(model, picture, keyword):
+    with pytest.raises(hookcli.HookcliError, match=f"^`{keyword}` .* things in memory"):
+        hookcli.inspect(
+            model, picture, **OPTIONS, **{keyword: "auto" if keyword == "cluster" else True}
+        )
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_large_run_needs_a_folder_before_the_images_run(model, picture, monkeypatch):
+    monkeypatch.setattr(memory, "MOST_IMAGES", 1)
+    with pytest.raises(hookcli.HookcliError, match=r"2 images .* too much for memory"):
+        hookcli.inspect(model, [picture, picture], **OPTIONS)
+    assert len(CALLS) <= 1  # the first image, to plan
