@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hookcli.verbs.gradients import gradients
     from hookcli.verbs.inspect import inspect
     from hookcli.verbs.map import map  # noqa: A004
+    from hookcli.verbs.probe import probe
     from hookcli.verbs.similarity import similarity
 
     __version__: str
@@ -60,6 +61,7 @@ __all__ = [
     "inspect_images",
     "load_run",
     "map",
+    "probe",
     "similarity",
 ]
 
@@ -77,6 +79,7 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "inspect_images": "run.pipeline",
     "load_run": "reading.load",
     "map": "verbs.map",
+    "probe": "verbs.probe",
     "similarity": "verbs.similarity",
 }
 

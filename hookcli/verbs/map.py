@@ -131,8 +131,7 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> Ma
     why = f" ({reason})" if reason else ""
     analysis.say_plan(f"{call.call_id}{why}, {count(len(call.images), 'image')}", 4 * call.size)
     with analysis.count(len(call.images), "images") as progress:
-        watched = replace(call, on_read=lambda n: progress.chunk_done(progress.done + n))
-        features = watched.pool_features(style.pool)
+        features = replace(call, on_read=progress.step).pool_features(style.pool)
     try:
         neighbours = find_neighbours(features, style.neighbours, style.duplicates)
         rows, duplicates, explained = map_images(call.images, features, neighbours, labels)
