@@ -59,3 +59,5 @@ def test_what_cannot_be_probed_is_refused_in_words_of_python(folder):
         hookcli.probe(folder, labels=LABELS, layers="flat")
     with pytest.raises(RequestError, match=r"`hookcli\.probe` needs 'labels'"):
         hookcli.probe(folder)
+    with pytest.raises(RequestError, match="`labels='folders'` needs photos in files"):
+        hookcli.probe("resnet18", [np.zeros((8, 8))], labels="folders")
