@@ -140,7 +140,7 @@ def _probe(
     what = (count(len(calls), "layer"), count(len(keys), "image"), count(len(classes), "label"))
     analysis.say_plan(", ".join(what), 4 * max(call.size for call in calls))
     how = (known, style.pool, style.folds)
-    with analysis.count(len(calls) + len(others) + 1, "layers") as progress:
+    with analysis.count(len(calls) + len(others), "layers") as progress:
         least = len(calls) if analysis.forms else 1
         scores = steps.probe_layers(calls, keys, *how, progress.step, least=least)
         others = [call for call in others if call.call_id in scores]
