@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from hookcli.verbs.golden import golden
     from hookcli.verbs.gradients import gradients
     from hookcli.verbs.inspect import inspect
+    from hookcli.verbs.map import map  # noqa: A004
+    from hookcli.verbs.probe import probe
     from hookcli.verbs.similarity import similarity
 
     __version__: str
@@ -64,6 +66,8 @@ __all__ = [
     "inspect",
     "inspect_images",
     "load_run",
+    "map",
+    "probe",
     "similarity",
 ]
 
@@ -83,6 +87,8 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "inspect": "verbs.inspect",
     "inspect_images": "run.pipeline",
     "load_run": "reading.load",
+    "map": "verbs.map",
+    "probe": "verbs.probe",
     "similarity": "verbs.similarity",
 }
 

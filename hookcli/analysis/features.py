@@ -315,12 +315,16 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
     )
 
 
-def read_features(run: Run) -> FeatureCall | None:
-    """Return which saved call of a run has the features of the model; None if it does not say."""
+def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
+    """Return the call that has the features of the model, or the last one, and why."""
     try:
-        return convert(run.manifest.get("features"), FeatureCall | None)  # type: ignore[arg-type]
+        found = convert(run.manifest.get("features"), FeatureCall | None)  # type: ignore[arg-type]
     except DamagedError as error:
         raise cannot_read(run.folder / MANIFEST, error) from error
+    for call in calls:
+        if found is not None and call.call_id == found.call_id:
+            return call, found.reason
+    return calls[-1], "the last saved layer, since the run does not say which has the features"
 
 
 def _read_pool(run: Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from hookcli.outside.files import read_regular
 from hookcli.outside.urls import to_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
     from hookcli.reading.load import Run
 
@@ -26,22 +27,27 @@ _HEADER = "its first line names the columns image and label"
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Where the labels of images come from: ``words`` is ``folders`` or the name of a CSV file.
+    """Where the labels of images come from: ``source`` is a word for it.
 
-    ``named`` has the labels of the file, by the path, file name or key of an image; None for
-    folders.
+    ``given`` has the labels of all images in order, or those of a file, by the path, file name or
+    key of an image; None for folders.
     """
 
-    words: str
-    named: Mapping[str, str] | None
+    source: str
+    given: Sequence[object] | Mapping[str, str] | None
 
     @classmethod
-    def read(cls, words: str) -> Labels:
+    def read(cls, given: str | Sequence[object] | Mapping[str, object]) -> Labels:
         """Read labels before it is known which images there are.
 
         A CSV file has the columns ``image`` (the path, the file name or the key) and ``label``.
         """
-        return cls(words, None if words == "folders" else _read_file(words))
+        if isinstance(given, str):
+            return cls(repr(given), None if given == "folders" else _read_file(given))
+        if not isinstance(given, Mapping):
+            return cls("`labels`", given)
+        pairs = ((str(image), _show(label)) for image, label in given.items())
+        return cls("`labels`", {image: label for image, label in pairs if label})
 
     def of(self, run: Run) -> dict[str, str]:
         """Return the label of each image of a run that has one, by image key.
@@ -49,25 +55,34 @@ class Labels:
         Bytes of a folder's name that are not UTF-8, and control characters, become visible escapes.
         """
         files = list_files(run)
-        if self.named is None:
-            folders = {key: PurePosixPath(file).parent.name or "." for key, file in files.items()}
-            return {key: for_page(reversible(folder)) for key, folder in folders.items()}
+        if self.given is None:
+            return {
+                key: _show(PurePosixPath(file).parent.name or ".") for key, file in files.items()
+            }
+        if not isinstance(self.given, Mapping):
+            if len(self.given) != len(files):
+                raise RequestError(
+                    f"`labels` has {len(self.given)} labels, and the run has {len(files)} images",
+                    "give one for each image, in the order of the run",
+                )
+            pairs = zip(files, map(_show, self.given), strict=True)
+            return {key: label for key, label in pairs if label}
         alone = Counter(PurePosixPath(file).name for file in files.values())
         found: dict[str, str] = {}
         for key, file in files.items():
             last = PurePosixPath(file).name
-            name = next((each for each in (file, key, last) if each in self.named), None)
+            name = next((each for each in (file, key, last) if each in self.given), None)
             if name == last and name not in (file, key) and alone[last] > 1:
                 raise RequestError(
-                    f"{self.words!r} has a label for {last!r}, which is the name of "
+                    f"{self.source} has a label for {last!r}, which is the name of "
                     f"{alone[last]} images of the run",
                     f"name them by their path: {file!r}",
                 )
             if name is not None:
-                found[key] = self.named[name]
+                found[key] = self.given[name]
         if not found:
             raise RequestError(
-                f"{self.words!r} has labels for other files: none of its {len(self.named)} names "
+                f"{self.source} has labels for other files: none of its {len(self.given)} names "
                 f"is an image of the run, such as {next(iter(files.values()), '')!r}",
                 "name images by their path, file name or key",
             )
@@ -100,9 +115,13 @@ def _list_pairs(name: str, rows: list[dict[str, str]]) -> Iterator[tuple[str, st
         if image is None or label is None:
             raise RequestError(f"{name!r} has no image and label in line {number}", _HEADER)
         if label:
-            yield image, for_page(reversible(label))
+            yield image, _show(label)
     if not rows:
         raise RequestError(f"{name!r} has no labels", _HEADER)
+
+
+def _show(label: object) -> str:
+    return "" if label is None else for_page(reversible(str(label)))
 
 
 def count_labels(labels: Mapping[str, str]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from PIL import Image
 
-from hookcli.analysis.features import EmptyLayerError, check_finite
+from hookcli.analysis.features import EmptyLayerError, check_finite, open_calls
 from hookcli.analysis.images import list_contents, list_files
 from hookcli.errors import HookcliError, RequestError
 from hookcli.images.read import ImageSource
@@ -28,7 +28,7 @@ from hookcli.records.images import match_images
 from hookcli.records.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -43,6 +43,7 @@ _FEWEST = 2  # classes
 _CLEAR = 0.05  # the largest p-value of a layer that is clearly above the controls
 
 Control: TypeAlias = Literal["", "pixels", "run"]
+Probed: TypeAlias = "tuple[ProbeRow, NDArray[np.str_]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,7 @@ def probe_layer(
     labels: Sequence[str],
     pool: Pool = "mean",
     folds: int = 5,
-) -> tuple[ProbeRow, NDArray[np.str_]]:
+) -> Probed:
     """Return the row of a layer, and the label that is predicted for each image in ``keys``."""
     rows = {key: row for row, key in enumerate(call.images)}
     missing = [key for key in keys if key not in rows]
@@ -250,6 +251,33 @@ def probe_layer(
     except RequestError as error:
         raise type(error)(f"{call.call_id!r}: {error.message}", error.hint) from error
     return score.row(call.call_id, features.shape[1]), score.predicted
+
+
+def probe_layers(
+    calls: Sequence[SavedCall],
+    keys: Sequence[str],
+    labels: Sequence[str],
+    pool: Pool,
+    folds: int,
+    layer_done: Callable[[], None],
+    *,
+    least: int,
+) -> dict[str, Probed]:
+    """Return the row and the predicted labels of each call; those that say nothing are left out.
+
+    Raises:
+        EmptyLayerError: fewer than ``least`` calls would be left.
+    """
+    scores, left = {}, len(calls)
+    for call in calls:
+        try:
+            scores[call.call_id] = probe_layer(call, keys, labels, pool, folds)
+        except EmptyLayerError:
+            left -= 1
+            if left < least:
+                raise
+        layer_done()
+    return scores
 
 
 def judge(
@@ -321,11 +349,22 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
     return [float(each) for each in adjusted[np.argsort(order)]]
 
 
-def match_control(run: Run, control: Run, keys: Sequence[str]) -> list[str]:
-    """Return the keys in a control run of images of a run."""
+def open_control(
+    run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
+) -> tuple[list[SavedCall], list[str]]:
+    """Return the same calls in a control run, and the keys there of images of a run."""
+    if control is None:
+        return [], []
+    found = {call.call_id: call for call in open_calls(control, pool=pool)}
+    name = repr(str(control.folder))
+    for call in calls:
+        if call.call_id not in found:
+            raise RequestError(
+                f"the control {name} has no {call.call_id!r}", "save the same layers in both runs"
+            )
     if str(run.folder) == str(control.folder):
         raise RequestError(
-            f"the control {str(control.folder)!r} is the run itself",
+            f"the control {name} is the run itself",
             "name another run, such as one with random weights",
         )
     contents = [list_contents(run), list_contents(control)]
@@ -337,10 +376,23 @@ def match_control(run: Run, control: Run, keys: Sequence[str]) -> list[str]:
     for key in keys:
         if key not in same:
             raise RequestError(
-                f"the control {str(control.folder)!r} has no image {key!r}",
-                "use the same images in both runs",
+                f"the control {name} has no image {key!r}", "use the same images in both runs"
             )
-    return [same[key] for key in keys]
+    return [found[call.call_id] for call in calls], [same[key] for key in keys]
+
+
+def probe_pixels(
+    run: Run, keys: Sequence[str], labels: Sequence[str], folds: int
+) -> tuple[list[Probed], str]:
+    """Return the row and the predicted labels of the pixels; or nothing, and the reason."""
+    pixels, reason = read_pixels(run, keys)
+    if pixels is None:
+        return [], reason
+    try:
+        score = probe_features(pixels, labels, folds)
+    except EmptyLayerError as error:
+        return [], error.message
+    return [(score.row("pixels", pixels.shape[1], "pixels"), score.predicted)], ""
 
 
 def read_pixels(run: Run, keys: Sequence[str]) -> tuple[Features | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from hookcli.verbs.outcome import Outcome, Page
 from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.folder import AnalysisFolder
@@ -56,6 +57,20 @@ LayersOf: TypeAlias = Annotated[
     ),
 ]
 """The layers of a command that chooses them itself if the user names none."""
+
+GivenLabels: TypeAlias = str | tuple[str, ...] | Mapping[str, str]
+"""``folders``, the name of a CSV file, or the labels: of all images in the order of the run, or by
+the path, file name or key of an image."""
+
+
+def labels_flag(text: str) -> Flag:
+    """Return the option for labels; the command that repeats an analysis needs a file of them."""
+    return Flag(
+        "--labels folders|FILE.csv",
+        text,
+        read=lambda words, _: words,
+        write=lambda labels: labels if isinstance(labels, str) else "FILE.csv",
+    )
 
 
 @dataclass(frozen=True, slots=True)

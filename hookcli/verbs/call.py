@@ -46,6 +46,10 @@ class Progress(ProgressListener):
         """Count steps; ``done`` also counts the ``skipped`` ones."""
         self.done = done
 
+    def step(self, steps: int = 1) -> None:
+        """Count further steps."""
+        self.chunk_done(self.done + steps)
+
     def __enter__(self) -> Progress:
         return self
 

@@ -211,7 +211,10 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
         return value
     if Path in kinds and isinstance(value, str):
         return Path(value)
-    if tuple in (get_origin(each) for each in kinds) and isinstance(value, Sequence):
+    origins = {get_origin(each) for each in kinds}
+    if Mapping in origins and isinstance(value, Mapping):
+        return value
+    if tuple in origins and hasattr(value, "__getitem__"):
         return tuple(value)
     plain = tuple(each for each in kinds if each in (bool, int, float, str, Path))
     if str in plain and int not in plain and type(value) in (int, float):

@@ -65,6 +65,9 @@ def held(keywords: Mapping[str, Any], *, has_workers: bool) -> Iterator[dict[str
                         f"`{name}` {what}, which needs names instead of things in memory",
                         "write a model as FILE.py:FUNCTION, and images into files",
                     )
+        if "images" in changed and str(given.get("labels")) == "folders":
+            hint = "give a list with a label for each image"
+            raise RequestError("`labels='folders'` needs photos in files", hint)
         for name in changed:
             if _is_module(given[name]) and name == "model":
                 plain = _as_it_is(given[name]) | plain

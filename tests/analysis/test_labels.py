@@ -73,3 +73,10 @@ def test_a_file_name_that_several_images_have_names_none_of_them(opened, tmp_pat
         Labels.read(str(file)).of(load_run(opened.folder))
     file.write_text("image,label\na/1.png,cat\nb,dog\n")
     assert Labels.read(str(file)).of(load_run(opened.folder)) == {"a": "cat", "b": "dog"}
+
+
+def test_labels_in_memory_are_of_all_images_in_order_or_of_named_ones(opened):
+    assert Labels.read([1, None, "x"]).of(opened) == {"a": "1", "c": "x"}
+    assert Labels.read({"photos/dogs/b.jpg": 2, "a": ""}).of(opened) == {"b": "2"}
+    with pytest.raises(RequestError, match="`labels` has labels for other files"):
+        Labels.read({"x.jpg": "cat"}).of(opened)

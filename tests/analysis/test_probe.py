@@ -18,7 +18,7 @@ from hookcli.analysis.probe import (
     ProbeRow,
     judge,
     list_confusions,
-    match_control,
+    open_control,
     probe_features,
     probe_layer,
     read_pixels,
@@ -87,10 +87,11 @@ def test_the_control_run_may_name_and_order_its_images_differently(tmp_path):
     images = {key: {"fc": FEATURES[:1]} for key in ("x", "y", "z")}
     hashes = {"x": "hash of photo02", "y": "hash of photo00", "z": "hash of photo01"}
     control = load_run(ToyRun(images, hashes=hashes).write(tmp_path / "control"))
-    assert match_control(run, control, ["photo00", "photo02"]) == ["y", "x"]
+    calls, keys = open_control(run, control, open_calls(run), ["photo00", "photo02"], "mean")
+    assert ([call.run for call in calls], keys) == ([control], ["y", "x"])
     other = load_run(ToyRun({"x": {"fc": FEATURES[:1]}}).write(tmp_path / "other"))
     with pytest.raises(RequestError, match="has no image 'photo00'"):
-        match_control(run, other, ["photo00"])
+        open_control(run, other, open_calls(run), ["photo00"], "mean")
 
 
 @pytest.fixture

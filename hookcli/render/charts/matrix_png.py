@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hookcli.render.charts.axes import short_name
 from hookcli.render.charts.figures import DPI, colors_of, measure_heading, write_heading
 from hookcli.render.draw.figure_files import encode
@@ -12,8 +14,7 @@ from hookcli.render.draw.figure_files import encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike
 
     from hookcli.config import Theme
 
@@ -34,7 +35,7 @@ class Cells:
 
 
 def draw_matrix(
-    values: NDArray[np.float64],
+    values: ArrayLike,
     names: tuple[Sequence[str], Sequence[str]],
     heading: Sequence[str],
     theme: Theme,
@@ -46,7 +47,7 @@ def draw_matrix(
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
 
-    rows, columns = values.shape
+    rows, columns = np.shape(values)
     side = max(_SMALLEST, min(_LARGEST, _AT_MOST // max(rows, columns)))
     step = -(-_LABEL // side)
     shown = [[short_name(name, _LONGEST) for name in each] for each in names]
@@ -60,7 +61,9 @@ def draw_matrix(
     write_heading(figure, heading, theme)
     box = (left / width, below / height, columns * side / width, rows * side / height)
     axes = figure.add_axes(box)
-    image = axes.imshow(values, ListedColormap(colors.scale), vmin=0, vmax=1, aspect="auto")
+    image = axes.imshow(
+        np.asarray(values), ListedColormap(colors.scale), vmin=0, vmax=1, aspect="auto"
+    )
     label: dict[str, Any] = {"fontsize": 7, "color": colors.dim, "parse_math": False}
     axes.set_yticks(range(0, rows, step), shown[0][::step], **label)
     axes.set_xticks(range(0, columns, step), shown[1][::step], rotation=90, **label)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hookcli.render.charts.figures import DPI, colors_of, measure_heading, write_heading
 from hookcli.render.draw.figure_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike
 
     from hookcli.config import Theme
     from hookcli.render.charts.figures import Colors
@@ -23,7 +24,7 @@ _LONGEST = 22  # letters of a name in the legend
 
 
 def draw_scatter(
-    points: NDArray[np.float64],
+    points: ArrayLike,
     groups: Mapping[str, Sequence[int]],
     rings: Sequence[int],
     names: tuple[str, str],
@@ -38,7 +39,7 @@ def draw_scatter(
     """
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
 
-    colors = colors_of(theme)
+    placed, colors = np.asarray(points), colors_of(theme)
     above = 14 + 18 * len(heading)
     drawn = _limit(groups, len(colors.series))
     legend = _LEGEND if len(drawn) > 1 else 0
@@ -48,13 +49,13 @@ def draw_scatter(
     write_heading(figure, heading, theme)
     box = (_EDGE / width, _EDGE / height, _SIDE / width, _SIDE / height)
     axes = figure.add_axes(box, facecolor=colors.page)
-    size = 16 if len(points) <= _MANY else 5
+    size = 16 if len(placed) <= _MANY else 5
     for (_, places), color in zip(drawn, colors.series, strict=False):
-        part = points[list(places)]
+        part = placed[list(places)]
         axes.scatter(part[:, 0], part[:, 1], size, color, linewidths=0, alpha=0.85)
     if legend:
         _write_legend(axes, [name for name, _ in drawn], colors)
-    ringed = points[list(rings)]
+    ringed = placed[list(rings)]
     axes.scatter(
         ringed[:, 0], ringed[:, 1], 60, facecolors="none", edgecolors=colors.ink, linewidths=0.9
     )

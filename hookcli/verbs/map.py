@@ -1,16 +1,12 @@
-"""The command ``hookcli map``."""
+"""The verb ``map``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-import typer
-
-from hookcli.cli.analysis import AnalysisOptions, FeaturePool, LayersOf, open_analysis
-from hookcli.cli.option_groups import command
-from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
 from hookcli.outside.escape import for_page, reversible
@@ -18,16 +14,27 @@ from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
-from hookcli.verbs.outcome import Look
+from hookcli.verbs.analysis import (
+    Analysis,
+    AnalysisOptions,
+    AnalysisOutcome,
+    FeaturePool,
+    GivenLabels,
+    LayersOf,
+    labels_flag,
+    open_analysis,
+)
+from hookcli.verbs.call import Call
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.runs import RunOrModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-    from hookcli.analysis.features import SavedCall
     from hookcli.analysis.map import MapDocument, MapRow
-    from hookcli.cli.analysis import Analysis
     from hookcli.config import Only, Theme
-    from hookcli.reading.load import Run
     from hookcli.records.analysis import ImagePictures
     from hookcli.render.report.contact import Group
 
@@ -38,11 +45,7 @@ _GROUPS, _MEMBERS = 12, 6  # groups of duplicates that the terminal shows, and i
 
 @dataclass(frozen=True, slots=True)
 class MapRequest:
-    """Analysis: which features are compared, and how many neighbours are listed.
-
-    Attributes:
-        labels: The labels only colour the map.
-    """
+    """Analysis: which features are compared, and how many neighbours are listed."""
 
     pool: FeaturePool = "mean"
     neighbours: Annotated[
@@ -58,19 +61,44 @@ class MapRequest:
         ),
     ] = None
     labels: Annotated[
-        str | None,
-        Flag("--labels folders|FILE.csv", "Colour the map by folder, or by a file of labels."),
+        GivenLabels | None, labels_flag("Colour the map by folder, or by a file of labels.")
     ] = None
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
+class ImageMap(AnalysisOutcome):
+    """Images laid out by the features of one layer.
+
+    Attributes:
+        result: the images, those that are farthest from all others first; their neighbours; and
+            the groups of near duplicates.
+    """
+
+    result: MapDocument
+
+    @property
+    def rows(self) -> Sequence[MapRow]:
+        """All images, the one with the largest outlier score first."""
+        return self.result.images
+
+    def document(self) -> MapDocument:
+        """Return the images, their neighbours and the near duplicates."""
+        return self.result
+
+    def table(self) -> Table[MapRow]:
+        """Return the images that are farthest from all others."""
+        caption = [*_list_lines(self.result, self.analysis), *self.analysis.list_weights()]
+        return Table(look=_look(), rows=self.rows[:_OUTLIERS], caption=caption)
+
+
+@verb(*TABLES)
 def map(  # noqa: A001  the name of the command
+    call: Call,
     source: RunOrModel,
     style: MapRequest,
     output: AnalysisOptions,
-    context: typer.Context,
     layers: LayersOf = (),
-) -> int:
+) -> ImageMap:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
     Without --layers, hookcli uses the features of the model: its own pooled embedding, or what its
@@ -88,29 +116,28 @@ def map(  # noqa: A001  the name of the command
     labels = None if style.labels is None else Labels.read(style.labels)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
     only: Only | None = None if layers else "features"
-    with open_analysis(source, style, output, context, save, least=LEAST, only=only) as analysis:
-        _map(analysis, style, {} if labels is None else labels.of(analysis.runs[0]))
-    return analysis.exit_code
+    with open_analysis(call, source, style, output, save, least=LEAST, only=only) as analysis:
+        result = _map(analysis, style, {} if labels is None else labels.of(analysis.runs[0]))
+        return ImageMap(analysis=analysis, files=_write(analysis, result), result=result)
 
 
-def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> None:
+def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> MapDocument:
+    from hookcli.analysis.features import choose_features
     from hookcli.analysis.map import MapDocument, find_neighbours, list_neighbours, map_images
-    from hookcli.cli.output.progress import Bar as Progress
 
     (run,) = analysis.runs
-    call, reason = _choose_call(analysis, run, style)
+    calls = analysis.choose_calls(run, style.pool)
+    call, reason = (calls[-1], "") if analysis.forms else choose_features(run, calls)
     why = f" ({reason})" if reason else ""
     analysis.say_plan(f"{call.call_id}{why}, {count(len(call.images), 'image')}", 4 * call.size)
-    bar = Progress(len(call.images), is_shown=not analysis.output.quiet)
-    with bar as progress:
-        watched = replace(call, on_read=lambda n: progress.chunk_done(progress.done + n, 0))
-        features = watched.pool_features(style.pool)
+    with analysis.count(len(call.images), "images") as progress:
+        features = replace(call, on_read=progress.step).pool_features(style.pool)
     try:
         neighbours = find_neighbours(features, style.neighbours, style.duplicates)
         rows, duplicates, explained = map_images(call.images, features, neighbours, labels)
     except RequestError as error:
         raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
-    document = MapDocument(
+    return MapDocument(
         **analysis.common,
         layer=call.call_id,
         reason=reason,
@@ -122,23 +149,6 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> No
         images=tuple(rows),
         neighbours=tuple(list_neighbours(call.images, neighbours)),
     )
-    _write(analysis, document)
-    shown = rows[:_OUTLIERS] if analysis.output.is_brief else rows
-    analysis.print(_look(), shown, document, _caption(document, analysis))
-
-
-def _choose_call(analysis: Analysis, run: Run, style: MapRequest) -> tuple[SavedCall, str]:
-    """Return the call whose features are compared, and why; no reason if the user chose it."""
-    from hookcli.analysis.features import read_features
-
-    calls = analysis.choose_calls(run, style.pool)
-    if analysis.source.forms:
-        return calls[-1], ""
-    found = read_features(run)
-    for call in calls:
-        if found is not None and call.call_id == found.call_id:
-            return call, found.reason
-    return calls[-1], "the last saved layer, since the run does not say which has the features"
 
 
 def _look() -> Look[MapRow]:
@@ -161,7 +171,7 @@ def _look() -> Look[MapRow]:
     )
 
 
-def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
+def _list_lines(document: MapDocument, analysis: Analysis) -> Iterator[str]:
     shown = min(_OUTLIERS, len(document.images))
     why = f" ({document.reason})" if document.reason else ""
     yield f"the first {shown} of {count(len(document.images), 'image')}, by {document.layer}{why}"
@@ -176,14 +186,12 @@ def _caption(document: MapDocument, analysis: Analysis) -> Iterator[str]:
     if not all(run.model.trained for run in document.runs):
         yield "the weights are not all trained, so distances and near duplicates mean little"
     if document.crowded:
-        yield (
-            f"not judged: {count(document.crowded, 'image')}, each with more than 20 others about "
-            "as near"
-        )
-    yield f"every image and its neighbours: {analysis.place / _TABLE}, {_NEIGHBOURS}"
+        images = count(document.crowded, "image")
+        yield f"not judged: {images}, each with more than 20 others about as near"
+    yield f"every image and its neighbours: {analysis.where(_TABLE)}, {_NEIGHBOURS}"
 
 
-def _write(analysis: Analysis, document: MapDocument) -> None:
+def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | bytes]:
     from hookcli.analysis.map import MapRow, NeighbourRow
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.outside.tables import render_csv
@@ -210,6 +218,7 @@ def _write(analysis: Analysis, document: MapDocument) -> None:
             "tables": (_TABLE, _NEIGHBOURS, _PICTURE),
         }
         folder.write(PAGE, render_analysis("map", title, document, values).encode())
+    return folder.files
 
 
 def _group_by_label(rows: Sequence[MapRow]) -> dict[str, list[int]]:
@@ -247,19 +256,14 @@ def _name_axes(document: MapDocument) -> list[str]:
 def _draw(
     document: MapDocument, by_label: Mapping[str, Sequence[int]], title: str, theme: Theme
 ) -> bytes:
-    import numpy as np
-
     from hookcli.render.charts.scatter_png import draw_scatter
 
     rows = document.images
     rings = [place for place, row in enumerate(rows) if row.rank <= _OUTLIERS]
-    points = np.array([(row.x, row.y) for row in rows])
-    heading = [
-        title,
-        f"{count(len(rows), 'image')}; rings: the {len(rings)} largest outlier scores",
-    ]
+    points = [(row.x, row.y) for row in rows]
+    said = f"{count(len(rows), 'image')}; rings: the {len(rings)} largest outlier scores"
     one, two = _name_axes(document)
-    return draw_scatter(points, by_label, rings, (one, two), heading, theme)
+    return draw_scatter(points, by_label, rings, (one, two), [title, said], theme)
 
 
 def _make_data(

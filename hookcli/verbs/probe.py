@@ -1,62 +1,57 @@
-"""The command ``hookcli probe``."""
+"""The verb ``probe``."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-import typer
-
-from hookcli.cli.analysis import AnalysisOptions, FeaturePool, LayersOf, open_analysis
-from hookcli.cli.option_groups import command
-from hookcli.cli.output import console
-from hookcli.cli.output.run import warn_of_damage
-from hookcli.cli.run_or_model import RunOrModel
 from hookcli.config import SaveStyle
-from hookcli.errors import RequestError
 from hookcli.outside.escape import reversible
 from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count
 from hookcli.store.places.names import PAGE
-from hookcli.verbs.outcome import Look
+from hookcli.verbs.analysis import (
+    Analysis,
+    AnalysisOptions,
+    AnalysisOutcome,
+    FeaturePool,
+    GivenLabels,
+    LayersOf,
+    labels_flag,
+    open_analysis,
+)
+from hookcli.verbs.call import Call
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.messages import warn_of_damage
+from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.runs import RunOrModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from hookcli.analysis.features import SavedCall
     from hookcli.analysis.probe import ProbeDocument, ProbeRow
-    from hookcli.cli.analysis import Analysis
     from hookcli.config import Only, Theme
     from hookcli.reading.load import Run
     from hookcli.render.report.contact import Group
 
 _TABLE, _CONFUSIONS, _PREDICTIONS = "probe.csv", "confusions.csv", "predictions.csv"
 _CURVE, _MATRIX = "probe.png", "confusions.png"
-_PIXELS = "pixels"
 _CONFUSED = 5  # pairs of labels that the terminal shows
 _DRAWN = 100  # labels in the picture of confusions
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """Analysis: what the features and the labels are, and how the accuracy is measured.
-
-    Attributes:
-        control: The run must have the same images and layers.
-    """
+    """Analysis: what the features and the labels are, and how the accuracy is measured."""
 
     labels: Annotated[
-        str,
-        Flag(
-            "--labels folders|FILE.csv",
-            "The folder of each photo, or a file with the columns image and label.",
-        ),
+        GivenLabels,
+        labels_flag("The folder of each photo, or a file with the columns image and label."),
     ]
     pool: FeaturePool = "mean"
     folds: Annotated[
@@ -68,14 +63,41 @@ class ProbeRequest:
     ] = None
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
+class Probe(AnalysisOutcome):
+    """How well the features of each layer predict the labels.
+
+    Attributes:
+        result: the accuracy of each layer and of the controls, the verdict, and what the best
+            layer predicts.
+    """
+
+    result: ProbeDocument
+
+    @property
+    def rows(self) -> Sequence[ProbeRow]:
+        """All layers, in the order in which they ran, then the controls."""
+        return self.result.layers
+
+    def document(self) -> ProbeDocument:
+        """Return the layers, the verdict, and what the best layer predicts."""
+        return self.result
+
+    def table(self) -> Table[ProbeRow]:
+        """Return the layers and the pixels; a control run is a column."""
+        rows = [row for row in self.rows if row.control != "run"]
+        caption = [*_list_lines(self.result, self.analysis), *self.analysis.list_weights()]
+        return Table(look=_look(self.result), rows=rows, caption=caption)
+
+
+@verb(*TABLES)
 def probe(
+    call: Call,
     source: RunOrModel,
     style: ProbeRequest,
     output: AnalysisOptions,
-    context: typer.Context,
     layers: LayersOf = (),
-) -> int:
+) -> Probe:
     """Find the layer that knows a label: logistic regression on the features of each layer.
 
     The accuracy is cross-validated. Controls: the pixels, and the layers of another run. Without
@@ -94,160 +116,72 @@ def probe(
     source.use_storage()
     control = None if style.control is None else load_run(style.control)
     if control is not None:
-        warn_of_damage(control.damage)
+        warn_of_damage(call, control.damage)
     save = SaveStyle("none" if style.pool == "class" else style.pool)
     only: Only | None = None if layers else "act"
-    with open_analysis(source, style, output, context, save, only=only) as analysis:
-        _probe(analysis, style, labels.of(analysis.runs[0]), control)
-    return analysis.exit_code
+    with open_analysis(call, source, style, output, save, only=only) as analysis:
+        result = _probe(analysis, style, labels.of(analysis.runs[0]), control)
+        return Probe(analysis=analysis, files=_write(analysis, result), result=result)
 
 
 def _probe(
     analysis: Analysis, style: ProbeRequest, labels: Mapping[str, str], control: Run | None
-) -> None:
+) -> ProbeDocument:
+    from hookcli.analysis import probe as steps
     from hookcli.analysis.labels import count_labels
-    from hookcli.analysis.probe import (
-        ClassRow,
-        PredictionRow,
-        ProbeDocument,
-        check_labels,
-        judge,
-        list_confusions,
-    )
-    from hookcli.cli.output.progress import Bar as Progress
 
     (run,) = analysis.runs
     keys = [key for key in run.images if key in labels]
     known = [labels[key] for key in keys]
-    check_labels(known, style.folds)
-    calls = analysis.choose_calls(run, style.pool)
-    controls, control_keys = _open_control(analysis, style, control, calls, keys)
-    analysis.say_plan(
-        f"{count(len(calls), 'layer')}, {count(len(keys), 'image')}, "
-        f"{count(len(set(known)), 'label')}",
-        4 * max(call.size for call in calls),
-    )
-    scores: dict[str, tuple[ProbeRow, NDArray[np.str_]]] = {}
-    rows: list[ProbeRow] = []
-    steps = len(calls) + len(controls) + 1
-    bar = Progress(steps, "layers", is_shown=not analysis.output.quiet)
-    with bar as progress:
-        for call in calls:
-            needed = analysis.source.forms or (call is calls[-1] and not scores)
-            if score := _try_layer(call, keys, known, style, is_needed=bool(needed)):
-                scores[call.call_id] = score
-            progress.chunk_done(progress.done + 1, 0)
-        rows += [row for row, _ in scores.values()]
-        for call in controls:
-            if call.call_id in scores:
-                score = _try_layer(call, control_keys, known, style, is_needed=False)
-                if score is None:
-                    console.warn(
-                        f"no control for {call.call_id}: there, it is the same for every image"
-                    )
-                rows += [replace(score[0], control="run")] if score else []
-            progress.chunk_done(progress.done + 1, 0)
-        pixels = _probe_pixels(analysis, style, keys, known)
-        rows += [row for row, _ in pixels]
-        progress.chunk_done(steps, 0)
-    best, predicted = max(scores.values(), key=lambda score: score[0].accuracy)
     classes = count_labels(dict(zip(keys, known, strict=True)))
-    predictions = [str(each) for each in predicted]
+    steps.check_labels(known, style.folds)
+    calls = analysis.choose_calls(run, style.pool)
+    others, other_keys = steps.open_control(run, control, calls, keys, style.pool)
+    what = (count(len(calls), "layer"), count(len(keys), "image"), count(len(classes), "label"))
+    analysis.say_plan(", ".join(what), 4 * max(call.size for call in calls))
+    how = (known, style.pool, style.folds)
+    with analysis.count(len(calls) + len(others), "layers") as progress:
+        least = len(calls) if analysis.forms else 1
+        scores = steps.probe_layers(calls, keys, *how, progress.step, least=least)
+        others = [call for call in others if call.call_id in scores]
+        control_scores = steps.probe_layers(others, other_keys, *how, progress.step, least=0)
+        pixels, reason = steps.probe_pixels(run, keys, known, style.folds)
+    for name in [call.call_id for call in others if call.call_id not in control_scores]:
+        analysis.call.warn(f"no control for {name}: there, it is the same for every image")
+    if reason:
+        analysis.call.warn(f"no control of the pixels: {reason}")
+    rows = [row for row, _ in scores.values()]
+    rows += [replace(row, control="run") for row, _ in control_scores.values()]
+    rows += [row for row, _ in pixels]
+    best, predicted = max(scores.values(), key=lambda score: score[0].accuracy)
     chance = max(classes.values()) / len(keys)
     hits = [named == known for named in (predicted, *(each for _, each in pixels))]
-    rows, verdict = judge(rows, chance, len(keys), hits)
-    document = ProbeDocument(
+    judged, verdict = steps.judge(rows, chance, len(keys), hits)
+    predictions = [str(each) for each in predicted]
+    return steps.ProbeDocument(
         **analysis.common,
-        classes=tuple(ClassRow(label, images) for label, images in classes.items()),
+        classes=tuple(steps.ClassRow(label, images) for label, images in classes.items()),
         chance=chance,
         unlabelled=len(run.images) - len(keys),
         best=best.layer,
         verdict=verdict,
-        layers=tuple(rows),
+        layers=tuple(judged),
         left_out=tuple(call.call_id for call in calls if call.call_id not in scores),
-        confusions=tuple(list_confusions(known, predictions, classes)),
-        predictions=tuple(map(PredictionRow, keys, known, predictions)),
+        confusions=tuple(steps.list_confusions(known, predictions, classes)),
+        predictions=tuple(map(steps.PredictionRow, keys, known, predictions)),
     )
-    _write(analysis, document)
-    shown = [row for row in rows if row.control != "run"] if analysis.output.is_brief else rows
-    analysis.print(_look(document), shown, document, _caption(analysis, document))
-
-
-def _try_layer(
-    call: SavedCall,
-    keys: Sequence[str],
-    labels: Sequence[str],
-    style: ProbeRequest,
-    *,
-    is_needed: bool,
-) -> tuple[ProbeRow, NDArray[np.str_]] | None:
-    """Return a layer's row and the predicted labels; None if an unneeded layer says nothing."""
-    from hookcli.analysis.features import EmptyLayerError
-    from hookcli.analysis.probe import probe_layer
-
-    try:
-        return probe_layer(call, keys, labels, style.pool, style.folds)
-    except EmptyLayerError:
-        if is_needed:
-            raise
-        return None
-
-
-def _open_control(
-    analysis: Analysis,
-    style: ProbeRequest,
-    control: Run | None,
-    calls: Sequence[SavedCall],
-    keys: Sequence[str],
-) -> tuple[tuple[SavedCall, ...], list[str]]:
-    from hookcli.analysis.features import open_calls
-    from hookcli.analysis.probe import match_control
-
-    if control is None:
-        return (), []
-    found = {call.call_id: call for call in open_calls(control, pool=style.pool)}
-    missing = [call.call_id for call in calls if call.call_id not in found]
-    if missing:
-        raise RequestError(
-            f"the control {style.control!r} has no {missing[0]!r}",
-            "save the same layers in both runs",
-        )
-    others = match_control(analysis.runs[0], control, keys)
-    return tuple(found[call.call_id] for call in calls), others
-
-
-def _probe_pixels(
-    analysis: Analysis, style: ProbeRequest, keys: Sequence[str], labels: Sequence[str]
-) -> list[tuple[ProbeRow, NDArray[np.str_]]]:
-    """Return the pixels' row and predictions; nothing if they cannot be read or are alike."""
-    from hookcli.analysis.features import EmptyLayerError
-    from hookcli.analysis.probe import probe_features, read_pixels
-
-    pixels, reason = read_pixels(analysis.runs[0], keys)
-    if pixels is not None:
-        try:
-            score = probe_features(pixels, labels, style.folds)
-            return [(score.row(_PIXELS, pixels.shape[1], "pixels"), score.predicted)]
-        except EmptyLayerError as error:
-            reason = error.message
-    console.warn(f"no control of the pixels: {reason}")
-    return []
 
 
 def _look(document: ProbeDocument) -> Look[ProbeRow]:
     """Return how layers look; a layer of the control run is a column beside that of the run."""
     from hookcli.analysis.probe import ProbeRow
 
-    controls = {row.layer: row for row in document.layers if row.control == "run"}
+    controls = {r.layer: f"{r.accuracy:.1%}" for r in document.layers if r.control == "run"}
     columns = {
         "layer": lambda row: row.layer,
         "accuracy": lambda row: f"{row.accuracy:.1%}",
         "spread": lambda row: f"{row.spread:.1%}",
-        "control": lambda row: (
-            ""
-            if row.control or row.layer not in controls
-            else f"{controls[row.layer].accuracy:.1%}"
-        ),
+        "control": lambda row: "" if row.control else controls.get(row.layer, ""),
         "p": lambda row: "" if row.p_value is None else f"{row.p_value:.2g}",
         "features": lambda row: f"{row.features:,}",
     }
@@ -262,7 +196,7 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
     )
 
 
-def _caption(analysis: Analysis, document: ProbeDocument) -> Iterator[str]:
+def _list_lines(document: ProbeDocument, analysis: Analysis) -> Iterator[str]:
     best = next(row for row in document.layers if row.layer == document.best)
     yield f"the best layer: {best.layer}, {best.accuracy:.1%} (spread over folds {best.spread:.1%})"
     yield f"chance, the most common of {len(document.classes)} labels: {document.chance:.1%}"
@@ -273,14 +207,14 @@ def _caption(analysis: Analysis, document: ProbeDocument) -> Iterator[str]:
         yield f"left out, since they say nothing of the images: {', '.join(document.left_out)}"
     if document.unlabelled:
         yield f"left out: {count(document.unlabelled, 'image')} without a label"
-    yield f"every image: {analysis.place / _PREDICTIONS}"
+    yield f"every image: {analysis.where(_PREDICTIONS)}"
     yield (
         f"verdict: {document.verdict} (paired t-test over folds, corrected for the images that "
         "they share and for the number of layers)"
     )
 
 
-def _write(analysis: Analysis, document: ProbeDocument) -> None:
+def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | bytes]:
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.analysis.probe import ConfusionRow, PredictionRow, ProbeRow
     from hookcli.outside.tables import render_csv
@@ -312,6 +246,7 @@ def _write(analysis: Analysis, document: ProbeDocument) -> None:
             "wrong": len(wrong),
         }
         folder.write(PAGE, render_analysis("probe", title, document, values).encode())
+    return folder.files
 
 
 def _list_groups(document: ProbeDocument, wrong: frozenset[str]) -> list[Group]:
@@ -350,18 +285,12 @@ def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:
 
 
 def _draw_confusions(document: ProbeDocument, theme: Theme) -> bytes:
-    import numpy as np
-
     from hookcli.render.charts.matrix_png import draw_matrix
 
     totals = {row.label: row.images for row in document.classes}
+    found = {(row.label, row.predicted): row.images for row in document.confusions}
     names = list(totals)[:_DRAWN]
-    at = {name: place for place, name in enumerate(names)}
-    shares = np.zeros((len(names), len(names)))
-    for row in document.confusions:
-        if row.label in at and row.predicted in at:
-            share = row.images / totals[row.label]
-            shares[at[row.label], at[row.predicted]] = share
+    shares = [[found.get((one, two), 0) / totals[one] for two in names] for one in names]
     more = "" if len(names) == len(document.classes) else f", the {_DRAWN} most common labels"
     heading = [f"What {document.best} predicts", f"rows: labels; columns: predictions{more}"]
     shown = [reversible(name) for name in names]
