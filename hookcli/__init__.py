@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hookcli.run.result import RunResult
     from hookcli.verbs.gradients import gradients
     from hookcli.verbs.inspect import inspect
+    from hookcli.verbs.places import places
     from hookcli.verbs.similarity import similarity
 
     __version__: str
@@ -58,6 +59,7 @@ __all__ = [
     "inspect",
     "inspect_images",
     "load_run",
+    "places",
     "similarity",
 ]
 
@@ -74,6 +76,7 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "inspect": "verbs.inspect",
     "inspect_images": "run.pipeline",
     "load_run": "reading.load",
+    "places": "verbs.places",
     "similarity": "verbs.similarity",
 }
 
