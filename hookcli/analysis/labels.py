@@ -107,7 +107,5 @@ def _list_pairs(name: str, rows: list[dict[str, str]]) -> Iterator[tuple[str, st
 
 def count_labels(labels: Mapping[str, str]) -> dict[str, int]:
     """Return the number of images of each label, the most common label first."""
-    counts: dict[str, int] = {}
-    for label in labels.values():
-        counts[label] = counts.get(label, 0) + 1
+    counts = Counter(labels.values())
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))

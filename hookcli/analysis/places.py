@@ -23,7 +23,7 @@ from hookcli.outside.escape import reversible
 from hookcli.outside.files import open_regular
 from hookcli.outside.urls import choose, to_local
 from hookcli.reading.run_files import LocalFiles
-from hookcli.records.analysis import AnalysisDocument
+from hookcli.records.analysis import AnalysisDocument, Cosine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,8 +43,6 @@ _MATCHED_AT_ONCE = 1 << 22  # pairs of places: 32 MB of similarities
 MARKS = 12  # matches that are marked on pictures
 _LAYERS = "layers"  # the only metadata key of a file with bases
 _ARRAYS = ("mean", "axes", "spread", "explained")
-
-Cosine: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,16 +435,11 @@ def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
             layers = [*map(str, json.loads((opened.metadata() or {})[_LAYERS]))]
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         bases = {layer: _take_basis(arrays, number) for number, layer in enumerate(layers)}
-    except FileNotFoundError as error:
-        raise RequestError(
-            f"{str(folder)!r} has no basis of components",
-            "name the folder of an analysis with `pca`",
-        ) from error
     except OSError as error:
-        raise RequestError(
-            f"cannot read {str(file)!r}: {error.strerror or error}",
-            "name the folder of an analysis with `pca`",
-        ) from error
+        what = f"cannot read {str(file)!r}: {error.strerror or error}"
+        if isinstance(error, FileNotFoundError):
+            what = f"{str(folder)!r} has no basis of components"
+        raise RequestError(what, "name the folder of an analysis with `pca`") from error
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"{str(file)!r} is damaged: {error}", "make it again") from error
     if foreground and any(basis.foreground is None for basis in bases.values()):

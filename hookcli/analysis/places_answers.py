@@ -246,7 +246,7 @@ def make_data(
     }
 
 
-def quantize(features: Features) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def _pack_features(features: Features) -> dict[str, object]:
     """Return directions of features (P, C) as numbers from -127 to 127, and their scales (P,).
 
     The product of two such features, times both scales, is their cosine within about 0.01.
@@ -254,13 +254,8 @@ def quantize(features: Features) -> tuple[NDArray[np.int8], NDArray[np.float32]]
     directions = find_directions(features)
     scales = np.abs(directions).max(1) / 127
     levels = np.round(directions / np.where(scales > 0, scales, 1)[:, None])
-    return levels.astype(np.int8), scales.astype(np.float32)
-
-
-def _pack_features(features: Features) -> dict[str, object]:
-    levels, scales = quantize(features)
-    width = features.shape[1]
-    return {"width": width, "levels": _pack(levels), "scales": _pack(scales.astype("<f4"))}
+    packed = {"levels": _pack(levels.astype(np.int8)), "scales": _pack(scales.astype("<f4"))}
+    return {"width": features.shape[1], **packed}
 
 
 def _pack_shares(values: NDArray[np.float64]) -> str:
