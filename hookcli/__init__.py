@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hookcli.verbs.inspect import inspect
     from hookcli.verbs.map import map  # noqa: A004
     from hookcli.verbs.probe import probe
+    from hookcli.verbs.places import places
     from hookcli.verbs.similarity import similarity
 
     __version__: str
@@ -68,6 +69,7 @@ __all__ = [
     "load_run",
     "map",
     "probe",
+    "places",
     "similarity",
 ]
 
@@ -89,6 +91,7 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "load_run": "reading.load",
     "map": "verbs.map",
     "probe": "verbs.probe",
+    "places": "verbs.places",
     "similarity": "verbs.similarity",
 }
 

@@ -61,11 +61,7 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
 
     The result equals that of a singular value decomposition of the stacked features without their
     mean, apart from rounding. hookcli keeps the rows if there are fewer of them than features, and
-    adds up their covariance otherwise.
-
-    Args:
-        blocks: features (rows, C), which may arrive in any number of blocks.
-        count: the number of components.
+    adds up their covariance otherwise. ``blocks`` are features (rows, C) in any number of parts.
 
     Raises:
         RequestError: there are too few rows or columns, or the features are constant, NaN or Inf.

@@ -171,18 +171,21 @@ class SavedCall:
         return rows
 
     @property
+    def _first(self) -> tuple[tuple[int, ...], Layout]:
+        shape = self.run.saved[self.call_id][0].shape
+        return shape, self._find_layout(shape, next(iter(self.pixels.values()), None))
+
+    @property
     def places(self) -> int:
         """The number of places of an image, as far as the first image shows; 0 if it has none."""
-        shape = self.run.saved[self.call_id][0].shape
-        layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
+        _, layout = self._first
         has_places = layout.is_spatial and layout.channel_axis is not None
         return layout.height * layout.width if has_places else 0
 
     @property
     def features(self) -> int:
         """The number of features of a place, or of an image, as far as the first image shows."""
-        shape = self.run.saved[self.call_id][0].shape
-        layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
+        shape, layout = self._first
         if layout.channel_axis is not None and (layout.is_spatial or layout.prefix):
             return shape[layout.channel_axis]
         return math.prod(shape[1:])
@@ -281,10 +284,8 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
     """Return the calls of a run whose tensors were saved, in the order in which the calls started.
 
-    Args:
-        run: the run.
-        forms: ids of calls, or globs; empty for all calls.
-        pool: the form in which the tensors are needed, for the hint of an error.
+    ``forms`` are ids of calls, or globs; empty for all calls. ``pool`` is the form in which the
+    tensors are needed, for the hint of an error.
 
     Raises:
         RequestError: the run saved no tensors, or a form matches none.
@@ -328,7 +329,6 @@ def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, st
 
 
 def _read_pool(run: Run) -> str:
-    """Return how a run reduced the tensors that it saved, as ``SavedCall.pool`` says."""
     try:
         options = list_saved_options(run.manifest["command"])
         pool = dict(words.split(" ", 1) for words in options).get("--pool", "none")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -53,7 +53,7 @@ class AnalysisFolder:
     """
 
     place: Path | None
-    _made: Path | None
+    _made: Path = Path()
     files: dict[str, Path | bytes] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> str:
@@ -65,14 +65,12 @@ class AnalysisFolder:
     def read(self, name: str) -> bytes:
         """Return the content of a file that was written."""
         data = self.files[name]
-        if isinstance(data, bytes) or self._made is None:
-            return bytes(data)
-        return (self._made / name).read_bytes()
+        return data if isinstance(data, bytes) else (self._made / name).read_bytes()
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Yield a stream whose content becomes a file."""
-        if self.place is None or self._made is None:
+        if self.place is None:
             memory = io.BytesIO()
             yield memory
             self.files[name] = memory.getvalue()
@@ -100,9 +98,7 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
         for each in (folder, *folder.parents):
             if os.path.lexists(each) and not each.is_dir():
                 raise OutputError(f"{str(each)!r} is a file, not a folder", _ANOTHER)
-        if not folder.exists():
-            return
-        if not any(folder.iterdir()):
+        if not folder.exists() or not any(folder.iterdir()):
             return
     except OSError as error:
         raise cannot_write(folder, error) from error
@@ -123,10 +119,12 @@ def make_folder(folder: Path | None, command: tuple[str, ...]) -> Iterator[Analy
     ``folder``; otherwise ``folder`` does not change. None keeps the files in memory.
     """
     if folder is None:
-        yield AnalysisFolder(None, None)
+        yield AnalysisFolder(None)
         return
-    made = _make_parents(folder)
+    made: list[Path] = []
     try:
+        made += [each for each in folder.parents if not each.exists()]
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(folder.parent) as temporary:
             whole = AnalysisFolder(folder, temporary)
             yield whole
@@ -134,19 +132,9 @@ def make_folder(folder: Path | None, command: tuple[str, ...]) -> Iterator[Analy
     except OSError as error:
         raise cannot_write(folder, error) from error
     finally:
-        for parent in made:  # as far as they are still empty
+        for parent in made:  # the innermost first, as far as they are still empty
             with contextlib.suppress(OSError):
                 parent.rmdir()
-
-
-def _make_parents(folder: Path) -> list[Path]:
-    """Make the folders around ``folder``, and return those that were missing, innermost first."""
-    try:
-        missing = [each for each in folder.parents if not each.exists()]
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    return missing
 
 
 def _publish(folder: Path, made: Path, names: tuple[str, ...], command: tuple[str, ...]) -> None:
@@ -185,8 +173,7 @@ def _read_list(folder: Path) -> AnalysisList | None:
         listed = read_document(file, AnalysisList)
     except (OSError, DamagedError):
         return None
-    inside = tuple(name for name in listed.files if _is_inside(folder, name))
-    return AnalysisList(hookcli=listed.hookcli, command=listed.command, files=inside)
+    return replace(listed, files=tuple(n for n in listed.files if _is_inside(folder, n)))
 
 
 def _is_inside(folder: Path, name: str) -> bool:

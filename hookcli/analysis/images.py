@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from hookcli.reading.load import Run
     from hookcli.records.images import Box
+
+    Pixel: TypeAlias = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,10 @@ class Geometry:
         x, y = self.find_pixels(grid).T
         return {"row": rows, "column": columns, "x": x, "y": y}
 
-    def find_pixel(self, place: int, grid: tuple[int, int]) -> tuple[float, float] | None:
-        """Return the pixel in the middle of a place; None if it is unknown."""
+    def find_pixel(self, place: int, grid: tuple[int, int]) -> Pixel:
+        """Return the pixel in the middle of a place; twice None if it is unknown."""
         if self.part is None:
-            return None
+            return None, None
         x, y = self.find_pixels(grid)[place]
         return float(x), float(y)
 

@@ -126,7 +126,5 @@ def _show(label: object) -> str:
 
 def count_labels(labels: Mapping[str, str]) -> dict[str, int]:
     """Return the number of images of each label, the most common label first."""
-    counts: dict[str, int] = {}
-    for label in labels.values():
-        counts[label] = counts.get(label, 0) + 1
+    counts = Counter(labels.values())
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.analysis.components import find_components, split_rows
-from hookcli.analysis.features import check_finite, find_directions
+from hookcli.analysis.features import find_directions
 from hookcli.errors import RequestError
 from hookcli.outside.documents import AtLeastOne, Distance, Whole
-from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
 
 if TYPE_CHECKING:
@@ -135,8 +134,7 @@ class Neighbours:
             images of a group are at most ``near`` apart. Unless the user chose ``near``, each is
             also much closer to another one than to the next image that is no duplicate
             (``CLOSER``), and of fewer than ten images, only exact copies are found.
-        crowded: the number of images to which more than 20 others are near, at about the same
-            distance; they are in no group.
+        crowded: the number of images that are not judged, as in ``MapDocument``.
         near: the largest distance of two images of a group.
     """
 
@@ -148,19 +146,16 @@ class Neighbours:
 
 
 def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
-    """Return the nearest images of each image, by scikit-learn.
+    """Return the nearest images of each image, by scikit-learn; fewer if there are fewer images.
 
-    Args:
-        features: features (images, C); a row of zeros has the distance 1 from all other rows.
-        count: the number of neighbours; fewer are found if there are fewer images.
-        near: the largest distance of near duplicates; None takes ``NEAR`` times the median distance
-            of two images.
+    In ``features`` (images, C), a row of zeros has the distance 1 from all other rows. ``near`` is
+    the largest distance of near duplicates; None takes ``NEAR`` times the median distance of two
+    images.
 
     Raises:
-        RequestError: scikit-learn is missing, there are fewer than three images, or all features
-            are zero, NaN or Inf; or too many pairs of images are at most ``near`` apart.
+        RequestError: there are fewer than three images, or all features are zero; or too many
+            pairs of images are at most ``near`` apart.
     """
-    require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
 
@@ -168,7 +163,6 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
         raise RequestError(
             f"a map needs at least {LEAST} images, not {len(features)}", "run more images"
         )
-    check_finite(features)
     directions = find_directions(features)
     is_zero: NDArray[np.bool_] = ~np.any(directions, axis=1)
     if is_zero.all():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
@@ -15,23 +16,22 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from hookcli.analysis.components import Components, find_components
-from hookcli.analysis.features import find_directions
 from hookcli.analysis.images import middle_of
 from hookcli.errors import RequestError
 from hookcli.outside.documents import AtLeastOne, Share, Whole, keywords
 from hookcli.outside.escape import reversible
 from hookcli.outside.files import open_regular
+from hookcli.outside.urls import choose, to_local
 from hookcli.reading.run_files import LocalFiles
-from hookcli.records.analysis import AnalysisDocument
+from hookcli.records.analysis import AnalysisDocument, Cosine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from hookcli.analysis.features import Features, Places, SavedCall
-    from hookcli.analysis.images import Geometry
+    from hookcli.analysis.images import Geometry, Pixel
 
     Values: TypeAlias = NDArray[np.float64]
 
@@ -43,8 +43,6 @@ _MATCHED_AT_ONCE = 1 << 22  # pairs of places: 32 MB of similarities
 MARKS = 12  # matches that are marked on pictures
 _LAYERS = "layers"  # the only metadata key of a file with bases
 _ARRAYS = ("mean", "axes", "spread", "explained")
-
-Cosine: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,17 +242,6 @@ def compare_places(place: Features | Values, features: Features | Values) -> Val
     return cosines.clip(-1, 1)
 
 
-def quantize(features: Features) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return directions of features (P, C) as numbers from -127 to 127, and their scales (P,).
-
-    The product of two such features, times both scales, is their cosine within about 0.01.
-    """
-    directions = find_directions(features)
-    scales = np.abs(directions).max(1) / 127
-    levels = np.round(directions / np.where(scales > 0, scales, 1)[:, None])
-    return levels.astype(np.int8), scales.astype(np.float32)
-
-
 def match_places(a: Features, b: Features) -> Matches:
     """Return, for each place of an image (P, C), the most similar one of another image (Q, C)."""
     one, two = _normalize(a), _normalize(b)
@@ -284,6 +271,7 @@ class Answered:
 
     Attributes:
         columns: what is known of each place, by the name of the column, (P,) each.
+        kept: the places that count; None for all.
         colours: the colours of the places, (P, 3); None for values.
         values: a value of each place, (P,); None for colours, or if there is none.
         marks: the middles of the places to mark, in shares of the width and height.
@@ -292,7 +280,7 @@ class Answered:
     places: Places
     row: PlacesRow
     columns: Mapping[str, NDArray[np.generic]]
-    kept: NDArray[np.bool_]
+    kept: NDArray[np.bool_] | None = None
     colours: NDArray[np.uint8] | None = None
     values: Values | None = None
     marks: tuple[tuple[float, float], ...] = ()
@@ -307,7 +295,7 @@ def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
             share = float(np.isfinite(coordinates[:, 0]).mean())
         columns = {f"component_{n + 1}": coordinates[:, n] for n in range(_COMPONENTS)}
         row = PlacesRow(call.call_id, places.key, *places.grid, foreground=share)
-        yield Answered(places, row, columns, _all(places), colours=colours)
+        yield Answered(places, row, columns, colours=colours)
 
 
 def answer_similarity(
@@ -323,18 +311,11 @@ def answer_similarity(
             others[place] = -np.inf  # the place itself is no answer
         best = int(others.argmax())
         pixel = geometry[places.key].find_pixel(best, places.grid)
-        row = PlacesRow(
-            call.call_id,
-            places.key,
-            *places.grid,
-            x=None if pixel is None else pixel[0],
-            y=None if pixel is None else pixel[1],
-            similarity=float(values[best]),
-        )
+        similarity = float(values[best])
+        row = PlacesRow(call.call_id, places.key, *places.grid, *pixel, similarity=similarity)
         marked = place if places.key == image else best
         marks = (middle_of(marked, places.grid),)
-        columns = {"similarity": values}
-        yield Answered(places, row, columns, _all(places), values=values, marks=marks)
+        yield Answered(places, row, {"similarity": values}, values=values, marks=marks)
 
 
 def answer_matches(
@@ -352,14 +333,16 @@ def answer_matches(
     """
     one, two = (read_image(call, key) for key in images)
     matches = match_places(one.values, two.values)
-    kept = matches.is_mutual if mutual else _all(one)
+    kept = matches.is_mutual if mutual else np.ones(len(one.values), np.bool_)
     places = geometry[images[0]], geometry[images[1]]
+    pixel: Pixel = (None, None)
+    similarity = None
     if point is None:
         chosen = choose_marks(matches, kept, one.grid)
-        pixel, similarity = None, float(matches.similarity[kept].mean()) if kept.any() else None
+        similarity = float(matches.similarity[kept].mean()) if kept.any() else None
     else:
         start = places[0].find_place(point, one.grid)
-        chosen, pixel, similarity = [start], None, None
+        chosen = [start]
         if kept[start]:
             pixel = places[1].find_pixel(int(matches.places[start]), two.grid)
             similarity = float(matches.similarity[start])
@@ -367,8 +350,7 @@ def answer_matches(
         call.call_id,
         images[0],
         *one.grid,
-        x=None if pixel is None else pixel[0],
-        y=None if pixel is None else pixel[1],
+        *pixel,
         similarity=similarity,
         matched=int(kept.sum()),
         mutual=int(matches.is_mutual.sum()),
@@ -389,12 +371,8 @@ def answer_matches(
     back = PlacesRow(call.call_id, images[1], *two.grid)
     return (
         Answered(one, row, columns, kept, values=values, marks=marks),
-        Answered(two, back, {}, _all(two), marks=others),
+        Answered(two, back, {}, marks=others),
     )
-
-
-def _all(places: Places) -> NDArray[np.bool_]:
-    return np.ones(len(places.values), np.bool_)
 
 
 def choose_marks(matches: Matches, kept: NDArray[np.bool_], grid: tuple[int, int]) -> list[int]:
@@ -438,8 +416,16 @@ def write_bases(bases: Mapping[str, Basis]) -> bytes:
     return save(arrays, {_LAYERS: json.dumps([reversible(call_id) for call_id in bases])})
 
 
-def read_bases(folder: Path) -> dict[str, Basis]:
-    """Return the basis of each layer from the folder of another analysis, by the id of the call."""
+def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
+    """Return the basis of each layer from the folder of another analysis, by the id of the call.
+
+    With ``foreground``, the components must be those of the foreground.
+    """
+    if choose(name, local=False, remote=True):
+        raise RequestError(
+            f"{name!r} is a URL, and a basis must be on this machine", "copy the folder"
+        )
+    folder = Path(to_local(name))
     file = folder / BASIS
     try:
         with (
@@ -448,19 +434,20 @@ def read_bases(folder: Path) -> dict[str, Basis]:
         ):
             layers = [*map(str, json.loads((opened.metadata() or {})[_LAYERS]))]
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        return {layer: _take_basis(arrays, number) for number, layer in enumerate(layers)}
-    except FileNotFoundError as error:
-        raise RequestError(
-            f"{str(folder)!r} has no basis of components",
-            "name the folder of an analysis with `pca`",
-        ) from error
+        bases = {layer: _take_basis(arrays, number) for number, layer in enumerate(layers)}
     except OSError as error:
-        raise RequestError(
-            f"cannot read {str(file)!r}: {error.strerror or error}",
-            "name the folder of an analysis with `pca`",
-        ) from error
+        what = f"cannot read {str(file)!r}: {error.strerror or error}"
+        if isinstance(error, FileNotFoundError):
+            what = f"{str(folder)!r} has no basis of components"
+        raise RequestError(what, "name the folder of an analysis with `pca`") from error
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"{str(file)!r} is damaged: {error}", "make it again") from error
+    if foreground and any(basis.foreground is None for basis in bases.values()):
+        raise RequestError(
+            f"the components in {name!r} are those of all places",
+            "leave out `foreground`, or make them again with it",
+        )
+    return bases
 
 
 def choose_basis(bases: Mapping[str, Basis], call_id: str, features: int) -> Basis:

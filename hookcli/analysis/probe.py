@@ -161,12 +161,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
     The result is scikit-learn's own for ``make_pipeline(StandardScaler(),
     LogisticRegression(max_iter=1000))`` over ``StratifiedKFold(folds, shuffle=True,
-    random_state=0)``.
-
-    Args:
-        features: features (images, C).
-        labels: the label of each image.
-        folds: the number of parts into which the images are split.
+    random_state=0)``. ``features`` are (images, C), with a label for each image.
 
     Raises:
         RequestError: scikit-learn is missing, there is only one label, a label has fewer images

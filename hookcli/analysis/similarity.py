@@ -16,15 +16,14 @@ from __future__ import annotations
 import math
 import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.analysis.features import EmptyLayerError, check_finite
+from hookcli.analysis.features import EmptyLayerError
 from hookcli.analysis.images import list_contents
 from hookcli.errors import OutputError, RequestError
-from hookcli.outside.documents import keywords
-from hookcli.records.analysis import AnalysisDocument
+from hookcli.records.analysis import AnalysisDocument, Cosine
 from hookcli.records.images import match_images
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ _PART = 32 << 20  # bytes of features in memory at a time
 _SLICE = 16 << 20  # bytes of similarities of all layers in memory at a time
 _NOTHING = 1e-12  # the largest share of its squared norm that the variance of constant features has
 
-Cka: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
-
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
@@ -60,7 +57,7 @@ class PairRow:
 
     a: str
     b: str
-    cka: Cka
+    cka: Cosine
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +78,22 @@ class LayerSimilarity:
     ckas: NDArray[np.float64]
     images: int
     batch: int
+    is_one_run: bool
+
+    def list_pairs(self) -> Iterator[PairRow]:
+        """Yield a row for every pair of layers; with one run, each pair of two layers once."""
+        for row, one in enumerate(self.a):
+            for column, two in enumerate(self.b):
+                if not self.is_one_run or column > row:
+                    yield PairRow(one, two, float(self.ckas[row, column]))
+
+    def list_partners(self) -> Iterator[PairRow]:
+        """Yield, for each layer of A, its pair with the most similar other layer of B."""
+        ranked = self.ckas.copy()
+        if self.is_one_run:
+            np.fill_diagonal(ranked, -np.inf)
+        for row, column in enumerate(ranked.argmax(1)):
+            yield PairRow(self.a[row], self.b[column], float(self.ckas[row, column]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,15 +118,10 @@ class SimilarityDocument(AnalysisDocument):
 
 
 def linear_cka(a: Features, b: Features) -> float:
-    """Return the linear CKA of two arrays of features, unbiased.
-
-    Args:
-        a: features (images, …).
-        b: features (images, …) of the same images, at least four.
+    """Return the linear CKA of two arrays of features (images, …), unbiased.
 
     Raises:
-        RequestError: there are fewer than four images, the arrays differ in their number, or
-            features are NaN or Inf.
+        RequestError: there are fewer than four images, or the arrays differ in their number.
         EmptyLayerError: features are constant.
     """
     if len(a) != len(b) or len(a) < LEAST:
@@ -122,8 +130,6 @@ def linear_cka(a: Features, b: Features) -> float:
             f"not {len(a)} and {len(b)}",
             "give features (images, …)",
         )
-    for features in (a, b):
-        check_finite(features)
     one, two = (_center(_multiply(np.reshape(each, (len(each), -1)))) for each in (a, b))
     norms = [float(np.linalg.norm(each)) for each in (one, two)]
     if not all(norms):
@@ -178,6 +184,7 @@ def compare_layers(
         ckas.clip(-1, 1),
         len(rows[0]),
         max(map(len, batches)),
+        is_one_run=not b,
     )
 
 
@@ -207,45 +214,15 @@ def split_images(count: int) -> list[NDArray[np.int64]]:
     return np.array_split(order, -(-count // BATCH))
 
 
-def list_pairs(
-    a: Sequence[str], b: Sequence[str], ckas: NDArray[np.float64], *, is_one_run: bool
-) -> Iterator[PairRow]:
-    """Yield a row for every pair of layers; ``ckas`` is (len(a), len(b)).
-
-    With one run, each pair is yielded once, and no layer is paired with itself.
-    """
-    for row, one in enumerate(a):
-        for column, two in enumerate(b):
-            if not is_one_run or column > row:
-                yield PairRow(one, two, float(ckas[row, column]))
-
-
-def list_partners(
-    a: Sequence[str], b: Sequence[str], ckas: NDArray[np.float64], *, is_one_run: bool
-) -> Iterator[PairRow]:
-    """Yield, for each layer of A, its pair with the most similar layer of B.
-
-    With one run, that is another layer. The arguments are those of ``list_pairs``.
-    """
-    ranked = ckas.copy()
-    if is_one_run:
-        np.fill_diagonal(ranked, -np.inf)
-    for row, column in enumerate(ranked.argmax(1)):
-        yield PairRow(a[row], b[column], float(ckas[row, column]))
-
-
 def _match_rows(a: Sequence[SavedCall], b: Sequence[SavedCall]) -> list[NDArray[np.int64]]:
     """Return, for each call, the positions of the images that all calls have, in one order."""
     one = list_contents(a[0].run)
     two = list_contents(b[0].run) if b else {}
     others = {key: other for key, other in match_images(one, two) if one[key] == two[other]}
     keys = [key for key in one if not b or key in others]
-    for call in a:
-        known = set(call.images)
-        keys = [key for key in keys if key in known]
-    for call in b:
-        known = set(call.images)
-        keys = [key for key in keys if others[key] in known]
+    for calls, name_of in ((a, {}), (b, others)):
+        for known in (set(call.images) for call in calls):
+            keys = [key for key in keys if name_of.get(key, key) in known]
     if not keys:
         raise RequestError(
             "the runs have no image in common" if b else "no image was saved for all layers",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from hookcli.outside.documents import Document
+from hookcli.outside.documents import Document, keywords
 from hookcli.records.images import ImageResult
 from hookcli.records.pictures import Thumbnails
 from hookcli.records.runs import ModelInfo
@@ -16,6 +16,8 @@ Pool: TypeAlias = Literal["mean", "max", "class"]
 
 WholePool: TypeAlias = Literal["none", "mean", "max"]
 """The same; ``none`` means that the features of all places are used, side by side."""
+
+Cosine: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
 
 
 @dataclass(frozen=True, slots=True)

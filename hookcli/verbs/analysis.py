@@ -281,7 +281,6 @@ def _check_kept(keep: Path, place: Path | None) -> None:
 
 
 def _describe_run(run: Run, folder: str) -> AnalysedRun:
-    """Describe a run for documents; ``folder`` is its name, or empty if it is not kept."""
     from hookcli.reading.run_files import cannot_read
     from hookcli.records.analysis import AnalysedRun
     from hookcli.records.runs import ModelInfo

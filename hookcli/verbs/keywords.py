@@ -196,7 +196,19 @@ def read_value(option: Option, value: Any) -> Any:
         return items if all(isinstance(each, str) for each in items) else tuple(items)
     if isinstance(value, str) and flag.read is not None:
         return value
+    _check_numbers(option, kind, value)
     return _check(option, kind, value)
+
+
+def _check_numbers(option: Option, kind: Any, value: Any) -> None:
+    """Refuse a list that is no pair, or the like, where the keyword takes one."""
+    for each in (kind, *get_args(kind)):
+        items = get_args(each) if get_origin(each) is tuple else (...,)
+        if ... in items or isinstance(value, str) or not isinstance(value, Sequence):
+            continue
+        if len(value) != len(items) or not all(isinstance(n, (int, items[0])) for n in value):
+            hint = f"give it as {len(items)} numbers"
+            raise RequestError(f"`{option.name}` cannot be {value!r}", hint)
 
 
 def _check(option: Option, kind: Any, value: Any) -> Any:

@@ -104,19 +104,18 @@ def similarity(
         hookcli similarity resnet18 pets --layers conv
         hookcli similarity hookcli-runs/old hookcli-runs/new
     """
-    from hookcli.analysis.similarity import LEAST, list_pairs, list_partners
+    from hookcli.analysis.similarity import LEAST
 
     save = SaveStyle(style.pool)
     with open_analysis(call, source, style, output, save, most=2, least=LEAST) as analysis:
         result = _compare(analysis, style)
-        names, is_one_run = (result.a, result.b), len(analysis.runs) == 1
         files: dict[str, Path | bytes] = {}
         found = Similarity(
             analysis=analysis,
             files=files,
             result=result,
-            rows=tuple(list_pairs(*names, result.ckas, is_one_run=is_one_run)),
-            partners=tuple(list_partners(*names, result.ckas, is_one_run=is_one_run)),
+            rows=tuple(result.list_pairs()),
+            partners=tuple(result.list_partners()),
         )
         files |= _write(found)
     return found

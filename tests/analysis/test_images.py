@@ -39,7 +39,7 @@ def test_a_pixel_without_a_place_is_refused(geometry, point, said):
 
 
 def test_a_place_of_an_unknown_part_has_no_pixel():
-    assert Geometry("cat.png", (9, 9), None).find_pixel(0, (2, 2)) is None
+    assert Geometry("cat.png", (9, 9), None).find_pixel(0, (2, 2)) == (None, None)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -154,15 +152,6 @@ def test_too_few_images_and_features_of_zero_are_refused():
         find_neighbours(cloud(2), 1)
     with pytest.raises(RequestError, match="zero for all images"):
         find_neighbours(np.zeros((5, 3), np.float32), 1)
-    with pytest.raises(RequestError, match="NaN or Inf"):
-        find_neighbours(np.full((5, 3), np.nan, np.float32), 1)
-
-
-def test_without_scikit_learn_the_command_that_installs_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(RequestError, match="a map needs scikit-learn") as caught:
-        find_neighbours(cloud(), 1)
-    assert caught.value.hint == "pip install 'hookcli[analysis]'"
 
 
 def chain(step, count=3):

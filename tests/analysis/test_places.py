@@ -22,9 +22,9 @@ from hookcli.analysis.places import (
     read_bases,
     write_bases,
 )
-from hookcli.cli.commands.places import PlacesRequest
 from hookcli.errors import RequestError
 from hookcli.reading.load import load_run
+from hookcli.verbs.places import PlacesRequest
 from tests.toy_runs import ToyRun
 
 DRAW = np.random.default_rng(0)
@@ -96,7 +96,7 @@ def test_bases_are_read_as_they_were_written(tmp_path):
     assert write_bases(bases) == file.read_bytes()
     for name, basis in bases.items():
         places = stack(MAPS)
-        read = choose_basis(read_bases(tmp_path), name, 6)
+        read = choose_basis(read_bases(str(tmp_path)), name, 6)
         assert np.array_equal(colour_places(read, places)[0], colour_places(basis, places)[0])
 
 
@@ -111,18 +111,18 @@ def test_a_basis_of_another_layer_or_width_is_refused(tmp_path, name, features, 
     file = tmp_path / BASIS
     file.write_bytes(write_bases({"conv": find_basis(open_call(tmp_path / "run"))}))
     with pytest.raises(RequestError, match=said):
-        choose_basis(read_bases(tmp_path), name, features)
+        choose_basis(read_bases(str(tmp_path)), name, features)
 
 
 def test_a_basis_that_is_missing_or_damaged_is_refused(tmp_path):
     with pytest.raises(RequestError, match="has no basis of components"):
-        read_bases(tmp_path)
+        read_bases(str(tmp_path))
     file = tmp_path / BASIS
     whole_file = write_bases({"conv": find_basis(open_call(tmp_path / "run"))})
     for data in (b"", whole_file[:100], whole_file[:-8], b"x" * 200):
         file.write_bytes(data)
         with pytest.raises(RequestError, match="is damaged"):
-            read_bases(tmp_path)
+            read_bases(str(tmp_path))
 
 
 def test_a_basis_that_is_a_link_out_of_its_folder_is_refused(tmp_path):
@@ -130,7 +130,7 @@ def test_a_basis_that_is_a_link_out_of_its_folder_is_refused(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / BASIS).symlink_to(tmp_path / "secret")
     with pytest.raises(RequestError, match="a link out of the run folder"):
-        read_bases(tmp_path / "other")
+        read_bases(str(tmp_path / "other"))
 
 
 def test_similarity_is_the_cosine():
@@ -210,7 +210,7 @@ def test_one_match_is_asked_for_with_a_pixel_and_mutual_leaves_the_others_out(tm
     ],
 )
 def test_the_question_follows_from_the_options(asked, question):
-    assert PlacesRequest(**asked).question == question
+    assert PlacesRequest(**asked).find_question() == question
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_the_question_follows_from_the_options(asked, question):
 )
 def test_options_of_several_questions_are_refused(asked, said):
     with pytest.raises(RequestError, match=said):
-        _ = PlacesRequest(**asked).question
+        PlacesRequest(**asked).find_question()
 
 
 def test_too_few_places_are_refused_by_the_layer(tmp_path):

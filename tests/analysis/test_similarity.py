@@ -11,10 +11,9 @@ from safetensors.numpy import save_file
 from hookcli.analysis import similarity
 from hookcli.analysis.features import open_calls
 from hookcli.analysis.similarity import (
+    LayerSimilarity,
     compare_layers,
     linear_cka,
-    list_pairs,
-    list_partners,
     split_images,
 )
 from hookcli.errors import RequestError
@@ -147,11 +146,13 @@ def test_all_images_are_in_one_batch_up_to_2000_and_in_equal_ones_above():
 
 def test_each_pair_of_one_run_is_listed_once_and_each_layer_has_a_partner():
     ckas = np.array([[1, 0.2, 0.6], [0.2, 1, 0.3], [0.6, 0.3, 1]])
-    pairs = [(row.a, row.b, row.cka) for row in list_pairs("xyz", "xyz", ckas, is_one_run=True)]
+    names = ("x", "y", "z")
+    result = LayerSimilarity(names, names, (), ckas, images=9, batch=9, is_one_run=True)
+    pairs = [(row.a, row.b, row.cka) for row in result.list_pairs()]
     assert pairs == [("x", "y", 0.2), ("x", "z", 0.6), ("y", "z", 0.3)]
-    partners = [(row.a, row.b) for row in list_partners("xyz", "xyz", ckas, is_one_run=True)]
+    partners = [(row.a, row.b) for row in result.list_partners()]
     assert partners == [("x", "z"), ("y", "z"), ("z", "x")]
-    assert len([*list_pairs("xyz", "xyz", ckas, is_one_run=False)]) == 9
+    assert len([*replace(result, is_one_run=False).list_pairs()]) == 9
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):

@@ -188,7 +188,7 @@ def test_a_basis_of_another_analysis_gives_its_colours(run):
     )
     assert not np.allclose(given, own)
     values = np.moveaxis(load_run("other")["conv"], 1, 3).reshape(-1, 40)
-    components = read_bases(Path("first"))["conv"].components
+    components = read_bases("first")["conv"].components
     assert given == pytest.approx(components.project(values)[:, 0])
     ended = run("places", "other", "--basis", "run")
     assert (ended.code, ended.err.splitlines()[-2]) == (
@@ -309,6 +309,13 @@ def test_a_url_is_neither_a_basis_nor_a_folder_to_keep_a_run(run):
     ended = run("map", "net", "a.png", "--keep-run", "s3://bucket/run")
     assert (ended.code, "cannot write 's3://bucket/run'" in ended.err) == (5, True)
     assert not Path("s3:").exists()
+
+
+def test_without_scikit_learn_the_command_that_installs_it_is_named(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    ended = run("map", "run")
+    assert (ended.code, "a map needs scikit-learn" in ended.err) == (2, True)
+    assert "pip install 'hookcli[analysis]'" in ended.err
 
 
 def test_many_copies_of_an_image_are_one_group(run):

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from hookcli.cli.commands import places
+from hookcli.analysis import places_answers
 from tests.conftest import PHOTOS, run_in
 from tests.toy_runs import ToyRun
 
@@ -137,7 +137,7 @@ def test_a_page_without_features_shows_what_was_asked(tab, home, monkeypatch):
     """Maps of many places leave no room for the features of each."""
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(places, "_MOST_PLACES", 100)
+    monkeypatch.setattr(places_answers, "_MOST_PLACES", 100)
     words = ("places", "run", "--similar", "200,100", "--image", "cat.png", "-o", "asked")
     assert run_in(home, *words, "--layers", "features.3").code == 0
     tab.goto((home / "asked/report.html").as_uri())

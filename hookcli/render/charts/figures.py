@@ -54,6 +54,12 @@ def colors_of(theme: Theme) -> Colors:
     return Colors("#ffffff", INK, DIM, "#d9dae1", tuple(_LIGHT.split()), scale)
 
 
+def list_colors(theme: Theme, count: int) -> list[str]:
+    """Return colours of a heat map at equal distances, from the lowest value to the highest."""
+    scale = colors_of(theme).scale
+    return [scale[step * (len(scale) - 1) // (count - 1)] for step in range(count)]
+
+
 def measure_heading(heading: Sequence[str]) -> int:
     """Return the width in pixels that ``write_heading`` needs, margins included."""
     title, *lines = heading

@@ -1,11 +1,11 @@
-"""Full-colour pictures side by side, each with a caption: a photo, and maps of its places."""
+"""Full-colour pictures side by side, each with a caption: photos, and maps of their places."""
 
 from __future__ import annotations
 
 import colorsys
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -26,52 +26,99 @@ from hookcli.render.draw.canvas import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from hookcli.config import Theme
 
+    Marks: TypeAlias = Sequence[tuple[float, float]]
+    Panel: TypeAlias = tuple[Image.Image, str]
+
 _SIDES = (320, 224)  # pixels: the longer side of one of a few panels, and of many
 _FEW = 4
 _GAP, _CAPTION = 12, 18
 _MOST_COLUMNS = 6
-
-
-def choose_color(number: int) -> tuple[int, int, int]:
-    """Return the colour of a mark; neighbouring numbers have very different colours."""
-    red, green, blue = colorsys.hls_to_rgb((0.52 + 0.381966 * number) % 1, 0.6, 1)
-    return round(255 * red), round(255 * green), round(255 * blue)
+_RADIUS = 6  # of a ring
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """A picture with a caption below it."""
-
-    picture: Image.Image
-    caption: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A ring on a picture.
+class PlaceMap:
+    """The places of one layer for one image.
 
     Attributes:
-        place: the middle of the ring, in shares of the width and height of the picture.
-        label: a number beside the ring; empty for none.
+        grid: the numbers of rows and columns.
+        colours: the colour of each place, (P, 3); None for values.
+        values: the value of each place, (P,); None for colours, or if only marks are drawn.
+        marks: the middles of the places to mark, in shares of the width and height.
+        low: the value that is drawn dark; 1 is drawn light.
     """
 
-    place: tuple[float, float]
-    colour: tuple[int, int, int]
-    label: str = ""
+    grid: tuple[int, int]
+    colours: NDArray[np.uint8] | None
+    values: NDArray[np.float64] | None
+    marks: Marks
+    low: float
 
 
-def open_photo(data: bytes | None, grid: tuple[int, int], panels: int) -> Image.Image:
-    """Return an image as one of ``panels`` shows it; ``grid`` (rows, columns) has its proportions.
+def draw_place_maps(
+    photos: Mapping[str, bytes | None],
+    layers: Mapping[str, Mapping[str, PlaceMap]],
+    heading: Sequence[str],
+    theme: Theme,
+) -> bytes:
+    """Return a PNG of images and their maps; of two images, which match, only marks are drawn.
 
-    Without ``data``, an image file, the picture is empty.
+    ``photos`` has the image files by image key, and ``layers`` the maps by layer and image key.
     """
-    side = _SIDES[panels > _FEW]
+    panels = [*_list_panels(photos, layers)]
+    width = max(picture.width for picture, _ in panels)
+    height = max(picture.height for picture, _ in panels)
+    columns = min(_MOST_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    whole = columns * (width + _GAP) - _GAP
+    heading = wrap_heading(heading, whole)
+    step = height + _CAPTION + _GAP
+    canvas = new_canvas(heading, whole, rows * step)
+    for index, (picture, caption) in enumerate(panels):
+        x = MARGIN + index % columns * (width + _GAP)
+        y = heading_height(heading) + index // columns * step
+        canvas.photos.append((picture, (x, y)))
+        at = (x, y + picture.height + 2)
+        write_text(canvas, caption, at, size=NOTE_SIZE, width=width)
+    return to_png(canvas.to_image(load_palette(EMBER, theme)))
+
+
+def _list_panels(
+    photos: Mapping[str, bytes | None], layers: Mapping[str, Mapping[str, PlaceMap]]
+) -> Iterator[Panel]:
+    is_pair = len(photos) > 1
+    side = _SIDES[len(photos) * len(layers) + (not is_pair) > _FEW]
+    opened = {}
+    for key, data in photos.items():
+        grid = next(maps[key].grid for maps in layers.values() if key in maps)
+        opened[key] = _open_photo(data, grid, side)
+        if not is_pair:
+            yield opened[key], key if data else "no picture in the run"
+    for layer, maps in layers.items():
+        for key, photo in opened.items():
+            if key not in maps:
+                continue
+            shown, caption = maps[key], f"{layer} {'x'.join(map(str, maps[key].grid))}"
+            if is_pair:
+                yield _mark(photo, shown.marks), f"{key} {caption}"
+                continue
+            colours = shown.colours
+            if shown.values is not None:
+                colours = _colour_heat(shown.values, shown.low)
+                caption += f", {shown.low:.2f} to 1"
+            pixels = Image.fromarray(np.asarray(colours).reshape(*shown.grid, 3))
+            drawn = pixels.resize(photo.size, Image.Resampling.NEAREST)
+            yield _mark(drawn, shown.marks), caption
+
+
+def _open_photo(data: bytes | None, grid: tuple[int, int], side: int) -> Image.Image:
+    """Return an image with a longer side; without ``data``, an empty one with a grid's shape."""
     if data is None:
         rows, columns = grid
         scale = side / max(grid)
@@ -82,56 +129,34 @@ def open_photo(data: bytes | None, grid: tuple[int, int], panels: int) -> Image.
         return photo.convert("RGB").resize(size)
 
 
-def draw_map(colours: NDArray[np.uint8], size: tuple[int, int]) -> Image.Image:
-    """Return a map of places (rows, columns, 3), enlarged to a width and height."""
-    return Image.fromarray(colours).resize(size, Image.Resampling.NEAREST)
-
-
-def colour_heat(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.uint8]:
-    """Return the colours of values (…, 3), from dark at ``low`` to light at ``high``."""
+def _colour_heat(values: NDArray[np.float64], low: float) -> NDArray[np.uint8]:
     palette = np.array(load_palette(EMBER), np.uint8).reshape(-1, 3)
-    share = (values - low) / (high - low) if high > low else np.zeros_like(values)
+    share = (values - low) / (1 - low) if low < 1 else np.zeros_like(values)
     levels = (share.clip(0, 1) * (LEVELS - 1)).round().astype(int)
     colours: NDArray[np.uint8] = palette[levels]
     return colours
 
 
-def mark_places(picture: Image.Image, marks: Sequence[Mark], radius: int = 6) -> Image.Image:
+def _mark(picture: Image.Image, marks: Marks) -> Image.Image:
     """Return a copy of a picture with rings, each with a dark edge to stand out."""
     copy = picture.copy()
     pen = ImageDraw.Draw(copy)
-    for mark in marks:
-        x, y = mark.place[0] * picture.width, mark.place[1] * picture.height
-        for reach, colour, width in ((radius + 1, (0, 0, 0), 4), (radius, mark.colour, 2)):
+    for number, (across, down) in enumerate(marks):
+        # neighbouring numbers have very different colours
+        shares = colorsys.hls_to_rgb((0.52 + 0.381966 * number) % 1, 0.6, 1)
+        red, green, blue = (round(255 * share) for share in shares)
+        x, y = across * picture.width, down * picture.height
+        edges = ((_RADIUS + 1, (0, 0, 0), 4), (_RADIUS, (red, green, blue), 2))
+        for reach, colour, width in edges:
             pen.ellipse((x - reach, y - reach, x + reach, y + reach), outline=colour, width=width)
-        right = x + 3 * radius < picture.width
-        at = (x + radius + 3 if right else x - radius - 3, y)
+        right = x + 3 * _RADIUS < picture.width
         pen.text(
-            at,
-            mark.label,
-            fill=mark.colour,
+            (x + _RADIUS + 3 if right else x - _RADIUS - 3, y),
+            str(number + 1) if len(marks) > 1 else "",
+            fill=(red, green, blue),
             font=load_font(LABEL_SIZE),
             anchor="lm" if right else "rm",
             stroke_width=2,
             stroke_fill=(0, 0, 0),
         )
     return copy
-
-
-def draw_panels(panels: Sequence[Panel], heading: Sequence[str], theme: Theme) -> bytes:
-    """Return a PNG of panels in rows, below a heading."""
-    width = max(panel.picture.width for panel in panels)
-    height = max(panel.picture.height for panel in panels)
-    columns = min(_MOST_COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
-    whole = columns * (width + _GAP) - _GAP
-    heading = wrap_heading(heading, whole)
-    step = height + _CAPTION + _GAP
-    canvas = new_canvas(heading, whole, rows * step)
-    for index, panel in enumerate(panels):
-        x = MARGIN + index % columns * (width + _GAP)
-        y = heading_height(heading) + index // columns * step
-        canvas.photos.append((panel.picture, (x, y)))
-        at = (x, y + panel.picture.height + 2)
-        write_text(canvas, panel.caption, at, size=NOTE_SIZE, width=width)
-    return to_png(canvas.to_image(load_palette(EMBER, theme)))
