@@ -28,8 +28,14 @@ if TYPE_CHECKING:
     from hookcli.records.layer_records import LayerRecord, TensorStats
     from hookcli.run.pipeline import inspect_images
     from hookcli.run.result import RunResult
+    from hookcli.verbs.ablate import ablate
+    from hookcli.verbs.export import export
     from hookcli.verbs.gradients import gradients
     from hookcli.verbs.inspect import inspect
+    from hookcli.verbs.layers import layers
+    from hookcli.verbs.models import models
+    from hookcli.verbs.report import report
+    from hookcli.verbs.schema import schema
     from hookcli.verbs.similarity import similarity
 
     __version__: str
@@ -53,11 +59,17 @@ __all__ = [
     "SaveStyle",
     "TensorRequest",
     "TensorStats",
+    "ablate",
     "capture",
+    "export",
     "gradients",
     "inspect",
     "inspect_images",
+    "layers",
     "load_run",
+    "models",
+    "report",
+    "schema",
     "similarity",
 ]
 
@@ -69,11 +81,17 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "Run": "reading.load",
     "RunResult": "run.result",
     "TensorStats": "records.layer_records",
+    "ablate": "verbs.ablate",
     "capture": "passes.capture",
+    "export": "verbs.export",
     "gradients": "verbs.gradients",
     "inspect": "verbs.inspect",
     "inspect_images": "run.pipeline",
+    "layers": "verbs.layers",
     "load_run": "reading.load",
+    "models": "verbs.models",
+    "report": "verbs.report",
+    "schema": "verbs.schema",
     "similarity": "verbs.similarity",
 }
 

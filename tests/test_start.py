@@ -112,7 +112,7 @@ def test_a_name_is_completed_without_loading_other_commands_and_said_as_in_the_h
 
 def test_a_command_that_cannot_be_imported_is_not_taken_for_one_that_there_is_not(monkeypatch):
     entry.build_command.cache_clear()
-    monkeypatch.setitem(sys.modules, "hookcli.cli.commands.schema", None)
+    monkeypatch.setitem(sys.modules, "hookcli.verbs.schema", None)
     monkeypatch.setattr(sys, "argv", ["hookcli", "schema"])
     with pytest.raises(ModuleNotFoundError):
         entry._run()

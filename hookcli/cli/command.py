@@ -32,7 +32,7 @@ def make_command(verb: Verb) -> Callable[..., int]:
     parameters = [*map(make_parameter, verb.options), *map(make_parameter, _list_shown(verb))]
 
     def command(**values: Any) -> int:
-        output_format = values.pop("format", None) or verb.formats[0]
+        output_format = values.pop("format", None) or next(iter(verb.formats), "")
         quiet = bool(values.pop("quiet", False))
         given = {name: value for name, value in values.items() if value not in (None, [])}
         try:
@@ -52,12 +52,14 @@ def make_command(verb: Verb) -> Callable[..., int]:
 
 def _list_shown(verb: Verb) -> list[Option]:
     """Return the options of the terminal alone."""
-    words = verb.formats
-    text = f"On stdout: {', '.join(words[:-1])} or {words[-1]}."
-    shown: list[tuple[str, Any, Any, Flag]] = [
-        ("format", Literal[words], words[0], Flag("--format FORMAT", text, panel="Output")),
-        ("quiet", bool, False, Flag("-q --quiet", _QUIET, panel="Output")),
-    ]
+    panel = "Output" if any(each.panel for each in verb.options) else ""
+    shown: list[tuple[str, Any, Any, Flag]] = []
+    if words := verb.formats:
+        text = f"On stdout: {', '.join(words[:-1])} or {words[-1]}."
+        flag = Flag("--format FORMAT", text, panel=panel)
+        shown.append(("format", Literal[words], words[0], flag))
+    quiet = _QUIET if words else "Print only warnings, errors and the result."
+    shown.append(("quiet", bool, False, Flag("-q --quiet", quiet, panel=panel)))
     return [
         Option(0, Field(name, kind, default, flag, None), flag, flag.panel)
         for name, kind, default, flag in shown
@@ -117,7 +119,11 @@ class TerminalListener:
     def begin(self) -> None:
         """Collect garbage as usual, and save the names of models for completion."""
         memory.collect_as_usual()
-        save_model_names()
+        self.listed()
+
+    def listed(self, source: str | None = None) -> None:
+        """Save the names of models for completion."""
+        save_model_names(source)
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
         """Return a bar; ``is_long`` is whether the work is worth one."""

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 import hookcli
 from hookcli import FindingRequest, GridStyle, ModelRequest, errors
-from hookcli.cli.output.schema import make_schema
 from hookcli.cli.output.wording import to_words
 from hookcli.config import ClusterRequest
+from hookcli.verbs.schema import make_schema
 from tests.configs import inspect_config
 from tests.toy_models import SMALL_NET
 

@@ -37,6 +37,8 @@ COMMANDS = {
     "make_golden": "golden",
     "survey_layers": "layers",
 }
+# How the command line shows all that an outcome has.
+_SHOWN = {"rows": "--format csv", "document": "--format json"}
 # A quote before the backtick belongs to the name of a file or the like, which stays unchanged.
 REFERENCE = re.compile(r"(?<![\w'\"])`([A-Za-z_][\w.]*)(?:=([^`]+)|\(([^`]*)\))?`")
 
@@ -57,6 +59,8 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)
         words = (find_words(word, text) if sign else word for word, sign, text in given)
         return " ".join(["hookcli", command, *words])
+    if name in _SHOWN:
+        return _SHOWN[name]
     flag = _find_flag(name)
     if flag is None:
         return ""

@@ -22,7 +22,6 @@ from hookcli.analysis.map import MapRow, NeighbourRow
 from hookcli.analysis.places import LayerPlaces, PlacesRow
 from hookcli.analysis.probe import ClassRow, ConfusionRow, PredictionRow, ProbeRow
 from hookcli.analysis.similarity import PairRow
-from hookcli.cli.output.schema import make_schema
 from hookcli.distance import comparison as compared
 from hookcli.distance.sketch import sketch_values, to_bytes, to_text
 from hookcli.distance.tolerance import Metric, Tolerance
@@ -33,6 +32,7 @@ from hookcli.records import runs as run_records
 from hookcli.records.analysis import AnalysedRun
 from hookcli.records.rules import RULES
 from hookcli.records.tensor_index import SavedTensor
+from hookcli.verbs.schema import make_schema
 from tests.conftest import PHOTOS
 from tests.toy_models import SMALL_NET
 from tests.toy_runs import ToyRun
