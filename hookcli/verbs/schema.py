@@ -36,6 +36,7 @@ class Schema(UnwrittenOutcome):
 
     notes: Sequence[Note]
     schema: Mapping[str, Any]
+    rows: tuple[()] = ()
 
     def text(self) -> str:
         """Return the schema as JSON."""

@@ -17,6 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from PIL import Image
 
+import hookcli
 from hookcli.__main__ import _run
 from hookcli.analysis.map import MapRow, NeighbourRow
 from hookcli.analysis.places import LayerPlaces, PlacesRow
@@ -643,3 +644,10 @@ def test_an_unknown_schema_ends_with_2_and_the_hint_lists_all_names(run):
         "",
         f"error: there is no schema 'records'\nhint: there are: {', '.join(NAMES)}\n",
     )
+
+
+def test_a_schema_is_a_dictionary_in_python(run):
+    found = hookcli.schema("manifest.json")
+    assert found.schema == make_schema("manifest.json")
+    assert found.text() == run("schema", "manifest.json").out
+    assert (found.rows, found.files, found.exit_code) == ((), {}, 0)

@@ -57,7 +57,7 @@ CALLS = {
     ),
     "no layer": (
         inspect_config(MODEL, *IMAGES, layers=("qqqqqq",)),
-        ("no layer matches 'qqqqqq'", "list them with: `survey_layers(MODEL)`"),
+        ("no layer matches 'qqqqqq'", "list them with: `hookcli.layers(MODEL)`"),
     ),
     "all are excluded": (
         inspect_config(MODEL, *IMAGES, exclude=("all",)),

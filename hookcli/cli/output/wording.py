@@ -1,7 +1,7 @@
 """Translate messages that name parts of the Python API into the words of the command line.
 
 Messages put these names in backticks. A name may be a field of a request, perhaps with a value
-(`` `weights='random'` ``); a class of requests; or a function (`` `survey_layers(MODEL)` ``). If
+(`` `weights='random'` ``); a class of requests; or a function (`` `hookcli.layers(MODEL)` ``). If
 several fields have the same name, the message adds parts of the path until the name is unique.
 """
 
@@ -28,14 +28,11 @@ if TYPE_CHECKING:
 
 # The command that does what a request asks for, or what a function does.
 COMMANDS = {
-    "AblationConfig": "ablate",
     "CompareConfig": "compare",
     "GradientsConfig": "gradients",
     "InspectConfig": "inspect",
     "diff_runs": "diff",
-    "list_catalog": "models",
     "make_golden": "golden",
-    "survey_layers": "layers",
 }
 # How the command line shows all that an outcome has.
 _SHOWN = {"rows": "--format csv", "document": "--format json"}
