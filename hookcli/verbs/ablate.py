@@ -22,11 +22,10 @@ from hookcli.verbs.outcome import MOST_ROWS, TABLES, Look, Table, UnwrittenOutco
 from hookcli.verbs.runs import with_downloads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hookcli.run.ablation import AblationResult
     from hookcli.run.ablation_plan import AblationPlan
-    from hookcli.verbs.call import Note
 
 _LOOK = Look(
     kind=ChannelRow,
@@ -56,7 +55,6 @@ class Ablation(UnwrittenOutcome):
         top: how many rows the table has.
     """
 
-    notes: Sequence[Note]
     config: AblationConfig
     result: AblationResult
     top: int

@@ -160,11 +160,9 @@ class Planned(UnwrittenOutcome):
     """What a run would do (``dry_run``); nothing ran, and nothing was written.
 
     Attributes:
-        notes: the plan, and what else was said.
         skipped: how many images could not be used.
     """
 
-    notes: Sequence[Note]
     skipped: int
 
     @property

@@ -29,11 +29,10 @@ from hookcli.verbs.keywords import verb
 from hookcli.verbs.outcome import TABLES, Look, Table, UnwrittenOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hookcli.passes.survey import Survey
     from hookcli.records.rows import ModelTotal
-    from hookcli.verbs.call import Note
 
 Sort: TypeAlias = Literal["calls", "flops", "params", "memory", "name"]
 
@@ -78,7 +77,6 @@ class LayerSurvey(UnwrittenOutcome):
         sort: the order of the rows.
     """
 
-    notes: Sequence[Note]
     model: str
     input_shape: tuple[int, ...]
     total: ModelTotal

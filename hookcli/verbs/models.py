@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
@@ -12,11 +12,6 @@ from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ModelsDocument
 from hookcli.verbs.keywords import verb
 from hookcli.verbs.outcome import TABLES, Look, Table, UnwrittenOutcome
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hookcli.verbs.call import Note
 
 _LOOK = Look(
     kind=CatalogEntry,
@@ -39,7 +34,6 @@ _LOOK = Look(
 class ModelList(UnwrittenOutcome):
     """Models that hookcli can load by name, sorted by name."""
 
-    notes: Sequence[Note]
     rows: tuple[CatalogEntry, ...]
 
     def document(self) -> ModelsDocument:

@@ -135,8 +135,11 @@ class Outcome:
         return self.table()._repr_html_() if text is None else f"<pre>{html.escape(text)}</pre>"
 
 
+@dataclass(frozen=True, kw_only=True)
 class UnwrittenOutcome(Outcome):
     """An outcome of which nothing is written to files."""
+
+    notes: Sequence[Note]
 
     @property
     def files(self) -> Mapping[str, Path | bytes]:

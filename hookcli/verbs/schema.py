@@ -15,11 +15,10 @@ from hookcli.verbs.keywords import verb
 from hookcli.verbs.outcome import UnwrittenOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from _typeshed import DataclassInstance
 
-    from hookcli.verbs.call import Note
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ID = "urn:hookcli:output"
@@ -34,7 +33,6 @@ _SIDES = {
 class Schema(UnwrittenOutcome):
     """A JSON Schema, as a dictionary."""
 
-    notes: Sequence[Note]
     schema: Mapping[str, Any]
     rows: tuple[()] = ()
 
