@@ -65,7 +65,9 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
         option = flag.list_words(_read_value(value, flag))[flag.is_argument :]
         is_negative = len(option) == 2 and option[1].startswith("-")  # --range=-1024,3071
         return shlex.join(["=".join(option)] if is_negative else option)
-    return " ".join(flag.list_words(True)) if flag.word else flag.names[0]
+    if flag.word:
+        return " ".join(flag.list_words(True))
+    return "-o" if "-o" in flag.names else flag.name  # people know -o; -0 looks like a number
 
 
 def _read_value(text: str, flag: Flag) -> Any:
