@@ -36,6 +36,14 @@ if TYPE_CHECKING:
     from hookcli.verbs.map import map  # noqa: A004
     from hookcli.verbs.probe import probe
     from hookcli.verbs.places import places
+    from hookcli.verbs.ablate import ablate
+    from hookcli.verbs.export import export
+    from hookcli.verbs.gradients import gradients
+    from hookcli.verbs.inspect import inspect
+    from hookcli.verbs.layers import layers
+    from hookcli.verbs.models import models
+    from hookcli.verbs.report import report
+    from hookcli.verbs.schema import schema
     from hookcli.verbs.similarity import similarity
 
     __version__: str
@@ -59,17 +67,23 @@ __all__ = [
     "SaveStyle",
     "TensorRequest",
     "TensorStats",
+    "ablate",
     "capture",
     "compare",
     "diff",
     "golden",
+    "export",
     "gradients",
     "inspect",
     "inspect_images",
+    "layers",
     "load_run",
     "map",
     "probe",
     "places",
+    "models",
+    "report",
+    "schema",
     "similarity",
 ]
 
@@ -81,17 +95,23 @@ _HOMES = dict.fromkeys(__all__, "config") | {
     "Run": "reading.load",
     "RunResult": "run.result",
     "TensorStats": "records.layer_records",
+    "ablate": "verbs.ablate",
     "capture": "passes.capture",
     "compare": "verbs.compare",
     "diff": "verbs.diff",
     "golden": "verbs.golden",
+    "export": "verbs.export",
     "gradients": "verbs.gradients",
     "inspect": "verbs.inspect",
     "inspect_images": "run.pipeline",
+    "layers": "verbs.layers",
     "load_run": "reading.load",
     "map": "verbs.map",
     "probe": "verbs.probe",
     "places": "verbs.places",
+    "models": "verbs.models",
+    "report": "verbs.report",
+    "schema": "verbs.schema",
     "similarity": "verbs.similarity",
 }
 

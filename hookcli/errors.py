@@ -138,7 +138,7 @@ class UnknownModelError(RequestError):
     """No model has this name."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        hint = hint_near(name.lower(), known, "list them with: `list_catalog`")
+        hint = hint_near(name.lower(), known, "list them with: `hookcli.models`")
         super().__init__(f"no model is called {name!r}", hint)
 
 
@@ -147,8 +147,8 @@ class NoLayerMatchedError(RequestError):
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
-        arguments = "MODEL, operations=True" if noun == "operation" else "MODEL"
-        listing = f"list them with: `survey_layers({arguments})`"
+        arguments = "MODEL, ops=True" if noun == "operation" else "MODEL"
+        listing = f"list them with: `hookcli.layers({arguments})`"
         hint = hint_near(wanted, dict.fromkeys(known), listing)
         super().__init__(f"no {noun} matches {form!r}", hint)
 

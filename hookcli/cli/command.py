@@ -53,12 +53,14 @@ def make_command(verb: Verb) -> Callable[..., int]:
 
 def _list_shown(verb: Verb) -> list[Option]:
     """Return the options of the terminal alone."""
+    panel = "Output" if any(each.panel for each in verb.options) else ""
     shown: list[tuple[str, Any, Any, Flag]] = []
     if words := verb.formats:
         text = f"On stdout: {', '.join(words[:-1])} or {words[-1]}."
-        flag = Flag("--format FORMAT", text, panel="Output")
+        flag = Flag("--format FORMAT", text, panel=panel)
         shown.append(("format", Literal[words], words[0], flag))
-    shown.append(("quiet", bool, False, Flag("-q --quiet", _QUIET, panel="Output")))
+    quiet = _QUIET if words else "Print only warnings, errors and the result."
+    shown.append(("quiet", bool, False, Flag("-q --quiet", quiet, panel=panel)))
     return [
         Option(0, Field(name, kind, default, flag, None), flag, flag.panel)
         for name, kind, default, flag in shown
@@ -118,7 +120,11 @@ class TerminalListener:
     def begin(self) -> None:
         """Collect garbage as usual, and save the names of models for completion."""
         memory.collect_as_usual()
-        save_model_names()
+        self.listed()
+
+    def listed(self, source: str | None = None) -> None:
+        """Save the names of models for completion."""
+        save_model_names(source)
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
         """Return a bar; ``is_long`` is whether the work is worth one."""

@@ -14,9 +14,6 @@ Format: TypeAlias = Annotated[
     Literal["table", "json", "jsonl", "csv", "md"],
     Flag("--format FORMAT", "On stdout: table, json, jsonl, csv or md.", panel="Output"),
 ]
-FileFormat: TypeAlias = Annotated[
-    Literal["text", "json", "jsonl"], Flag("--format FORMAT", "On stdout: text, json or jsonl.")
-]
 Quiet: TypeAlias = Annotated[
     bool,
     Flag("-q --quiet", "Print only warnings, errors and what --format asks for.", panel="Output"),
@@ -31,7 +28,6 @@ PageTheme: TypeAlias = Annotated[
         needs="--pictures",
     ),
 ]
-RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class Edits:
         for text in sorted({each.edit.text for each in self.resolved}.difference(used)):
             raise RequestError(
                 f"`edits` {text!r} changed nothing: none of its layers ran or got a gradient",
-                "`survey_layers(MODEL)` shows what runs; only floating-point numbers are changed",
+                "`hookcli.layers(MODEL)` shows what runs; only floating-point numbers are changed",
             )
 
 

@@ -24,7 +24,7 @@ def to_dense(tensor: Tensor) -> Tensor:
     if tensor.is_meta:
         raise RequestError(
             "a layer returned a tensor on the meta device, which holds no values",
-            "build the model on the CPU or a GPU; shapes alone: `survey_layers(MODEL)`",
+            "build the model on the CPU or a GPU; shapes alone: `hookcli.layers(MODEL)`",
         )
     if tensor.is_nested:
         raise NestedTensorError

@@ -35,7 +35,9 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
     if found := [name for name in names if _matches(name, pattern, prefix)]:
         return tuple(choose_source(name).describe(name) for name in found)
     if fnmatch.filter(names, f"{pattern}*"):
-        raise RequestError(f"no model is called {pattern!r}", f"`list_catalog({pattern + '*'!r})`")
+        raise RequestError(
+            f"no model is called {pattern!r}", f"`hookcli.models({pattern + '*'!r})`"
+        )
     for other in sources.SOURCES:
         if (
             other is not shelf
@@ -44,7 +46,7 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
         ):
             raise RequestError(
                 f"models of {other.library} are listed on their own",
-                f"`list_catalog(source={other.shelf()!r})`",
+                f"`hookcli.models(source={other.shelf()!r})`",
             )
     raise UnknownModelError(pattern, names)
 

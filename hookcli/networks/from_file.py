@@ -335,7 +335,7 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
     if problems:
         raise WeightsError(
             f"{file} does not fit the model: {'; '.join(problems)}",
-            "is it for a different model? see the names with: `survey_layers(MODEL)`"
+            "is it for a different model? see the names with: `hookcli.layers(MODEL)`"
             if missing or unexpected or misshaped
             else "convert them, for example by tensor.real or tensor.float(), and save them again",
         )

@@ -343,7 +343,7 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",
-            "give it values; for shapes alone: `survey_layers(MODEL)`",
+            "give it values; for shapes alone: `hookcli.layers(MODEL)`",
         )
     try:
         module = _require_module(request.name, set_mode(module, request.mode))

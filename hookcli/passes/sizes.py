@@ -76,6 +76,6 @@ def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
     if style.channels is not None and not total:
         raise RequestError(
             "no selected layer has any of the channels that `save.channels` asks for",
-            "channels are counted from 0; `survey_layers(MODEL)` shows how many there are",
+            "channels are counted from 0; `hookcli.layers(MODEL)` shows how many there are",
         )
     return total

@@ -52,7 +52,7 @@ def choose_attention(
     if not (found.calls or found.hidden):
         raise RequestError(
             f"`attention` {', '.join(request.layers)}: no attention runs inside these layers",
-            "this model shows none: `survey_layers(MODEL)` lists what it is made of"
+            "this model shows none: `hookcli.layers(MODEL)` lists what it is made of"
             if "all" in request.layers
             else "all of the model's: `attention=AttentionRequest(('all',))`",
         )

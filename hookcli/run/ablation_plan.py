@@ -142,7 +142,7 @@ def plan_ablation(
     if not ablated:
         raise RequestError(
             "none of the layers runs and returns floating-point numbers",
-            "`survey_layers(MODEL)` shows what runs",
+            "`hookcli.layers(MODEL)` shows what runs",
         )
     uncalled = [
         Uncalled(layer, _explain(loaded.module, layer, one))
@@ -195,7 +195,7 @@ def _describe(
     if not counts:
         raise RequestError(
             f"{layer.label} ({layer.module_type}) has no known channels",
-            "`survey_layers(MODEL)` shows the layouts; leave it out with `exclude`",
+            "`hookcli.layers(MODEL)` shows the layouts; leave it out with `exclude`",
         )
     count = max(counts.values())
     missing = [channel for channel in style.channels or () if channel >= count]

@@ -78,6 +78,9 @@ class Listener(Protocol):
     def begin(self) -> None:
         """Called when the models are loaded and begin to run."""
 
+    def listed(self, source: str | None = None) -> None:
+        """Called when the models of a source are known; None stands for the quick sources."""
+
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
         """Return a bar for ``total`` steps, which are called ``noun``."""
 
@@ -102,6 +105,9 @@ class PythonListener:
             warnings.warn(note.text, HookcliWarning, stacklevel=_depth())
 
     def begin(self) -> None:
+        """Do nothing."""
+
+    def listed(self, source: str | None = None) -> None:
         """Do nothing."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:

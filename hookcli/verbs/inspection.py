@@ -25,7 +25,7 @@ from hookcli.verbs import memory
 from hookcli.verbs.documents import RunDocument
 from hookcli.verbs.execute import execute, plan_text, prepare
 from hookcli.verbs.messages import describe_images, describe_uncalled, warn_of_skipped
-from hookcli.verbs.outcome import Look, Outcome, Page, Table
+from hookcli.verbs.outcome import Look, Outcome, Page, Table, UnwrittenOutcome
 from hookcli.verbs.runs import with_downloads
 
 if TYPE_CHECKING:
@@ -156,15 +156,13 @@ class Inspection(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned(Outcome):
+class Planned(UnwrittenOutcome):
     """What a run would do (``dry_run``); nothing ran, and nothing was written.
 
     Attributes:
-        notes: the plan, and what else was said.
         skipped: how many images could not be used.
     """
 
-    notes: Sequence[Note]
     skipped: int
 
     @property

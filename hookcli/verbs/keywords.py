@@ -157,8 +157,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             if twice := [n for n in places[: len(values)] if n in keywords]:
                 raise TypeError(f"`hookcli.{made.name}` got {twice[0]!r} twice")
             words = dict(zip(places, values, strict=False))
-            has_workers = any(option.name == "workers" for option in unique)
-            with held(words | keywords, has_workers=has_workers) as named:
+            with held(words | keywords, {option.name for option in unique}) as named:
                 outcome: R = made.run(made.read(named), PythonListener())
                 return outcome
 

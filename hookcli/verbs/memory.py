@@ -16,7 +16,7 @@ from hookcli.errors import RequestError
 from hookcli.outside.urls import Url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 MOST_IMAGES, MOST_MEGABYTES = 200, 1000  # of a run without a folder
 _ROOT = Url("memory://hookcli")
@@ -48,8 +48,10 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 
 @contextmanager
-def held(keywords: Mapping[str, Any], *, has_workers: bool) -> Iterator[dict[str, Any]]:
+def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[str, Any]]:
     """Yield the keywords with names in place of the things in memory, while the block lasts.
+
+    ``known`` are the names of all keywords of the verb.
 
     Raises:
         RequestError: a thing is of a wrong kind, shape or dtype, or a keyword needs files.
@@ -70,8 +72,9 @@ def held(keywords: Mapping[str, Any], *, has_workers: bool) -> Iterator[dict[str
             raise RequestError("`labels='folders'` needs photos in files", hint)
         for name in changed:
             if _is_module(given[name]) and name == "model":
-                plain = _as_it_is(given[name]) | plain
-        if "images" in changed and has_workers:  # other processes do not see the memory
+                kept = _as_it_is(given[name])
+                plain = {key: value for key, value in kept.items() if key in known} | plain
+        if "images" in changed and "workers" in known:  # other processes do not see the memory
             plain = {"workers": 0} | plain
         yield plain
 

@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from hookcli.errors import DONE
 from hookcli.outside import escape, tables
+from hookcli.records.rows import FileRow
+from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +27,10 @@ Row = TypeVar("Row", bound="DataclassInstance")
 
 TABLES = ("table", "json", "jsonl", "csv", "md")
 """The formats of an outcome whose rows are a table."""
+MOST_ROWS = 20
+"""The rows that a table of the most important ones has by default."""
+FILES = ("text", "json", "jsonl")
+"""The formats of an outcome whose rows are files: the text is their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +135,40 @@ class Outcome:
     def _repr_html_(self) -> str:
         text = self.text()
         return self.table()._repr_html_() if text is None else f"<pre>{html.escape(text)}</pre>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnwrittenOutcome(Outcome):
+    """An outcome of which nothing is written to files."""
+
+    notes: Sequence[Note]
+
+    @property
+    def files(self) -> Mapping[str, Path | bytes]:
+        """Nothing."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOutcome(Outcome):
+    """An outcome whose rows are the files that were written."""
+
+    notes: Sequence[Note]
+    rows: tuple[FileRow, ...]
+    files: Mapping[str, Path | bytes]
+
+    def table(self) -> Table[FileRow]:
+        """Return all files."""
+        columns: dict[str, Callable[[FileRow], str]] = {
+            "file": lambda row: row.file,
+            "call": lambda row: row.call_id,
+            "shape": lambda row: "" if row.shape is None else shape_text(row.shape),
+        }
+        words = (*columns,)
+        return Table(
+            look=Look(kind=FileRow, columns=columns, words=words, fold=words[:1], drop=words[1:]),
+            rows=self.rows,
+        )
 
 
 @dataclass(frozen=True, slots=True)

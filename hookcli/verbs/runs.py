@@ -8,7 +8,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
 from hookcli.config import (
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from hookcli.config import TensorRequest
     from hookcli.reading.load import Run
     from hookcli.verbs.call import Call
+
+RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
 
 _ROOM = "set TMPDIR to a folder with free space"
 

@@ -430,7 +430,7 @@ def test_a_form_that_matches_nothing_is_answered_with_near_names(resnet34, form,
 
 def test_a_form_like_no_name_is_answered_with_the_command_that_lists_them(resnet34):
     hint = refusal(resnet34, "qqqqqqqq")[2]
-    assert hint == "list them with: `survey_layers(MODEL)`"
+    assert hint == "list them with: `hookcli.layers(MODEL)`"
 
 
 def test_one_form_that_matches_nothing_is_refused_though_others_match(resnet34):

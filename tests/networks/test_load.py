@@ -619,7 +619,7 @@ def test_a_glob_that_matches_no_model_is_refused():
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("resne", "`list_catalog('resne*')`"), ("timm:vit*", "`list_catalog(source='timm')`")],
+    [("resne", "`hookcli.models('resne*')`"), ("timm:vit*", "`hookcli.models(source='timm')`")],
 )
 def test_a_word_that_lists_no_models_is_answered_with_one_that_does(word, hint):
     with pytest.raises(RequestError) as refused:

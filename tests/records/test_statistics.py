@@ -10,7 +10,6 @@ import torch
 
 from hookcli.activations.observation import Observation, read_records
 from hookcli.activations.stats import reduce_rows
-from hookcli.cli.output.schema import make_schema
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import TensorStats
 from hookcli.records.layouts import Layout
@@ -18,6 +17,7 @@ from hookcli.records.rows import LayerRow
 from hookcli.records.statistics import SHOWN, STATISTICS, figures_of, layer_cells
 from hookcli.store.parquet import SCHEMA, to_row
 from hookcli.summary.tally import Tally, list_rows
+from hookcli.verbs.schema import make_schema
 
 NAMES = ["mean", "std", "min", "max", "zero_fraction", "nan_count", "inf_count"]
 BETWEEN = {TensorStats: ("dtype", None), LayerRow: ("layout", "dead_channels")}

@@ -14,10 +14,10 @@ import pytest
 import torch
 from torchvision.models import resnet18
 
-from hookcli.cli.commands.ablate import _Forwards
 from hookcli.config import AblationConfig, ImageRequest, ModelRequest, RunRequest
 from hookcli.plan.prepare import prepare_ablation
 from hookcli.run.ablation import ablate_images
+from hookcli.verbs.ablate import _Forwards
 from tests.toy_models import INTERRUPTED_NET, two_channel_net
 
 PLAIN = ("--device", "cpu")
@@ -511,7 +511,7 @@ def test_a_long_ablation_says_how_long_it_will_take(run, nets, monkeypatch):
         now += 3.0
         return now
 
-    monkeypatch.setattr("hookcli.cli.commands.ablate.time.monotonic", later)
+    monkeypatch.setattr("hookcli.verbs.ablate.time.monotonic", later)
     words = ("ablate", "nets.py:Net", "a.npy", *PLAIN, "--layers", "leaf", "--batch-size", "1")
     ended = run(*words)
     plan = "nets.py:Net: 6 channels of 3 layers, 1 image, 7 forwards"

@@ -17,15 +17,12 @@ import pyarrow as pa
 import pytest
 import torch
 import torchvision
-import typer
 from pyarrow import parquet
 from safetensors import safe_open
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
-from typer.testing import CliRunner
 
 from hookcli.activations.pooling import saved_shape, take_activation
-from hookcli.cli.commands.export import export
 from hookcli.config import SaveStyle
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.tables import render_csv
@@ -34,6 +31,7 @@ from hookcli.records.layouts import Layout
 from hookcli.records.rows import LayerRow
 from hookcli.store.places.directory import Directory
 from hookcli.store.tensors import write_index, write_shard
+from hookcli.verbs.export import export
 from tests.conftest import every_pair
 from tests.toy_runs import read_from, write_into
 
@@ -795,8 +793,8 @@ def files_in(folder):
     return sorted(path.name for path in Path(folder).iterdir() if path.name != LIST)
 
 
-def test_npy_gives_an_array_a_call_and_the_names_of_the_rows(capsys):
-    export(three_images(), "npy", Path("out"))
+def test_npy_gives_an_array_a_call_and_the_names_of_the_rows():
+    export(three_images(), to="npy", out=Path("out"))
     assert np.load("out/conv.npy").tolist() == [[3, 4], [1, 2], [5, 6]]
     assert np.load("out/fc.npy").tolist() == [[9]]
     assert Path("out/images.csv").read_text() == (
@@ -804,21 +802,18 @@ def test_npy_gives_an_array_a_call_and_the_names_of_the_rows(capsys):
     )
     # fc gave one image alone
     assert Path("out/fc.images.csv").read_text() == "row,image,file\n0,a,photos/a.png\n"
-    printed = "out/conv.npy\nout/fc.npy\nout/images.csv\nout/fc.images.csv\n"
-    assert capsys.readouterr() == (printed, "")
     assert len(files_in("out")) == 4
 
 
-def test_csv_gives_a_row_an_image_and_a_column_a_value(capsys):
+def test_csv_gives_a_row_an_image_and_a_column_a_value():
     pairs = [("-a", image(0.1, 2, -3, 1e-10).reshape(1, 2, 2)), ("b", torch.ones(1, 2, 2))]
-    export(finished_run([{"conv": pairs}], ["-a", "b"]), "csv", Path("out"))
+    export(finished_run([{"conv": pairs}], ["-a", "b"]), to="csv", out=Path("out"))
     assert Path("out/conv.csv").read_text() == (
         "image,0,1,2,3\n'-a,0.1,2.0,-3.0,1e-10\nb,1.0,1.0,1.0,1.0\n"
     )
     assert Path("out/images.csv").read_text() == (
         "row,image,file\n0,'-a,photos/-a.png\n1,b,photos/b.png\n"
     )
-    assert capsys.readouterr().out == "out/conv.csv\nout/images.csv\n"
 
 
 def test_a_file_of_any_name_is_in_the_list_of_images_as_in_other_tables():
@@ -826,7 +821,7 @@ def test_a_file_of_any_name_is_in_the_list_of_images_as_in_other_tables():
     manifest = json.loads((home / "manifest.json").read_text())
     manifest["images"][0]["file"] = "=50%2525%FF.png"  # as a manifest holds =50%25 and the byte FF
     (home / "manifest.json").write_text(json.dumps(manifest))
-    export(home, "csv", Path("out"))
+    export(home, to="csv", out=Path("out"))
     assert Path("out/images.csv").read_text() == "row,image,file\n0,a,'=50%2525%FF.png\n"
 
 
@@ -843,39 +838,39 @@ def test_columns_are_named_by_the_channels_that_were_saved_where_each_has_one_va
     write_index(
         write_into(home), read_from(home), ["tensors/shard-000000.safetensors"], {"conv": (0, 2, 7)}
     )
-    export(home, "csv", Path("out"))
+    export(home, to="csv", out=Path("out"))
     assert Path("out/conv.csv").read_text().splitlines()[0] == header
 
 
 def test_a_float32_is_the_same_after_csv():
     values = torch.randn(1, 500, generator=torch.Generator().manual_seed(0)) * 1e-3
-    export(finished_run([{"conv": [("a", values)]}], ["a"]), "csv", Path("out"))
+    export(finished_run([{"conv": [("a", values)]}], ["a"]), to="csv", out=Path("out"))
     _, (_, *cells) = csv.reader(Path("out/conv.csv").read_text().splitlines())
     assert np.array_equal(np.array(cells, dtype=np.float32), values[0].numpy())
 
 
 def test_a_call_without_a_value_is_a_table_of_images():
     home = finished_run([{"conv": [("a", torch.ones(1, 0, 2))]}], ["a"])
-    export(home, "csv", Path("out"))
+    export(home, to="csv", out=Path("out"))
     assert Path("out/conv.csv").read_text() == "image\na\n"
 
 
 def test_a_call_too_wide_for_a_table_is_refused_before_anything_is_written():
     fits, wide = torch.zeros(1, 128, 128), torch.zeros(1, 16385)
     home = finished_run([{"fits": [("a", fits)], "wide": [("a", wide)]}], ["a"])
-    assert refusal(lambda: export(home, "csv", Path("out"))) == (
+    assert refusal(lambda: export(home, to="csv", out=Path("out"))) == (
         "'wide' has 16,385 values per image, and a table at most 16,384 columns",
-        "save with --pool mean, or export --to npy",
+        "save with `pool='mean'`, or export `to='npy'`",
     )
     assert not Path("out").exists()
-    export(home, "csv", Path("out"), ["fits"])
+    export(home, to="csv", out=Path("out"), layers=["fits"])
     assert files_in("out") == ["fits.csv", "images.csv"]
 
 
 def test_files_of_call_ids_are_safe_and_unique_whatever_the_case():
     names = ("Relu#1", "relu#1", "relu_1", "../up", "(model)", "images")
     home = finished_run([{name: [("a", image(1))] for name in names}], ["a"])
-    export(home, "npy", Path("out"))
+    export(home, to="npy", out=Path("out"))
     assert files_in("out") == [
         "Relu_1.npy",
         "images-2.npy",
@@ -888,8 +883,8 @@ def test_files_of_call_ids_are_safe_and_unique_whatever_the_case():
     assert files_in(".") == ["out", "run"]
 
 
-def test_by_default_the_files_go_into_a_folder_named_like_the_run():
-    export(three_images(), "npy", layers=["conv"])
+def test_by_default_the_files_go_into_a_folder_named_like_the_run(run):
+    assert run("export", three_images(), "--to", "npy", "--layers", "conv").code == 0
     assert files_in("hookcli-exports/run") == ["conv.npy", "images.csv"]
 
 
@@ -899,11 +894,11 @@ def test_files_that_are_there_are_protected(there):
     Path("out").mkdir()
     Path("out", there).write_text("mine")
     with pytest.raises(OutputError) as caught:
-        export(home, "npy", Path("out"))
-    unknown = f"'out/{there}' was not written by hookcli export"
+        export(home, to="npy", out=Path("out"))
+    unknown = f"'out/{there}' was not written by `hookcli.export`"
     assert (caught.value.message, caught.value.exit_code) == (unknown, 5)
     with pytest.raises(OutputError) as caught:
-        export(home, "npy", Path("out"), overwrite=True)
+        export(home, to="npy", out=Path("out"), overwrite=True)
     assert caught.value.message == unknown
     assert [path.name for path in Path("out").iterdir()] == [there]
     assert Path("out", there).read_text() == "mine"
@@ -911,14 +906,14 @@ def test_files_that_are_there_are_protected(there):
 
 def test_what_an_export_wrote_is_replaced_when_asked_for():
     home = three_images()
-    export(home, "npy", Path("out"))
+    export(home, to="npy", out=Path("out"))
     with pytest.raises(OutputError) as caught:
-        export(home, "npy", Path("out"))
+        export(home, to="npy", out=Path("out"))
     assert caught.value.message == "'out/conv.npy' already exists"
-    assert caught.value.hint == "replace it with --overwrite, or choose another -o"
+    assert caught.value.hint == "replace it with `overwrite`, or choose another `out`"
     Path("out/conv.npy").write_bytes(b"old")
     Path("out/notes.txt").write_text("mine")
-    export(home, "npy", Path("out"), overwrite=True)
+    export(home, to="npy", out=Path("out"), overwrite=True)
     assert np.load("out/conv.npy").shape == (3, 2)
     assert Path("out/notes.txt").read_text() == "mine"
     assert json.loads(Path("out", LIST).read_bytes())["files"] == [
@@ -931,12 +926,12 @@ def test_what_an_export_wrote_is_replaced_when_asked_for():
 
 def test_a_link_in_the_place_of_an_export_is_left_alone():
     home = three_images()
-    export(home, "npy", Path("out"))
+    export(home, to="npy", out=Path("out"))
     Path("mine.npy").write_text("mine")
     Path("out/conv.npy").unlink()
     Path("out/conv.npy").symlink_to(Path("mine.npy").resolve())
-    with pytest.raises(OutputError, match="was not written by hookcli export"):
-        export(home, "npy", Path("out"), overwrite=True)
+    with pytest.raises(OutputError, match="was not written by"):
+        export(home, to="npy", out=Path("out"), overwrite=True)
     assert Path("mine.npy").read_text() == "mine"
     assert Path("out/conv.npy").is_symlink()
 
@@ -945,7 +940,7 @@ def test_a_file_in_place_of_the_folder_is_named():
     home = three_images()
     Path("out").write_text("mine")
     with pytest.raises(OutputError) as caught:
-        export(home, "npy", Path("out"), overwrite=True)
+        export(home, to="npy", out=Path("out"), overwrite=True)
     assert caught.value.message == "'out' is a file, not a folder"
     assert Path("out").read_text() == "mine"
 
@@ -956,20 +951,17 @@ def test_nothing_is_written_into_a_run_folder():
     (home / "run.json").write_text(json.dumps(request))
     before = files_in(home)
     with pytest.raises(OutputError, match="'run' is a run's folder"):
-        export(home, "npy", home, overwrite=True)
+        export(home, to="npy", out=home, overwrite=True)
     assert files_in(home) == before
 
 
-def test_the_command_line_takes_what_the_function_takes():
-    home = three_images()
-    app = typer.Typer()
-    app.command()(export)
-    words = [str(home), "--to", "csv", "-o", "out", "--layers", "c*", "--layers", "fc"]
-    done = CliRunner().invoke(app, words)
-    assert (done.exit_code, done.stdout) == (0, "out/conv.csv\nout/fc.csv\nout/images.csv\n")
-    assert CliRunner().invoke(app, words).exception.exit_code == 5  # type: ignore[attr-defined]
-    assert CliRunner().invoke(app, [*words, "--overwrite"]).exit_code == 0
-    assert CliRunner().invoke(app, [str(home)]).exit_code == 2  # --to is missing
+def test_the_command_line_takes_what_the_function_takes(run):
+    words = ("export", three_images(), "--to", "csv", "-o", "out", "--layers", "c*", "--layers")
+    names = "out/conv.csv\nout/fc.csv\nout/images.csv\n"
+    assert run(*words, "fc") == (0, names, "")
+    refused = "error: 'out/conv.csv' already exists\nhint: replace it with --overwrite, or "
+    assert run(*words, "fc") == (5, "", f"{refused}choose another -o\n")
+    assert run(*words, "fc", "--overwrite").code == 0
 
 
 def test_every_style_goes_from_the_hook_through_a_shard_into_an_array():

@@ -204,7 +204,7 @@ INSIDE = {
     "models": "hookcli.networks.catalog.list_catalog",
     "report": "hookcli.reading.report.remake_report",
     "export": "hookcli.reading.load.load_run",
-    "schema": "hookcli.cli.commands.schema.json.dumps",
+    "schema": "hookcli.verbs.schema.json.dumps",
     "golden": "hookcli.plan.images.find_files",
     "diff": "hookcli.comparison.compared_run.load_compared_run",
     "compare": "hookcli.plan.images.find_files",

@@ -158,19 +158,6 @@ def test_export_tells_which_file_is_of_which_call(exported):
         assert list(np.load(f"json/{name}").shape) == shape
 
 
-def test_a_file_is_reported_when_it_exists_and_not_at_the_end(saved, run, monkeypatch):
-    told = []
-    monkeypatch.setattr(
-        "hookcli.cli.output.console.print_data",
-        lambda text: told.append((text, sorted(p.name for p in Path("arrays").glob("*.npy")))),
-    )
-    run("export", "out", "--to", "npy", "-o", "arrays")
-    assert told[:2] == [
-        ("arrays/conv.npy\n", ["conv.npy"]),
-        ("arrays/relu.npy\n", ["conv.npy", "relu.npy"]),
-    ]
-
-
 def test_report_tells_what_is_missing_in_its_document(saved, run):
     missing = next(Path("out/grids").rglob("*.png"))
     missing.unlink()

@@ -9,16 +9,12 @@ from hookcli.cli.output.wording import to_words
 from hookcli.records.images import describe_intensities
 from hookcli.records.text import and_more, count
 from hookcli.records.uncalled import group_uncalled
-from hookcli.verbs.inspection import finite_text, score_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from hookcli.records.calls import Uncalled
-    from hookcli.run.ablation import AblationResult
     from hookcli.run.result import RunResult
-
-__all__ = ["finite_text", "score_text"]
 
 
 def warn_of_damage(damage: Sequence[str]) -> None:
@@ -28,9 +24,7 @@ def warn_of_damage(damage: Sequence[str]) -> None:
         console.warn(f"the folder is not as the run left it: {damage[0]}{more}")
 
 
-def print_notes(
-    result: RunResult | AblationResult, chosen: Collection[str], *, quiet: bool
-) -> None:
+def print_notes(result: RunResult, chosen: Collection[str], *, quiet: bool) -> None:
     """Print on stderr how inputs were made from images, and which layers did not run.
 
     Only inputs such as clips and pairs are mentioned, not single pictures. ``chosen`` holds the

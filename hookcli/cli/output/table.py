@@ -18,7 +18,7 @@ from hookcli.verbs.documents import CommandError, ErrorDocument
 from hookcli.verbs.outcome import Look, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from _typeshed import DataclassInstance
     from rich.table import Table
@@ -41,6 +41,9 @@ def print_outcome(outcome: Outcome, output_format: str) -> None:
     """Print an outcome: people get its table, programs all rows or the document."""
     if (text := outcome.text()) is not None:
         console.print_data(text)
+        return
+    if output_format == "text":
+        _print_names(outcome.rows)
         return
     table = outcome.table()
     columns = dict(table.look.columns)
@@ -105,24 +108,10 @@ def print_lines(rows: Iterable[DataclassInstance]) -> None:
         console.print_data(json_text.render_line(row))
 
 
-def print_files(
-    rows: Iterable[FileRow],
-    output_format: str,
-    document: Callable[[tuple[FileRow, ...]], Document],
-) -> None:
-    """Print the name of each file as soon as ``rows`` yields it.
-
-    For ``json``, print all files at the end as one document, which ``document`` makes from the
-    rows; for ``jsonl``, print each row as JSON.
-    """
-    if output_format == "json":
-        console.print_data(json_text.render_json(document(tuple(rows))))
-    elif output_format == "jsonl":
-        print_lines(rows)
-    else:
-        for row in rows:  # a program gets the unescaped name
-            name = escape.for_terminal(row.file) if sys.stdout.isatty() else row.file
-            console.print_data(f"{name}\n")
+def _print_names(rows: Iterable[FileRow]) -> None:
+    for row in rows:  # a program gets the unescaped name
+        name = escape.for_terminal(row.file) if sys.stdout.isatty() else row.file
+        console.print_data(f"{name}\n")
 
 
 def print_wrapped(lines: Iterable[str]) -> None:

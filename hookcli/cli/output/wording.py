@@ -1,7 +1,7 @@
 """Translate messages that name parts of the Python API into the words of the command line.
 
 Messages put these names in backticks. A name may be a field of a request, perhaps with a value
-(`` `weights='random'` ``); a class of requests; or a function (`` `survey_layers(MODEL)` ``). If
+(`` `weights='random'` ``); a class of requests; or a function (`` `hookcli.layers(MODEL)` ``). If
 several fields have the same name, the message adds parts of the path until the name is unique.
 """
 
@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 
 # The command that does what a request asks for, or what a function does.
 COMMANDS = {
-    "AblationConfig": "ablate",
     "GradientsConfig": "gradients",
     "InspectConfig": "inspect",
-    "list_catalog": "models",
-    "survey_layers": "layers",
 }
 # How the command line shows all that an outcome has.
 _SHOWN = {"rows": "--format csv", "document": "--format json"}
@@ -65,7 +62,9 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
         option = flag.list_words(_read_value(value, flag))[flag.is_argument :]
         is_negative = len(option) == 2 and option[1].startswith("-")  # --range=-1024,3071
         return shlex.join(["=".join(option)] if is_negative else option)
-    return " ".join(flag.list_words(True)) if flag.word else flag.names[0]
+    if flag.word:
+        return " ".join(flag.list_words(True))
+    return "-o" if "-o" in flag.names else flag.name  # people know -o; -0 looks like a number
 
 
 def _read_value(text: str, flag: Flag) -> Any:

@@ -26,7 +26,7 @@ from hookcli.cli.output.wording import to_words
         ("`cluster=ClusterRequest('auto')`", "--cluster auto"),
         ("`attention=AttentionRequest(('all',))`", "--attention all"),
         ("`InspectConfig` with `sketch=True`", "hookcli inspect with --sketch"),
-        ("`survey_layers(MODEL, operations=True)`", "hookcli layers MODEL --ops"),
+        ("`hookcli.layers(MODEL, ops=True)`", "hookcli layers MODEL --ops"),
         ("`hookcli.diff(match='order')`", "hookcli diff --match order"),
     ],
 )

@@ -17,12 +17,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from PIL import Image
 
+import hookcli
 from hookcli.__main__ import _run
 from hookcli.analysis.map import MapRow, NeighbourRow
 from hookcli.analysis.places import LayerPlaces, PlacesRow
 from hookcli.analysis.probe import ClassRow, ConfusionRow, PredictionRow, ProbeRow
 from hookcli.analysis.similarity import PairRow
-from hookcli.cli.output.schema import make_schema
 from hookcli.distance import comparison as compared
 from hookcli.distance.sketch import sketch_values, to_bytes, to_text
 from hookcli.distance.tolerance import Metric, Tolerance
@@ -33,6 +33,7 @@ from hookcli.records import runs as run_records
 from hookcli.records.analysis import AnalysedRun
 from hookcli.records.rules import RULES
 from hookcli.records.tensor_index import SavedTensor
+from hookcli.verbs.schema import make_schema
 from tests.conftest import PHOTOS
 from tests.toy_models import SMALL_NET
 from tests.toy_runs import ToyRun
@@ -643,3 +644,10 @@ def test_an_unknown_schema_ends_with_2_and_the_hint_lists_all_names(run):
         "",
         f"error: there is no schema 'records'\nhint: there are: {', '.join(NAMES)}\n",
     )
+
+
+def test_a_schema_is_a_dictionary_in_python(run):
+    found = hookcli.schema("manifest.json")
+    assert found.schema == make_schema("manifest.json")
+    assert found.text() == run("schema", "manifest.json").out
+    assert (found.rows, found.files, found.exit_code) == ((), {}, 0)

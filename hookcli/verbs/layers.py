@@ -1,14 +1,10 @@
-"""The command ``hookcli layers``."""
+"""The verb ``layers``."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from hookcli.cli import options
-from hookcli.cli.option_groups import command
-from hookcli.cli.output import console
-from hookcli.cli.output.table import print_listing
 from hookcli.config import (
     Bands,
     Exclude,
@@ -27,10 +23,14 @@ from hookcli.outside.files import natural_key
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
 from hookcli.records.text import and_more, shape_text
+from hookcli.verbs.call import Call
 from hookcli.verbs.documents import LayersDocument
-from hookcli.verbs.outcome import Look
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.outcome import TABLES, Look, Table, UnwrittenOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hookcli.passes.survey import Survey
     from hookcli.records.rows import ModelTotal
 
@@ -66,8 +66,71 @@ _COUNTED: dict[Sort, tuple[str, str]] = {
 }
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
+class LayerSurvey(UnwrittenOutcome):
+    """The layers of a model, and what they cost for one image.
+
+    Attributes:
+        model: the name of the model.
+        input_shape: the shape of the model's input, with the leading axis 1.
+        total: the cost of the whole model.
+        sort: the order of the rows.
+    """
+
+    model: str
+    input_shape: tuple[int, ...]
+    total: ModelTotal
+    rows: tuple[SurveyRow, ...]
+    sort: Sort
+
+    def document(self) -> LayersDocument:
+        """Return the layers with the cost of the whole model."""
+        return LayersDocument(
+            model=self.model, input_shape=self.input_shape, total=self.total, layers=self.rows
+        )
+
+    def table(self) -> Table[SurveyRow]:
+        """Return all layers, without columns that are empty."""
+        empty = set()
+        if self.total.flops is None:
+            empty |= {"MFLOPs"} if self.total.counted_flops is None else set()
+            empty |= {"share"} if self.sort in ("calls", "flops", "name") else set()
+        shown = {name: show for name, show in _LOOK.columns.items() if name not in empty}
+        return Table(look=replace(_LOOK, columns=shown), rows=self.rows, caption=[*self._caption()])
+
+    def _caption(self) -> Iterator[str]:
+        total = self.total
+        text = _flops_text(total)
+        flops = f", {text} MFLOPs" if text else ""
+        if total.uncounted:
+            named = ", ".join(total.uncounted[:_MOST_NAMED])
+            named += and_more(len(total.uncounted) - _MOST_NAMED)
+            flops = (
+                f"{flops} (not counted: {named})"
+                if total.counted_flops
+                else f", FLOPs not counted ({named})"
+            )
+        stored = total.stored_params
+        parts = (
+            f" ({stored:,} with the parts of computed weights)"
+            if (stored or 0) > total.params
+            else ""
+        )
+        whole = (
+            f"total: {total.params:,} parameters{parts}{flops} and {total.output_mb:,.2f} MB of "
+            f"outputs of leaf layers, for an input of {shape_text(self.input_shape)}"
+        )
+        if total.left_out:
+            whole += f"; in no row: {', '.join(total.left_out)}, of {total.nodes} nodes"
+        yield whole
+        if total.flops is not None or self.sort in ("params", "memory"):
+            _, what = _COUNTED.get(self.sort, _COUNTED["flops"])
+            yield f"share: of all {what}; a block's share includes its parts"
+
+
+@verb(*TABLES)
 def layers(
+    call: Call,
     model: ModelName,
     layers: Layers = ("all",),
     exclude: Exclude = (),
@@ -85,12 +148,11 @@ def layers(
     mean: Mean = None,
     std: Std = None,
     bands: Bands = (),
-    model_arg: ModelArguments = (),
-    input: OtherInputs = (),  # noqa: A002
+    arguments: ModelArguments = (),
+    inputs: OtherInputs = (),
     inputs_as: InputsAs = "arguments",
     input_layout: InputLayout = None,
-    output_format: options.Format = "table",
-) -> None:
+) -> LayerSurvey:
     """List a model's layers: shapes, parameters, cost, and traps for hooks.
 
     Loads no weights and computes no values, but runs a file such as net.onnx once. A multiply-add
@@ -102,7 +164,6 @@ def layers(
         hookcli layers vit_b_16 --layers attention --format csv
         hookcli layers convnext_tiny --layers leaf --sort flops
     """
-    from hookcli.cli.completion import save_model_names
     from hookcli.passes.survey import survey_layers
     from hookcli.plan.check import check_file_options
 
@@ -112,27 +173,25 @@ def layers(
         mean=mean,
         std=std,
         bands=bands,
-        arguments=model_arg,
-        inputs=input,
+        arguments=arguments,
+        inputs=inputs,
         inputs_as=inputs_as,
         input_layout=input_layout,
     )
     check_file_options(request)
-    with console.no_data():
+    with call.listener.no_data():
         found, input_shape = survey_layers(request, layers, exclude, operations=operations)
-    save_model_names()
+    call.listener.listed()
     for note in found.notes:
-        console.warn(note)
-    rows = _sort(found, sort)
-    document = LayersDocument(model=model, input_shape=input_shape, total=found.total, layers=rows)
-    caption = _caption(found.total, shape_text(input_shape), sort)
-    look = _LOOK
-    if found.total.flops is None:
-        empty = {"MFLOPs"} if found.total.counted_flops is None else set()
-        empty |= {"share"} if sort in ("calls", "flops", "name") else set()
-        shown = (name for name in _LOOK.columns if name not in empty)
-        look = replace(_LOOK, columns={name: _LOOK.columns[name] for name in shown})
-    print_listing(look, rows, document, output_format=output_format, caption=caption)
+        call.warn(note)
+    return LayerSurvey(
+        notes=call.notes,
+        model=model,
+        input_shape=input_shape,
+        total=found.total,
+        rows=_sort(found, sort),
+        sort=sort,
+    )
 
 
 def _flops_text(cost: SurveyRow | ModelTotal) -> str:
@@ -165,30 +224,3 @@ def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
     elif sort in _COUNTED:
         rows.sort(key=lambda row: -1.0 if row.share is None else row.share, reverse=True)
     return tuple(rows)
-
-
-def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]:
-    _, what = _COUNTED.get(sort, _COUNTED["flops"])
-    text = _flops_text(total)
-    flops = f", {text} MFLOPs" if text else ""
-    if total.uncounted:
-        named = ", ".join(total.uncounted[:_MOST_NAMED])
-        named += and_more(len(total.uncounted) - _MOST_NAMED)
-        flops = (
-            f"{flops} (not counted: {named})"
-            if total.counted_flops
-            else f", FLOPs not counted ({named})"
-        )
-    stored = total.stored_params
-    parts = (
-        f" ({stored:,} with the parts of computed weights)" if (stored or 0) > total.params else ""
-    )
-    whole = (
-        f"total: {total.params:,} parameters{parts}{flops} and "
-        f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
-    )
-    if total.left_out:
-        whole += f"; in no row: {', '.join(total.left_out)}, of {total.nodes} nodes"
-    if total.flops is None and sort not in ("params", "memory"):
-        return (whole,)
-    return whole, f"share: of all {what}; a block's share includes its parts"

@@ -1,19 +1,17 @@
-"""The command ``hookcli models``."""
+"""The verb ``models``."""
 
 from __future__ import annotations
 
-import sys
+from dataclasses import dataclass
 from typing import Annotated
 
-from hookcli.cli import options
-from hookcli.cli.option_groups import command
-from hookcli.cli.output import console
-from hookcli.cli.output.table import print_listing
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import CatalogEntry
+from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ModelsDocument
-from hookcli.verbs.outcome import Look
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.outcome import TABLES, Look, Table, UnwrittenOutcome
 
 _LOOK = Look(
     kind=CatalogEntry,
@@ -32,8 +30,24 @@ _LOOK = Look(
 )
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
+class ModelList(UnwrittenOutcome):
+    """Models that hookcli can load by name, sorted by name."""
+
+    rows: tuple[CatalogEntry, ...]
+
+    def document(self) -> ModelsDocument:
+        """Return all models."""
+        return ModelsDocument(models=self.rows)
+
+    def table(self) -> Table[CatalogEntry]:
+        """Return all models."""
+        return Table(look=_LOOK, rows=self.rows)
+
+
+@verb(*TABLES)
 def models(
+    call: Call,
     pattern: Annotated[
         str, Flag("pattern GLOB", "Names that match: 'resnet*'.  [default: all]")
     ] = "*",
@@ -53,8 +67,7 @@ def models(
             panel="Output",
         ),
     ] = False,
-    output_format: options.Format = "table",
-) -> None:
+) -> ModelList:
     """List models, their weights, and which of these are in the local cache.
 
     Without --source, these are torchvision's. A multiply-add counts as two FLOPs. The shell
@@ -66,20 +79,16 @@ def models(
         hookcli models --source timm 'vit_small*'
         hookcli models --source hf 'hf-config:dino*'
     """
-    from hookcli.cli.completion import save_model_names
     from hookcli.networks.catalog import fetch_model, list_catalog
 
     if fetch and source is not None:
         raise RequestError(
-            "--fetch takes a whole name, without --source", "for example timm:resnet18"
+            "`fetch` takes a whole name, without `source`", "for example timm:resnet18"
         )
     if fetch:
-        with console.no_data():
-            entries: tuple[CatalogEntry, ...] = (
-                fetch_model(pattern, progress=sys.stderr.isatty()),
-            )
-    else:
-        entries = list_catalog(pattern, source)
-        save_model_names(source)
-    document = ModelsDocument(models=entries)
-    print_listing(_LOOK, entries, document, output_format=output_format)
+        with call.listener.no_data():
+            entry = fetch_model(pattern, progress=call.listener.shows_downloads)
+        return ModelList(notes=call.notes, rows=(entry,))
+    rows = list_catalog(pattern, source)
+    call.listener.listed(source)
+    return ModelList(notes=call.notes, rows=rows)

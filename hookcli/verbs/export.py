@@ -1,4 +1,4 @@
-"""The command ``hookcli export``."""
+"""The verb ``export``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import csv
 import io
 import math
 import os
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import unquote
 
-from hookcli.cli import options
-from hookcli.cli.option_groups import command
-from hookcli.cli.output.run import warn_of_damage
-from hookcli.cli.output.table import print_files
 from hookcli.config import StorageOptions
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside import escape
@@ -24,21 +21,39 @@ from hookcli.outside.files import open_atomic, safe_name, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
+from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ExportDocument, ExportList
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.messages import warn_of_damage
+from hookcli.verbs.outcome import FILES, FileOutcome
+from hookcli.verbs.runs import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hookcli.reading.load import Run
 
+    _Writer: TypeAlias = Callable[[IO[bytes]], None]
+
+_FOLDER = Path("hookcli-exports")
 _MOST_COLUMNS = 16_384  # the most columns that spreadsheets can open
 _IMAGES = "images"
 _LIST = ".hookcli-export.json"  # lists the files in a folder that exports wrote
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
+class Export(FileOutcome):
+    """The files of an export: arrays or tables, then lists of the images of their rows."""
+
+    def document(self) -> ExportDocument:
+        """Return the names of the files."""
+        return ExportDocument(files=self.rows)
+
+
+@verb(*FILES)
 def export(
-    run: options.RunFolder,
+    call: Call,
+    run: RunFolder,
     to: Annotated[
         Literal["npy", "csv"],
         Flag("--to npy|csv", "One array (images, …) per call, or one row per image."),
@@ -54,8 +69,7 @@ def export(
     ] = (),
     overwrite: Annotated[bool, Flag("--overwrite", "Replace files that an export wrote.")] = False,
     storage_option: StorageOptions = (),
-    output_format: options.FileFormat = "text",
-) -> None:
+) -> Export:
     """Write the saved tensors of a run to .npy or .csv files.
 
     Examples:
@@ -68,35 +82,46 @@ def export(
 
     use_options(storage_option)
     opened = load_run(run)
-    warn_of_damage(opened.damage)
+    warn_of_damage(call, opened.damage)
     chosen = choose_calls(opened, layers or ("*",))
-    folder = out or Path("hookcli-exports") / to_place(run).resolve().name
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{str(folder)!r} is a file, not a folder", "choose another with -o")
-    refuse_run_folder(folder)
+    folder = out
+    if folder is None and call.listener.writes:
+        folder = _FOLDER / to_place(run).resolve().name
+    if folder is not None:
+        if folder.exists() and not folder.is_dir():
+            message = f"{str(folder)!r} is a file, not a folder"
+            raise OutputError(message, "choose another with `out`")
+        refuse_run_folder(folder)
     _check_shapes(opened, chosen, to)
-    planned = dict(_plan_files(opened, folder, chosen, to))
-    names = [Path(row.file).name for row in planned]
-    known = _check_names(folder, names, overwrite=overwrite)
-    written = {*known, *names}
+    planned = dict(_plan_files(opened, chosen, to))
+    if folder is None:
+        files: dict[str, Path | bytes] = {row.file: _render(planned[row]) for row in planned}
+        return Export(notes=call.notes, rows=(*planned,), files=files)
+    _write_files(folder, planned, overwrite=overwrite)
+    paths = {row.file: folder / row.file for row in planned}
+    rows = tuple(replace(row, file=str(paths[row.file])) for row in planned)
+    return Export(notes=call.notes, rows=rows, files=paths)
+
+
+def _render(write: _Writer) -> bytes:
+    stream = io.BytesIO()
+    write(stream)
+    return stream.getvalue()
+
+
+def _write_files(folder: Path, planned: Mapping[FileRow, _Writer], *, overwrite: bool) -> None:
+    names = [row.file for row in planned]
+    written = {*_check_names(folder, names, overwrite=overwrite), *names}
     _write_list(folder, written)
     try:
-        rows = _write_files(planned)
-        print_files(rows, output_format, lambda files: ExportDocument(files=files))
+        for row, write in planned.items():
+            with open_atomic(folder / row.file) as stream:
+                write(stream)
     finally:  # a file that was never written must not count as hookcli's if somebody makes it later
         _write_list(folder, {name for name in written if os.path.lexists(folder / name)})
 
 
-def _write_files(planned: Mapping[FileRow, Callable[[IO[bytes]], None]]) -> Iterator[FileRow]:
-    for row, write in planned.items():
-        with open_atomic(Path(row.file)) as stream:
-            write(stream)
-        yield row
-
-
-def _plan_files(
-    run: Run, folder: Path, chosen: Sequence[str], to: str
-) -> Iterator[tuple[FileRow, Callable[[IO[bytes]], None]]]:
+def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[FileRow, _Writer]]:
     """Yield each file and the function that writes it: arrays or tables, then lists of images.
 
     Arrays that have every image of the run share one list. A table names the image of each row, so
@@ -105,15 +130,15 @@ def _plan_files(
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
     for call_id, name in names.items():
-        row = FileRow(str(folder / f"{name}.{to}"), call_id, run.shape_of(call_id))
+        row = FileRow(f"{name}.{to}", call_id, run.shape_of(call_id))
         yield row, partial(write, run=run, call_id=call_id)
-    of_all = FileRow(str(folder / f"{_IMAGES}.csv"))
+    of_all = FileRow(f"{_IMAGES}.csv")
     if to == "csv":
         yield of_all, partial(_write_keys, run=run, keys=run.images)
         return
     for call_id, name in names.items():
         keys = run.images_of(call_id)
-        own = FileRow(str(folder / f"{name}.{_IMAGES}.csv"), call_id)
+        own = FileRow(f"{name}.{_IMAGES}.csv", call_id)
         yield of_all if keys == run.images else own, partial(_write_keys, run=run, keys=keys)
 
 
@@ -124,7 +149,7 @@ def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
             raise RequestError(
                 f"{call_id!r} has {values:,} values per image, and a table at most "
                 f"{_MOST_COLUMNS:,} columns",
-                "save with --pool mean, or export --to npy",
+                "save with `pool='mean'`, or export `to='npy'`",
             )
 
 
@@ -158,12 +183,13 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
             continue
         if name not in known or file.is_symlink() or not file.is_file():
             raise OutputError(
-                f"{str(file)!r} was not written by hookcli export",
-                "choose another folder with -o",
+                f"{str(file)!r} was not written by `hookcli.export`",
+                "choose another folder with `out`",
             )
         if not overwrite:
             raise OutputError(
-                f"{str(file)!r} already exists", "replace it with --overwrite, or choose another -o"
+                f"{str(file)!r} already exists",
+                "replace it with `overwrite`, or choose another `out`",
             )
     return known
 

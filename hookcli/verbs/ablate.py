@@ -1,0 +1,186 @@
+"""The verb ``ablate``."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from hookcli.config import AblationConfig
+from hookcli.outside.flags import Flag
+from hookcli.records.command import ablation_command
+from hookcli.records.rows import ChannelRow
+from hookcli.records.runs import weights_text
+from hookcli.records.text import count
+from hookcli.verbs.call import Call, Progress
+from hookcli.verbs.documents import AblationDocument
+from hookcli.verbs.inspection import DryRun, Planned, finite_text, score_text
+from hookcli.verbs.keywords import Without, verb
+from hookcli.verbs.messages import begin, describe_images, describe_uncalled, warn_of_skipped
+from hookcli.verbs.outcome import MOST_ROWS, TABLES, Look, Table, UnwrittenOutcome
+from hookcli.verbs.runs import with_downloads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hookcli.run.ablation import AblationResult
+    from hookcli.run.ablation_plan import AblationPlan
+
+_LOOK = Look(
+    kind=ChannelRow,
+    columns={
+        "#": lambda row: str(row.rank),
+        "layer": lambda row: row.layer,
+        "channel": lambda row: str(row.channel),
+        "effect": lambda row: finite_text(row.effect),
+        "score": lambda row: finite_text(row.score),
+        "plain": lambda row: finite_text(row.plain_score),
+    },
+    words=("layer",),
+    fold=("layer",),
+    drop=("plain", "score"),
+)
+_IMAGES = 10  # scores are shown for at most this many images
+_LONG = 10.0  # hookcli announces the duration of an ablation that takes more seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation(UnwrittenOutcome):
+    """Channels, ranked by how much the score changes without them.
+
+    Attributes:
+        config: what was asked.
+        result: the model, the images with their scores, and the layers that did not run.
+        top: how many rows the table has.
+    """
+
+    config: AblationConfig
+    result: AblationResult
+    top: int
+
+    @property
+    def rows(self) -> tuple[ChannelRow, ...]:
+        """All channels, the first in rank first."""
+        return self.result.rows
+
+    @property
+    def exit_code(self) -> int:
+        """6 if images were skipped, else 0."""
+        return self.result.exit_code
+
+    def document(self) -> AblationDocument:
+        """Return all channels, with the model and the images."""
+        return AblationDocument(
+            command=ablation_command(self.config),
+            model=self.result.model,
+            images=self.result.images,
+            skipped=self.result.skipped,
+            uncalled=tuple(layer.row() for layer in self.result.uncalled),
+            channels=self.rows,
+        )
+
+    def table(self) -> Table[ChannelRow]:
+        """Return the channels that are first in rank."""
+        return Table(look=_LOOK, rows=self.rows[: self.top], caption=[*self._caption()])
+
+    def _caption(self) -> Iterator[str]:
+        if self.top < len(self.rows):
+            yield f"the first {self.top} of {len(self.rows)} channels; all of them: `rows`"
+        yield weights_text(self.result.model)
+        images = self.result.images
+        for image in images[:_IMAGES]:
+            if image.score is not None:
+                yield f"{image.file}: {score_text(image.score)}"
+        if len(images) > _IMAGES:
+            yield f"and {len(images) - _IMAGES} more images: `document()`"
+
+
+@verb(*TABLES)
+def ablate(
+    call: Call,
+    config: Annotated[AblationConfig, Without("pair", "clip", "edit", "prune")],
+    top: Annotated[
+        int,
+        Flag(
+            "--top N",
+            "Rows of the table; other formats have all channels.",
+            at_least=1,
+            panel="Output",
+        ),
+    ] = MOST_ROWS,
+    dry_run: DryRun = False,
+) -> Ablation | Planned:
+    """Zero channels one by one, and rank them by the change of the score.
+
+    Examples:
+        hookcli ablate resnet18 cat.jpg --layers 'conv[2]'
+        hookcli ablate resnet18 cat.jpg --layers layer1.0.conv2 --target tabby --top 5
+    """
+    from hookcli.plan.prepare import prepare_ablation
+
+    config = replace(config, run=with_downloads(call, config.run))
+    if dry_run:
+        return _plan(call, config)
+    with call.listener.no_data():
+        prepared = prepare_ablation(config)
+    skipped = prepared.model.skipped
+    begin(call, skipped, prepared.model.loaded.info)
+    from hookcli.run.ablation import ablate_images
+
+    with ExitStack() as stack, call.listener.no_data():
+        forwards = _Forwards(call, config, stack)
+        result = ablate_images(prepared, forwards.planned, forwards.done)
+    warn_of_skipped(call, result.skipped[len(skipped) :])
+    describe_images(call, result.images)
+    describe_uncalled(call, result.uncalled, {row.layer for row in result.rows})
+    return Ablation(notes=call.notes, config=config, result=result, top=top)
+
+
+def _plan(call: Call, config: AblationConfig) -> Planned:
+    from hookcli.plan.prepare import prepare_ablation
+
+    with call.listener.no_data():
+        outline = prepare_ablation(config, has_weights=False).model
+        from hookcli.run.ablation_plan import plan_ablation
+
+        plan = plan_ablation(outline, config.style)
+    call.answer(_plan_text(config, plan))
+    warn_of_skipped(call, outline.skipped)
+    return Planned(notes=call.notes, skipped=len(outline.skipped))
+
+
+class _Forwards:
+    """Says the plan before the first forward pass, and the progress of a long ablation."""
+
+    def __init__(self, call: Call, config: AblationConfig, stack: ExitStack) -> None:
+        self._call, self._config, self._stack = call, config, stack
+        self._total = self._count = 0
+        self._began = 0.0
+        self._bar = Progress()
+
+    def planned(self, plan: AblationPlan) -> None:
+        self._call.plan(_plan_text(self._config, plan))
+        self._total = plan.forwards
+        self._began = time.monotonic()
+
+    def done(self) -> None:
+        """After the first pass of a long ablation, say about how long the others will take."""
+        self._count += 1
+        if self._count == 1:
+            left = (time.monotonic() - self._began) * (self._total - 1)
+            if left > _LONG:
+                self._call.say(f"about {left:.0f} s")
+                bar = self._call.listener.count(self._total, "forwards", is_long=True)
+                self._bar = self._stack.enter_context(bar)
+        self._bar.chunk_done(self._count)
+
+
+def _plan_text(config: AblationConfig, plan: AblationPlan) -> str:
+    rows = max(batch.rows for batch in plan.batches)
+    return (
+        f"{config.run.model.name}: {count(len(plan.places), 'channel')} "
+        f"of {count(len(plan.layers), 'layer')}, "
+        f"{count(plan.images, 'image')}, {count(plan.forwards, 'forward')}"
+        + (f" of up to {rows}" if rows > 1 else "")
+    )

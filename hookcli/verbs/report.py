@@ -1,0 +1,87 @@
+"""The verb ``report``."""
+
+from __future__ import annotations
+
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from hookcli.config import StorageOptions
+from hookcli.outside.flags import Flag
+from hookcli.outside.urls import to_place
+from hookcli.records.rows import FileRow
+from hookcli.records.text import and_more
+from hookcli.store.places.names import PAGE
+from hookcli.verbs.call import Call
+from hookcli.verbs.documents import PageDocument
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.messages import warn_of_damage
+from hookcli.verbs.outcome import FILES, FileOutcome, Page
+from hookcli.verbs.runs import RunFolder
+
+if TYPE_CHECKING:
+    from hookcli.records.report import FolderState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(FileOutcome):
+    """The page of a run.
+
+    Attributes:
+        state: how the folder differs from what the run wrote.
+    """
+
+    state: FolderState
+
+    @property
+    def page(self) -> Page:
+        """The page; a notebook shows its pictures only if it was made with ``single_file``."""
+        return Page(self.files, PAGE)
+
+    def document(self) -> PageDocument:
+        """Return the name of the page, and which pictures are missing."""
+        complete, missing = self.state.complete, self.state.missing
+        return PageDocument(files=self.rows, complete=complete, missing=missing)
+
+    def _repr_html_(self) -> str:
+        return self.page._repr_html_()
+
+
+@verb(*FILES)
+def report(
+    call: Call,
+    run: RunFolder,
+    single_file: Annotated[
+        bool, Flag("--single-file", "Embed the pictures in the page, so that you can send it.")
+    ] = False,
+    open_page: Annotated[bool, Flag("--open", "Show the page in the browser.")] = False,
+    storage_option: StorageOptions = (),
+) -> Report:
+    """Make the page of a run again; needs neither the model nor the images.
+
+    Examples:
+        hookcli report hookcli-runs/resnet34-cat --open
+        hookcli report hookcli-runs/resnet34-cat --single-file
+    """
+    from hookcli.reading.report import remake_report
+    from hookcli.store.finished import replace_page
+    from hookcli.store.places.storage import use_options
+
+    use_options(storage_option)
+    place = to_place(run)
+    page, state = remake_report(place, single_file=single_file)
+    if state.missing:
+        first, *rest = state.missing
+        call.warn(f"pictures are missing: {first}{and_more(len(rest))}")
+    warn_of_damage(call, state.damage)
+    if not state.complete:
+        call.warn(f"{run!r} has no complete manifest: the run is unfinished")
+    data = page.encode()
+    file = replace_page(place, data)
+    if open_page:
+        webbrowser.open(file.resolve().as_uri())
+    held = file if isinstance(file, Path) else data  # a URL
+    return Report(
+        notes=call.notes, rows=(FileRow(str(file)),), files={file.name: held}, state=state
+    )

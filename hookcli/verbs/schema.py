@@ -1,0 +1,159 @@
+"""The verb ``schema``: the JSON Schema of all documents, made from their types."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hookcli.errors import RequestError
+from hookcli.outside.documents import PARTS, Document, describe_types
+from hookcli.outside.flags import Flag
+from hookcli.verbs.call import Call
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.outcome import UnwrittenOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from _typeshed import DataclassInstance
+
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_ID = "urn:hookcli:output"
+_LINE = ".jsonl"
+_SIDES = {
+    "inspect.jsonl": ["output", "input"],
+    "gradients.jsonl": ["grad_output", "grad_input", "param"],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema(UnwrittenOutcome):
+    """A JSON Schema, as a dictionary."""
+
+    schema: Mapping[str, Any]
+    rows: tuple[()] = ()
+
+    def text(self) -> str:
+        """Return the schema as JSON."""
+        return json.dumps(self.schema, indent=1) + "\n"
+
+
+@verb()
+def schema(
+    call: Call,
+    name: Annotated[
+        str,
+        Flag(
+            "name NAME",
+            "inspect and other commands; inspect.jsonl for its lines; or a file of a run: "
+            "run.json, manifest.json, report.json, index.json.  [default: all]",
+        ),
+    ] = "",
+) -> Schema:
+    """Print the JSON Schema (draft 2020-12) of a command's output, or of a run's file.
+
+    Examples:
+        hookcli schema
+        hookcli schema inspect.jsonl
+    """
+    return Schema(notes=call.notes, schema=make_schema(name))
+
+
+def make_schema(name: str = "") -> dict[str, Any]:
+    """Return the JSON Schema of the named document, or of all documents if no name is given."""
+    kinds = _list_kinds()
+    if not name:
+        return {
+            "$schema": _DIALECT,
+            "$id": _ID,
+            "title": "What hookcli prints and writes as JSON",
+            "description": "Documents of --format json, lines of --format jsonl (NAME.jsonl), and "
+            "JSON files of a run folder. hookcli schema NAME prints one of them alone.",
+            "anyOf": [{"$ref": PARTS + each} for each in kinds],
+            "$defs": _define(kinds),
+        }
+    if name not in kinds:
+        raise RequestError(f"there is no schema {name!r}", f"there are: {', '.join(kinds)}")
+    return {
+        "$schema": _DIALECT,
+        "$id": f"{_ID}:{name}",
+        "$ref": PARTS + name,
+        "$defs": _define({name: kinds[name]}),
+    }
+
+
+@cache
+def _list_printed() -> dict[str, tuple[type[Document], type[DataclassInstance]]]:
+    """Return what each command prints with ``--format json``, and the rows of ``jsonl``."""
+    from hookcli.analysis.map import MapDocument, MapRow
+    from hookcli.analysis.places import PlacesDocument, PlacesRow
+    from hookcli.analysis.probe import ProbeDocument, ProbeRow
+    from hookcli.analysis.similarity import PairRow, SimilarityDocument
+    from hookcli.distance.comparison import DiffRow
+    from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, SurveyRow
+    from hookcli.verbs import documents as printed
+from hookcli.verbs.comparison import ComparisonDocument
+
+    return {
+        "inspect": (printed.RunDocument, LayerRow),
+        "gradients": (printed.RunDocument, LayerRow),
+        "ablate": (printed.AblationDocument, ChannelRow),
+        "diff": (ComparisonDocument, DiffRow),
+        "compare": (ComparisonDocument, DiffRow),
+        "layers": (printed.LayersDocument, SurveyRow),
+        "models": (printed.ModelsDocument, CatalogEntry),
+        "places": (PlacesDocument, PlacesRow),
+        "map": (MapDocument, MapRow),
+        "probe": (ProbeDocument, ProbeRow),
+        "similarity": (SimilarityDocument, PairRow),
+        "report": (printed.PageDocument, FileRow),
+        "export": (printed.ExportDocument, FileRow),
+    }
+
+
+@cache
+def _list_kinds() -> Mapping[str, type[DataclassInstance]]:
+    """Return the type of each document, each line of ``jsonl`` and each JSON file."""
+    from hookcli.analysis import folder
+    from hookcli.records.golden import GoldenFile
+    from hookcli.records.report import Manifest, ReportDocument, RequestFile
+    from hookcli.records.tensor_index import TensorIndex
+    from hookcli.store.places import names
+    from hookcli.verbs.documents import ErrorDocument
+
+    printed = _list_printed()
+    return {
+        **{name: document for name, (document, _) in printed.items()},
+        **{name + _LINE: row for name, (_, row) in printed.items()},
+        "error": ErrorDocument,
+        "golden": GoldenFile,
+        names.REQUEST: RequestFile,
+        names.MANIFEST: Manifest,
+        names.DOCUMENT: ReportDocument,
+        names.INDEX.rpartition("/")[2]: TensorIndex,
+        folder.LIST: folder.AnalysisList,
+    }
+
+
+def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
+    parts = describe_types([Document, *kinds.values()])
+    found = {name: _narrow(name, parts[kind.__name__], parts) for name, kind in kinds.items()}
+    text = json.dumps([found, parts])
+    return found | {name: part for name, part in parts.items() if f'"{PARTS}{name}"' in text}
+
+
+def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """Allow only this document's command and sides of calls; a jsonl line has the version, too."""
+    fields, required = part["properties"], part["required"]
+    if name.endswith(_LINE):
+        version = parts[Document.__name__]
+        fields, required = version["properties"] | fields, version["required"] + required
+    if name in _list_printed() and "command" in fields:
+        words = [{"const": "hookcli"}, {"const": name}]
+        fields = fields | {"command": fields["command"] | {"prefixItems": words}}
+    if name in _SIDES:
+        fields = fields | {"side": fields["side"] | {"enum": _SIDES[name]}}
+    return {**part, "properties": fields, "required": required}

@@ -1,0 +1,28 @@
+"""``hookcli.layers``: what the layers of a model cost, from Python."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+import hookcli
+from hookcli import HookcliError
+from tests.toy_models import pointwise
+
+MODEL = nn.Sequential(pointwise([1.0, 2.0, 3.0], [4.0, 5.0, 6.0]), nn.ReLU(), pointwise([1.0, 1.0]))
+
+
+def test_layers_of_a_model_in_memory_are_rows_with_a_table():
+    found = hookcli.layers(MODEL, size=4, layers="leaf", sort="flops")
+    assert [(row.call_id, row.flops) for row in found.rows] == [("0", 192), ("2", 64), ("1", 0)]
+    assert (found.total.params, found.input_shape) == (8, (1, 3, 4, 4))
+    assert found.document().layers == found.rows
+    last = "share: of all FLOPs; a block's share includes its parts"
+    assert str(found.table()).splitlines()[-1] == last
+    assert (found.files, found.exit_code) == ({}, 0)
+
+
+def test_a_layer_that_is_not_there_is_refused_in_words_of_python():
+    with pytest.raises(HookcliError, match="no layer matches 'pool'") as caught:
+        hookcli.layers(MODEL, layers="pool")
+    assert caught.value.hint == "list them with: `hookcli.layers(MODEL)`"

@@ -1,0 +1,40 @@
+"""``hookcli.report``: the page of a run, from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+import hookcli
+from hookcli import HookcliError
+from tests.toy_models import pointwise
+
+PIXELS = np.full((4, 4, 3), 200, np.uint8)
+
+
+def test_the_page_of_a_run_is_made_again():
+    model = nn.Sequential(pointwise([1.0, 2.0, 3.0]))
+    hookcli.inspect(model, PIXELS, size=4, layers="0", out="run")
+    page = Path("run/report.html")
+    before = page.read_bytes()
+    page.unlink()
+    made = hookcli.report("run")
+    assert page.read_bytes() == before
+    assert (made.files, made.page.path) == ({"report.html": page}, page)
+    assert [row.file for row in made.rows] == ["run/report.html"]
+    assert (made.document().complete, made.state.missing) == (True, ())
+
+
+def test_the_page_of_a_run_in_memory_has_its_pictures_inside():
+    run = hookcli.inspect(nn.Sequential(pointwise([1.0, 2.0, 3.0])), PIXELS, size=4, layers="0")
+    made = hookcli.report(run, single_file=True)
+    assert 'src="grids/' not in made.page.html
+    assert "data:image/png" in made.page.html
+
+
+def test_a_folder_without_a_run_is_refused():
+    with pytest.raises(HookcliError, match="'nowhere'"):
+        hookcli.report("nowhere")
