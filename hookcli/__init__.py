@@ -28,20 +28,18 @@ if TYPE_CHECKING:
     from hookcli.records.layer_records import LayerRecord, TensorStats
     from hookcli.run.pipeline import inspect_images
     from hookcli.run.result import RunResult
+    from hookcli.verbs.ablate import ablate
     from hookcli.verbs.compare import compare
     from hookcli.verbs.diff import diff
+    from hookcli.verbs.export import export
     from hookcli.verbs.golden import golden
     from hookcli.verbs.gradients import gradients
     from hookcli.verbs.inspect import inspect
-    from hookcli.verbs.map import map  # noqa: A004
-    from hookcli.verbs.probe import probe
-    from hookcli.verbs.places import places
-    from hookcli.verbs.ablate import ablate
-    from hookcli.verbs.export import export
-    from hookcli.verbs.gradients import gradients
-    from hookcli.verbs.inspect import inspect
     from hookcli.verbs.layers import layers
+    from hookcli.verbs.map import map  # noqa: A004
     from hookcli.verbs.models import models
+    from hookcli.verbs.places import places
+    from hookcli.verbs.probe import probe
     from hookcli.verbs.report import report
     from hookcli.verbs.schema import schema
     from hookcli.verbs.similarity import similarity
@@ -71,17 +69,17 @@ __all__ = [
     "capture",
     "compare",
     "diff",
-    "golden",
     "export",
+    "golden",
     "gradients",
     "inspect",
     "inspect_images",
     "layers",
     "load_run",
     "map",
-    "probe",
-    "places",
     "models",
+    "places",
+    "probe",
     "report",
     "schema",
     "similarity",

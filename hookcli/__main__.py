@@ -11,7 +11,6 @@ import sys
 import warnings
 from errno import ENAMETOOLONG, ENOSPC
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,10 +47,7 @@ All commands: hookcli --help
 def build_command(name: str) -> Any:
     """Import the module of the verb ``name``, and return its command as a click command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    if find_spec(f"hookcli.verbs.{name}") is not None:
-        command = make_command(getattr(import_module(f"hookcli.verbs.{name}"), name).verb)
-    else:
-        command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
+    command = make_command(getattr(import_module(f"hookcli.verbs.{name}"), name).verb)
     settings = {"max_content_width": WIDTH}
     alone.command(name, cls=PanelCommand, short_help=COMMANDS[name], context_settings=settings)(
         command

@@ -95,7 +95,7 @@ def _list_printed() -> dict[str, tuple[type[Document], type[DataclassInstance]]]
     from hookcli.distance.comparison import DiffRow
     from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, SurveyRow
     from hookcli.verbs import documents as printed
-from hookcli.verbs.comparison import ComparisonDocument
+    from hookcli.verbs.comparison import ComparisonDocument
 
     return {
         "inspect": (printed.RunDocument, LayerRow),

@@ -10,16 +10,13 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from dataclasses import MISSING
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
-from inspect import unwrap
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from hookcli.cli.output import subjects
 from hookcli.config import CompareConfig
-from hookcli.outside.flags import list_fields, read_field
+from hookcli.outside.flags import list_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,14 +87,7 @@ def _list_options() -> list[tuple[str, Flag]]:
     """Import the modules of the commands only here, because they import this module."""
     found = list(_list_paths(list_fields(CompareConfig)))  # no command has this as a parameter
     for name in subjects.COMMANDS:
-        if find_spec(f"hookcli.verbs.{name}") is not None:
-            verb = getattr(import_module(f"hookcli.verbs.{name}"), name).verb
-            found += _list_paths(verb.fields)
-            continue
-        function = unwrap(getattr(import_module(f"hookcli.cli.commands.{name}"), name))
-        hints = get_type_hints(function, include_extras=True)
-        hints.pop("return")
-        found += _list_paths(read_field(name, hint, MISSING) for name, hint in hints.items())
+        found += _list_paths(getattr(import_module(f"hookcli.verbs.{name}"), name).verb.fields)
     return found
 
 
