@@ -190,12 +190,27 @@ class Shuffled(Net):
     [
         (Prototypes(act=nn.ReLU()), "act"),
         (Prototypes(width=8, act=nn.Conv2d(4, 8, 1)), "act"),
-        (Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.ReLU()), "1"),
+        (Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.ReLU()), "1"),
+        (Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), "1"),
+        (Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Sigmoid()), "1"),
         (Shuffled(act=nn.Conv2d(4, 4, 1)), "conv"),
     ],
 )
 def test_the_last_layer_is_the_head_only_if_the_output_has_its_channels(module, call_id):
     assert find(module) == call_id
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [nn.ReLU(inplace=True)],
+        [nn.ReLU(inplace=True), nn.MaxPool2d(2)],
+        [nn.MaxPool2d(2)],
+    ],
+)
+def test_the_last_convolution_is_no_head_if_the_layers_after_it_make_features(after):
+    net = Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), *after)
+    assert find(net) == str(2 + len(after))
 
 
 @pytest.mark.parametrize(
