@@ -79,7 +79,7 @@ _GROUP_SIZE = 512 << 20  # bytes of values that one run of the file returns
 _UNKNOWN_SIZE = 4 << 20  # bytes of a value whose shape the file does not fix
 _MOST_SESSIONS = 4
 _DIGITS = 6  # of the index of a call
-_FEW_VALUES = 1024  # a smaller tensor may be a shape
+_FEW_VALUES = 1 << 14  # a smaller tensor may be a shape
 
 
 def require_onnx(*, exports: bool = False) -> None:
@@ -485,7 +485,8 @@ def _list_nodes(
         own = [name for name in given if name in used] or given
         outputs = tuple(dequantized.get(name, name) for name in own)
         inputs = tuple(name for name in _list_read(node) if name in alive)
-        common = list_weights(node, held), family_of_operation(node.op_type)
+        weights = () if alive.isdisjoint(node.output) else list_weights(node, held)
+        common = weights, family_of_operation(node.op_type)
         scopes = _read_scopes(metadata, repeats, aliases)
         if named and named[number]:
             for each in named[number]:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
 from tests.extras.exports import export, save_program
 
@@ -234,6 +236,53 @@ def test_sizes_and_limits_are_no_weights(write, listing):
     weights = {"w": WEIGHT, "s": sizes, "to": np.array([1, -1]), "e": np.array(1e-6, "f4")}
     write([1, 3, 16, 16], nodes, weights)
     assert listing()[1]["params"] == 216
+
+
+class Parts(nn.Module):
+    """Layers for which exporters make up scales, zeros and initial states."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.group, self.bare = nn.GroupNorm(4, 8), nn.InstanceNorm2d(8)
+        self.tracked = nn.InstanceNorm2d(8, affine=True, track_running_stats=True)
+        self.plain = nn.LayerNorm(8, elementwise_affine=False)
+        self.lstm = nn.LSTM(8, 6, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(12, 8, batch_first=True)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        x = self.tracked(self.bare(self.group(self.conv(x))))
+        tokens = self.plain(x.flatten(2).transpose(1, 2))
+        tokens = self.gru(self.lstm(tokens)[0])[0]
+        return self.attention(tokens, tokens, tokens)[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_an_exporter_makes_up_is_no_parameter(tmp_path, monkeypatch, listing, is_new):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    net = Parts().eval()
+    for parameter in net.parameters():
+        nn.init.normal_(parameter)
+    torch.onnx.export(net, (torch.rand(1, 3, 16, 16),), "net.onnx", dynamo=is_new, verbose=False)
+    rows, total = listing()
+    assert total["params"] == sum(each.numel() for each in net.parameters())
+    assert rows["bare"]["params"] == 0
+    assert rows["group"]["params"] == rows["tracked"]["params"] == 16
+
+
+def test_zeros_of_the_model_itself_are_parameters(write, listing):
+    fill = {"n.weight": np.ones(3, "f4"), "n.bias": np.zeros(3, "f4")}
+    write([1, 3, 16, 16], [("InstanceNormalization", ["x", *fill], ["y"])], fill)
+    assert listing()[1]["params"] == 6
+
+
+@pytest.mark.parametrize(("name", "shape", "count"), [("val_1", 1, 0), ("val_1", (1, 1), 1)])
+def test_a_number_that_the_exporter_wrote_is_no_parameter(write, listing, name, shape, count):
+    write([1, 3, 16, 16], [("Mul", ["x", name], ["y"])], {name: np.full(shape, 0.7, "f4")})
+    assert listing()[1]["params"] == count
 
 
 QUANTIZED = {
