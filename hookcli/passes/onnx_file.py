@@ -67,10 +67,9 @@ _SIMPLE = (
 )
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _OF_SHAPES = ("Shape", "Size")
-_CONVERTING = ("Cast", *_QUANTIZING)
 _PASSING = (  # operators that change no value, apart from rounding
     *("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
-    *_CONVERTING,
+    *("Cast", *_QUANTIZING),
 )
 PROVIDER = "CPUExecutionProvider"
 _PROVIDER_END = "executionprovider"
@@ -245,7 +244,7 @@ class OnnxRunner(GraphRunner):
         return {key: origins[name] for key, name in self._values.items() if name in origins}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
-        """Return the names in running order, without nodes that only convert values.
+        """Return the names in running order, without nodes that only pass values or make shapes.
 
         If a value is quantized, the nodes that take the value are among them.
         """
@@ -260,8 +259,9 @@ class OnnxRunner(GraphRunner):
             if node is not None and node.output[0] not in known:
                 known.add(node.output[0])
                 waiting += [name for name in node.input if name not in ends]
+        known &= _find_dependent(self._model.graph)
         nodes = (each for each in self._model.graph.node if each.output[0] in known)
-        names = (each.name for each in nodes if each.op_type not in _CONVERTING)
+        names = (each.name for each in nodes if each.op_type not in _PASSING)
         # onnxruntime's quantizer appends this to the names of the nodes that it replaces
         return tuple(dict.fromkeys(name.removesuffix("_quant") for name in names if name))
 
