@@ -51,10 +51,21 @@ class Deeper(Net):
     def __init__(self):
         super().__init__()
         self.relu = None
-        self.new = nn.Identity()
+        self.new = nn.ReLU()
 
     def forward(self, x):
         return self.fc(self.new(self.conv(x)).mean((2, 3)))
+
+
+class Dropped(Net):
+    '''Net, and two modules that change nothing.'''
+
+    def __init__(self):
+        super().__init__()
+        self.drop, self.same = nn.Dropout(), nn.Identity()
+
+    def forward(self, x):
+        return self.fc(self.same(self.drop(self.relu(self.conv(x)).mean((2, 3)))))
 
 
 class Wider(Net):
@@ -412,6 +423,19 @@ def test_calls_of_only_one_model_are_listed_where_they_complete(compare):
         ("(model)", ""),
     ]
     assert document["first"] == "new"
+
+
+@pytest.mark.parametrize("names", [("Net", "Dropped"), ("Dropped", "Net")])
+@pytest.mark.parametrize("words", [(), ("--blame",)])
+def test_a_layer_that_changes_nothing_may_be_in_one_model_alone(compare, names, words):
+    a, b = names
+    document = compare(a, "--against", f"model=nets.py:{b}", *words)
+    assert [row["call_id"] for row in document["layers"]] == ["conv", "relu", "fc", "(model)"]
+    where = "A" if a == "Dropped" else "B"
+    reason = f"only in {where}, and changes nothing in evaluation mode"
+    assert document["left_out"] == [
+        {"call_id": name, "kind": "idle", "reason": reason} for name in ("drop", "same")
+    ]
 
 
 def test_other_shapes_are_reported(compare):
