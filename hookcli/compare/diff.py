@@ -111,7 +111,7 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
         if not any(matches(glob, call_id) for call_id in ids):
-            raise NoLayerMatchedError(glob, ids, "call")
+            raise NoLayerMatchedError(glob, ids, "compared call")
     if judge.measured:
         return
     reasons = [row for row in comparison.rows if row.reason]

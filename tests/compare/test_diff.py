@@ -1099,8 +1099,8 @@ def test_a_tolerance_for_calls_that_are_not_there_is_refused():
     with pytest.raises(NoLayerMatchedError) as caught:
         differences(run_of(conv=[1]), run_of(conv=[1]), Tolerance(layers=(("cnv", 0.1),)))
     assert (caught.value.message, caught.value.hint) == (
-        "no call matches 'cnv'",
-        "did you mean conv?",
+        "no compared call matches 'cnv'",
+        "only the layers that `layers` chooses are compared; did you mean conv?",
     )
 
 

@@ -883,7 +883,15 @@ def test_a_tolerance_that_matches_no_call_is_reported(run, nets):
     words = ("--layer-tolerance", "bn*=0.1", "--against", "threads=1")
     ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, *words)
     assert ended.code == 2
-    assert "error: no call matches 'bn*'" in ended.err
+    assert "error: no compared call matches 'bn*'" in ended.err
+
+
+def test_a_tolerance_of_a_layer_that_is_not_compared_says_how_to_compare_it(run, nets):
+    words = ("--layers", "conv", "--layer-tolerance", "fc=0.1", "--against", "threads=1")
+    ended = run("compare", "nets.py:Net", "a.npy", "--device", "cpu", *words)
+    assert ended.code == 2
+    assert "error: no compared call matches 'fc'\n" in ended.err
+    assert "hint: only the layers that --layers chooses are compared; " in ended.err
 
 
 def test_a_failed_forward_pass_is_reported_with_its_side(run, nets):
