@@ -77,7 +77,7 @@ class GraphInput:
         is_first = height in _CHANNELS and channels not in _CHANNELS
         if (is_last and axis != 1) if asked == "NCHW" else (asked and is_first and axis != 3):
             raise RequestError(
-                f"the file takes pictures {_text(self.shape)}, which is not {asked}",
+                f"the shape of the file's input shows that it is not {asked}",
                 f"leave out `input_layout={asked!r}`",
             )
         if asked == "NHWC" if asked else is_last if axis is None else axis == 3:
@@ -242,7 +242,7 @@ def _check_count(request: ModelRequest, inputs: Sequence[GraphInput], count: int
 
 
 def _check_picture(request: ModelRequest, shape: tuple[int | None, ...]) -> None:
-    text = _text(shape)
+    text = "x".join("?" if length is None else str(length) for length in shape)
     if len(shape) != 4 and (request.like is None or len(shape) < 4):
         taken = f"the shape {text}" if shape else "an input of unknown shape"
         raise RequestError(f"{request.name!r} takes {taken}, and a picture is 1xCxHxW", _LIKE)
@@ -255,10 +255,6 @@ def _check_picture(request: ModelRequest, shape: tuple[int | None, ...]) -> None
         raise RequestError(
             f"{request.name!r} takes {text}, and a picture has at most {LARGEST_SIDE} pixels a side"
         )
-
-
-def _text(shape: tuple[int | None, ...]) -> str:
-    return "x".join("?" if length is None else str(length) for length in shape)
 
 
 def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:

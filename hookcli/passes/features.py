@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call
 
 _NO_HEAD = re.compile(r"^(\S+\.)?aux|norm\w*$", re.IGNORECASE)  # nor is a head for training
-_NO_LOGITS = "MaxPool|LU6?$|Mish|[sS]wish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ def _feeds_features(module: nn.Module | None, after: Sequence[_Seen]) -> bool:
     """
     kernel = ask(module, "kernel_size")
     is_wide = isinstance(kernel, tuple) and any(side != 1 for side in kernel)
-    types = _NO_LOGITS if is_wide else "MaxPool"
+    types = "MaxPool|LU6?$|Mish|[sS]wish" if is_wide else "MaxPool"
     return any(re.search(types, each.call.layer.module_type) for each in after)
 
 

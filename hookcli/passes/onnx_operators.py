@@ -51,7 +51,6 @@ _FILLED = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), (5, 6)),  # initial states
     "RMSNormalization": (1,),
 }
-_MADE = re.compile("^val_|^onnx::|/")  # a name that torch made up
 _WITHOUT_WEIGHTS = (0, 7, 8, 9)  # TensorProto's undefined, int64, string and bool
 
 
@@ -136,7 +135,7 @@ def _measure(name: str, tensor: Any, filled: Collection[str], least: int = 1) ->
     import onnx
 
     size = math.prod(tensor.dims)
-    is_made = _MADE.search(name) is not None
+    is_made = re.search("^val_|^onnx::|/", name) is not None  # torch made the name up
     has_axes = len(tensor.dims) > (is_made and size == 1)  # torch makes (1,) of a number
     is_weight = has_axes and tensor.data_type not in _WITHOUT_WEIGHTS
     if is_made and name in filled and tensor.data_location != tensor.EXTERNAL:

@@ -142,7 +142,7 @@ def test_the_channel_axis_is_that_of_the_user_of_the_operators_or_of_the_shape(
     ],
 )
 def test_a_layout_that_the_shape_contradicts_is_refused(shape, asked, axis):
-    with pytest.raises(RequestError, match=f"which is not {asked}") as caught:
+    with pytest.raises(RequestError, match=f"shows that it is not {asked}") as caught:
         GraphInput(shape, FLOAT).with_layout(asked, axis)
     assert caught.value.hint == f"leave out `input_layout='{asked}'`"
 
