@@ -191,9 +191,11 @@ def test_a_convolution_with_the_values_of_one_is_not_paired_with_the_norm_after_
     """A tool replaced the norm by other operators."""
     kinds = ("c1", "Conv2d"), ("n1", "BatchNorm2d"), ("c2", "Conv2d"), ("n2", "BatchNorm2d")
     a = tensors(*((*each, SMALL) for each in kinds))
-    kinds = ("m0", "Conv"), ("m1", "Mul"), ("m2", "Conv"), ("m3", "BatchNormalization")
-    b = tensors(*((*each, SMALL) for each in kinds))
-    values = arrays(c1=1, n1=3, c2=5, n2=7), arrays(m0=1, m1=50, m2=5, m3=7)
+    b = tensors(
+        *(("m0", "Conv", SMALL), ("m1", "Unsqueeze", LARGE)),
+        *(("m2", "Conv", SMALL), ("m3", "BatchNormalization", SMALL)),
+    )
+    values = arrays(c1=1, n1=3, c2=5, n2=7), arrays(m0=1, m2=5, m3=7)
     assert pair_by_order(a, b, values)["m0"] == "c1"
 
 

@@ -421,6 +421,8 @@ def test_the_module_of_torch_compile_is_no_layer():
     block = replace(BLOCK, path="_orig_mod.block")
     root = Scope("_orig_mod", "own.Net")
     assert paths_of([node("one", compiled, root, block)]) == ["block/op:add", "block"]
+    compiled, inner = replace(compiled, path="block"), replace(BLOCK, path="block._orig_mod")
+    assert paths_of([node("one", compiled, inner)]) == ["block/op:add", "block"]
 
 
 def test_a_graph_says_whether_the_numbers_of_calls_were_only_counted():
