@@ -92,9 +92,11 @@ def test_outputs_of_different_shapes_are_not_compared():
 def test_boxes_with_small_scores_are_compared_down_to_half_the_best_score():
     corners = [0, 0, 10, 10], [20, 20, 30, 30], [40, 40, 50, 50]
     a = boxes(*corners, scores=[0.2, 0.1, 0.09])
-    assert compare_answers(model(Detection()), a, boxes(*corners[:2], scores=[0.2, 0.1])) == (
-        Answer("boxes", 1.0)
-    )
+    b = boxes(*corners[:2], scores=[0.2, 0.1])
+    assert compare_answers(model(Detection()), a, b) == Answer("boxes", 1.0)
+    found = compare_answers(model(Detection()), a, boxes(corners[0]))
+    assert found is not None
+    assert found.share == pytest.approx(2 / 3)
 
 
 def test_a_box_that_covers_half_of_both_is_the_same():
