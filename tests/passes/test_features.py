@@ -287,12 +287,18 @@ def test_the_head_of_a_segmentation_is_the_one_that_the_model_names():
     assert find(Masks(segmentation_head=nn.Conv2d(4, 2, 1), last=nn.Conv2d(2, 2, 1))) == "norm"
 
 
-def test_a_model_may_name_one_of_several_heads_in_a_list():
-    class Listed(Named):
-        def get_classifier(self):
-            return [self.one, self.two]
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_the_first_of_several_heads_that_a_model_names_shows_the_features(kind):
+    class Listed(Net):
+        def forward(self, x):
+            features = self.pooled(x)
+            return self.one(features) + self.two(self.late(features))
 
-    assert find(Listed(drop=nn.Dropout(), one=nn.Linear(4, 5), two=nn.Linear(4, 5))) == "drop"
+        def get_classifier(self):
+            return kind([self.one, self.two])
+
+    heads = {name: nn.Linear(4, 5) for name in ("one", "two")}
+    assert find(Listed(late=nn.Linear(4, 4), **heads)) == "pool"
 
 
 def test_a_norm_at_the_end_is_no_head():
@@ -320,7 +326,7 @@ def test_a_value_of_several_images_or_of_whole_numbers_is_not_that_of_one_image(
         ("Conv2d", (1, 8, 5, 5), (1, 8), True),  # the mean of each channel
         ("Conv2d", (1, 8, 5, 5), (1, 5), False),
         ("Conv2d", (1, 8, 5, 5), (1, 200), True),  # all values in another shape
-        ("Conv2d", (1, 8, 5, 5), (1,), True),  # a single number
+        ("Conv2d", (1, 8, 5, 5), (1, 1), True),  # a single number
         ("Conv2d", (1, 1, 5, 5), (1, 9), True),  # one channel may be copied
         ("Conv2d", (1, 8, 5, 5), (1, 3, 2), True),  # no class scores and no map: unknown
         ("Conv1D", (1, 5, 8), (1, 8), True),  # a linear layer of transformers
