@@ -59,7 +59,14 @@ def test_a_distance_that_is_unknown_for_one_image_is_unknown_for_all():
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0.0999, "10 %"), (0.126, "13 %"), (0.956, "96 %"), (0.996, "100 %"), (9.96, "996 %"), (10, "10")],
+    [
+        (0.0999, "10 %"),
+        (0.126, "13 %"),
+        (0.956, "96 %"),
+        (0.996, "100 %"),
+        (9.96, "996 %"),
+        (10, "10"),
+    ],
 )
 def test_a_share_above_a_tenth_has_no_decimals(value, expected):
     assert share_text(value) == expected

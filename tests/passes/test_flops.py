@@ -373,16 +373,16 @@ def test_fused_layers_have_a_formula_and_gradients_have_none(operator, is_counte
 
 
 class After(nn.Module):
-    """An unknown operator, inside which a module runs, and a convolution after it."""
+    """An unknown operator, inside which a module runs, and layers after it."""
 
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 2, 1, bias=False)
-        self.inner = nn.Linear(2, 2, bias=False)
+        self.inner, self.same = nn.Linear(2, 2, bias=False), nn.Identity()
 
     def forward(self, x):
         RUNS[:] = [self.inner]
-        return self.conv(twice(x))
+        return self.conv(self.same(twice(x)))
 
 
 RUNS: list[nn.Module] = []
@@ -397,4 +397,4 @@ def test_a_layer_inside_an_unknown_operator_is_not_counted_and_one_after_it_is()
     net = After().eval()
     found = survey(net, list_layers(net), (1, 3, 2, 2))
     flops = {row.call_id: row.flops for row in found.rows}
-    assert flops == {"(model)": None, "inner": None, "conv": 2 * 4 * 3 * 2}
+    assert flops == {"(model)": None, "inner": None, "same": 0, "conv": 2 * 4 * 3 * 2}

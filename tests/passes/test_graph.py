@@ -295,7 +295,9 @@ def test_a_layer_that_the_model_calls_alone_hides_no_call_of_its_block():
 def test_a_norm_around_a_convolution_is_no_convolution():
     block = Scope("block", "own.LayerNormalization")
     nodes = [node("one", block, CONV, operation="conv2d"), node("two", block, RELU)]
-    nodes = [replace(each, family=family) for each, family in zip(nodes, ("conv", "act"), strict=True)]
+    nodes = [
+        replace(each, family=family) for each, family in zip(nodes, ("conv", "act"), strict=True)
+    ]
     assert find_calls(nodes)[-1].families == ("norm",)
 
 
