@@ -149,7 +149,7 @@ def test_an_option_for_lists_and_addresses_needs_one_among_the_words(word, is_re
 
     words = {"thing": ["b.png", word], "key": "secret"}
     if is_refused:
-        with pytest.raises(RequestError, match="^--key has no effect without URL or @LIST"):
+        with pytest.raises(RequestError, match=r"^--key has no effect without URL or @LIST"):
             paint(**words)
     else:
         paint(**words)

@@ -42,9 +42,10 @@ def test_a_builder_makes_at_most_so_many_values(make):
     with _LimitSize("net", 20):
         make(12)
         make(8)
-    with _LimitSize("net", 20), pytest.raises(ModelError, match="^net would be larger than its"):
+    with _LimitSize("net", 20):
         make(12)
-        make(9)
+        with pytest.raises(ModelError, match=r"^net would be larger than its"):
+            make(9)
 
 
 def test_a_builder_calls_torch_at_most_so_often(monkeypatch):
@@ -56,16 +57,16 @@ def test_a_builder_calls_torch_at_most_so_often(monkeypatch):
                 torch.add(torch.tensor(1), 1)
 
     call(5)
-    with pytest.raises(ModelError, match="^net would be larger than its"):
+    with pytest.raises(ModelError, match=r"^net would be larger than its"):
         call(6)
 
 
-def test_a_builder_that_never_ends_is_stopped_within_a_second():
+def test_a_builder_that_never_ends_is_stopped():
     def endless():
         while True:
             torch.eye(1)
 
-    with pytest.raises(ModelError, match="^net would be larger than its"):
+    with pytest.raises(ModelError, match=r"^net would be larger than its"):
         build_model(source(endless, most_values=10), REQUEST)
 
 

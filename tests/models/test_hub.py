@@ -243,7 +243,7 @@ def test_a_configuration_that_is_no_mapping_is_empty(folder):
 
 def test_a_configuration_that_is_nested_too_deeply_is_refused(folder):
     (folder / "config.json").write_text("[" * 900 + "]" * 900)
-    with pytest.raises(ModelError, match="config.json cannot be read"):
+    with pytest.raises(ModelError, match=r"config\.json cannot be read"):
         read_config(folder / "config.json", "net", Folder(folder))
 
 

@@ -152,7 +152,7 @@ def test_storages_are_counted_by_their_sizes(monkeypatch):
 
     monkeypatch.setattr(torch, "load", load)
     load_archive(io.BytesIO(packed(whole)))
-    with pytest.raises(ValueError, match="^values are missing$"):
+    with pytest.raises(ValueError, match=r"^values are missing$"):
         load_archive(io.BytesIO(packed(short)))
 
 
