@@ -214,7 +214,7 @@ def test_an_archive_that_was_written_without_seeking_is_read():
         def flush(self):
             pass
 
-    pipe = Pipe()
+    pipe: Any = Pipe()
     with zipfile.ZipFile(pipe, "w") as archive:
         for name, content in members_of(NET):
             with archive.open(name, "w", force_zip64=True) as member:
