@@ -14,10 +14,23 @@ from hookcli.distance.verdict import blame_text, list_notes, verdict_text
 def row(call_id, rel_l2, tolerance=1e-5, **facts):
     holds = facts.pop("holds", rel_l2 <= tolerance)
     known = {
-        **{"rank": 1, "order": 1, "other_call_id": call_id, "module_type": "Own", "reason": ""},
-        **{"metric": "rel-l2", "max_abs": rel_l2, "mean_abs": None, "cosine": None},
-        **{"shape": (1, 2), "other_shape": (1, 2), "dtype": "float32", "other_dtype": "float32"},
-        **{"source": "tensors", "image": "cat", "images": 1, "failed_images": 0},
+        "rank": 1,
+        "order": 1,
+        "other_call_id": call_id,
+        "module_type": "Own",
+        "reason": "",
+        "metric": "rel-l2",
+        "max_abs": rel_l2,
+        "mean_abs": None,
+        "cosine": None,
+        "shape": (1, 2),
+        "other_shape": (1, 2),
+        "dtype": "float32",
+        "other_dtype": "float32",
+        "source": "tensors",
+        "image": "cat",
+        "images": 1,
+        "failed_images": 0,
     }
     values = {"call_id": call_id, "holds": holds, "tolerance": tolerance, "rel_l2": rel_l2}
     return DiffRow(**(known | values | facts))
@@ -84,6 +97,7 @@ def test_at_most_four_culprits_are_named():
     text = blame(*map(own, range(6)))
     assert text.startswith("6 culprits: c0 (Conv2d), own error 0.5")
     assert "c3 (Conv2d)" in text
+    assert "c4" not in text
     assert text.endswith("; and 2 more")
     assert "more" not in blame(*map(own, range(4)))
 
@@ -97,7 +111,7 @@ def test_a_culprit_that_one_side_lacks_has_its_reason():
 @pytest.mark.parametrize(("worst", "is_told"), [(1.49, False), (1.5, True)])
 def test_channels_are_told_about_from_three_times_the_error_of_the_whole(worst, is_told):
     text = blame(own(1, channels=(0.25, worst), channel_rounding=(1e-7, 1e-7)))
-    assert ("its median channel is 25 % off, and its worst 150 %" in text) is is_told
+    assert ("; its median channel is 25 % off, and its worst " in text) is is_told
 
 
 def test_only_in_float32_rounding_needs_no_list_of_types():
@@ -116,7 +130,8 @@ def test_images_whose_answer_changes_are_named_unless_all_do():
         answer = Answer("top class", 0.5, 0.1, changed, images=2)
         images = ("cat", "dog")
         found = Comparison("a", "b", Tolerance(), (row("x", 0.0),), images=images, answer=answer)
-        assert ("the answer is not the same for cat" in list(list_notes(found))) is is_told
+        told = [note for note in list_notes(found) if note.startswith("the answer is not the same")]
+        assert told == (["the answer is not the same for cat"] if is_told else [])
 
 
 def test_calls_that_were_merged_into_a_culprit_are_named_first():
