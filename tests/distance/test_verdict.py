@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hookcli.distance.answer import Answer
@@ -89,7 +91,12 @@ def own(n, **facts):
 
 
 def blame(*culprits, **facts):
-    known = {"spread": (), "worst": None, "is_rounding": False, "dtype": "float32"} | facts
+    known: dict[str, Any] = {
+        "spread": (),
+        "worst": None,
+        "is_rounding": False,
+        "dtype": "float32",
+    } | facts
     return blame_text(Blame(culprits, **known))
 
 
