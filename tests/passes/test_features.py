@@ -268,7 +268,7 @@ def test_the_head_makes_the_logits_and_not_what_else_the_model_returns():
     assert find(More(hidden=nn.Linear(4, 6), fc=nn.Linear(6, 5))) == "hidden"
 
 
-def test_a_head_that_the_model_names_is_preferred_to_the_layer_that_makes_the_output():
+def test_a_head_that_the_model_names_is_preferred_to_the_last_layer():
     class Scaled(Net):
         def forward(self, x):
             return self.scale(self.fc(self.pooled(x)))

@@ -280,7 +280,7 @@ def test_a_linear_layer_may_be_merged_into_a_norm_outside_its_module():
     assert paths_of(merged_into(BATCH_NORM, family="linear")) == ["block.relu", "norm"]
 
 
-def test_a_convolution_that_is_merged_inside_its_own_module_hides_no_earlier_call_of_it():
+def test_a_convolution_that_is_merged_inside_its_module_hides_no_call_of_it():
     norm = replace(BATCH_NORM, path="block.norm")
     again = replace(BLOCK, index=1)
     nodes = merged_into(again, norm)
@@ -369,7 +369,7 @@ def test_nodes_of_a_tool_with_the_weights_of_two_layers_are_in_neither():
     assert {"block/left", "block/right"} < {*paths_of(nodes)}
 
 
-def test_a_layer_that_the_graph_names_keeps_its_type_when_a_tool_computes_its_weights():
+def test_a_layer_that_the_graph_names_keeps_its_type_in_nodes_of_a_tool():
     """The kind that a tool's node shows is only that of an operator."""
     nodes = [
         reading("one", "x", BLOCK, CONV),
