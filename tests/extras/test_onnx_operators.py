@@ -12,6 +12,12 @@ from PIL import Image
 from torch import nn
 
 from hookcli.passes.onnx_file import OnnxRunner
+from hookcli.passes.onnx_operators import (
+    count_flops,
+    find_channel_axis,
+    find_weights,
+    list_weights,
+)
 from tests.extras.exports import export, save_program
 
 pytestmark = pytest.mark.exports
@@ -373,3 +379,92 @@ def test_the_nodes_to_keep_compute_with_the_picture(write):
     onnx.save(model, file)
     runner = OnnxRunner.of(file, lambda pixels: (pixels,))
     assert runner.name_nodes(["part"]) == ("Mul_m", "Add_y")
+
+
+def operator(kind, inputs, domain="", outputs=("y",), **attributes):
+    helper = pytest.importorskip("onnx").helper
+    return helper.make_node(kind, inputs.split(), [*outputs], domain=domain, **attributes)
+
+
+def graph(*nodes, **constants):
+    onnx = pytest.importorskip("onnx")
+    tensors = [onnx.numpy_helper.from_array(each, name) for name, each in constants.items()]
+    return onnx.helper.make_graph([*nodes], "net", [], [], tensors)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "axis"),
+    [
+        ([("Conv", "x w", {})], 1),
+        ([("Transpose", "x", {"perm": [0, 3, 1, 2]}), ("Conv", "y w", {})], 3),
+        ([("Transpose", "x", {}), ("Conv", "y w", {})], 2),  # the axes the other way round
+        ([("Constant", "", {}), ("Conv", "x w", {})], 1),
+        ([("Flatten", "x", {}), ("Conv", "y w", {})], None),
+        ([("Relu", "x", {})], None),
+    ],
+)
+def test_the_first_operators_show_the_axis_of_the_channels(nodes, axis):
+    made = [
+        operator(kind, inputs, outputs=["c" if kind == "Constant" else "y"], **attributes)
+        for kind, inputs, attributes in nodes
+    ]
+    assert find_channel_axis(graph(*made), "x") == axis
+
+
+SHAPES = {"a": (1, 6, 32), "b": (16, 1, 16), "y": (1, 6, 16)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "domain", "attributes", "flops"),
+    [
+        ("MatMulNBits", "com.microsoft", {"K": 30, "N": 16}, 2 * 96 * 30),  # padded to 32
+        ("MatMul", "", {}, 2 * 96 * 32),
+        ("Relu", "", {}, 0),
+        ("Attention", "com.microsoft", {}, None),
+        ("TensorArrayMap", "own.library", {}, None),
+        ("If", "", {}, None),
+        ("Loop", "", {}, None),
+    ],
+)
+def test_only_operators_of_known_libraries_without_products_cost_nothing(
+    kind, domain, attributes, flops
+):
+    assert count_flops(operator(kind, "a b", domain, **attributes), SHAPES) == flops
+
+
+def test_a_product_of_unknown_shapes_is_not_counted():
+    assert count_flops(operator("MatMul", "a other"), SHAPES) is None
+
+
+def test_weights_of_four_bits_are_counted_by_the_size_of_the_matrix():
+    node = operator("MatMulNBits", "x w scales", "com.microsoft", K=32, N=16)
+    packed = np.zeros((16, 1, 16), "u1")
+    found = find_weights(graph(w=packed, scales=np.ones(16, "f4")))
+    assert list_weights(node, found) == (("w", 512),)
+
+
+def test_the_statistics_of_a_norm_are_no_weights():
+    names = ("scale", "bias", "mean", "var")
+    found = find_weights(graph(**dict.fromkeys(names, np.ones(8, "f4"))))
+    node = operator("BatchNormalization", "x scale bias mean var")
+    assert list_weights(node, found) == (("scale", 8), ("bias", 8))
+
+
+def test_whole_numbers_of_64_bits_and_single_constants_are_no_weights():
+    """The first are sizes and indices, and the second come from code such as ``x * 2``."""
+    onnx = pytest.importorskip("onnx")
+    constants = {
+        name: operator("Constant", "", outputs=[name], value=onnx.numpy_helper.from_array(value))
+        for name, value in {"two": np.ones(1, "f4"), "many": np.ones(2, "f4")}.items()
+    }
+    made = graph(*constants.values(), size=np.ones(4, "i8"), one=np.ones(1, "f4"))
+    assert find_weights(made) == {"size": {}, "one": {"one": 1}, "two": {}, "many": {"many": 2}}
+
+
+def test_only_a_value_of_constants_alone_has_their_weights():
+    nodes = [
+        operator("Transpose", "w", outputs=["turned"]),
+        operator("Conv", "x turned", outputs=["seen"]),
+    ]
+    found = find_weights(graph(*nodes, w=np.ones((4, 2), "f4")))
+    assert (found["turned"], "seen" in found) == ({"w": 8}, False)
