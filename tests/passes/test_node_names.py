@@ -155,3 +155,26 @@ def test_a_product_with_a_bias_is_a_linear_function():
     found = [values[0] for values in read_values(product, bias, other)]
     assert [each.function for each in found] == ["linear", "linear", "add"]
     assert [each.step for each in found] == ["/attn/MatMul", "/attn/MatMul", "/attn/Add_1"]
+
+
+def test_the_number_in_a_name_is_the_call_in_a_file_with_another_order_of_nodes():
+    scopes = read(
+        *(("Conv", f"/head/{name}/Conv", "x head.0.weight") for name in ("head.0_1", "head.0")),
+        *(("Relu", f"/head/{name}/Relu", "x") for name in ("head.1_2", "head.1_1", "head.1")),
+        ("Conv", "/head/head.0_2/Conv", "x head.0.weight"),
+    )
+    inner = [f"head.0#{number}" for number in (1, 0)] + [f"head.1#{n}" for n in (2, 1, 0)]
+    assert [each[1] for each in scopes] == [*inner, "head.0#2"]
+    assert [each[0] for each in scopes] == [f"head#{number}" for number in (1, 0, 2, 1, 0, 2)]
+
+
+def test_a_call_that_the_file_lacks_is_counted():
+    """The first call got a constant; its result is one, too."""
+    scopes = read(*(("Relu", f"/act_{number}/Relu", "x") for number in (1, 2)), modules={"act": ""})
+    assert scopes == [["act#1"], ["act#2"]]
+
+
+def test_a_module_with_two_names_has_its_calls_counted_in_their_order():
+    weight = "x net.conv.weight"
+    scopes = read(*(("Conv", f"/{name}/Conv", weight) for name in ("net/conv", "conv", "conv_1")))
+    assert [each[-1] for each in scopes] == [f"net.conv#{number}" for number in range(3)]
