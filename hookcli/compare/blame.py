@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.generic]
 
 _QUANTIZED = ("Conv", "Linear")  # a quantizer changes these, with what it merges into them
+_QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ class Blamer:
         _worst: the own error of each call for its worst image, by call id.
         _types: the type of the module of each call, by call id.
         _lone: the calls that only one side has, as ``_find_lone`` returns them.
+        _vague: the calls that follow quantized values of which B does not tell the layers.
     """
 
     a: Side
@@ -65,6 +67,7 @@ class Blamer:
     _worst: dict[str, OwnError] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
     _lone: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+    _vague: set[str] = field(default_factory=set)
 
     @property
     def dtype(self) -> str:
@@ -102,6 +105,7 @@ class Blamer:
                 self._worst[each.call_id] = each
         self._types |= own.types
         self._lone |= self._find_lone(values, own)
+        self._vague |= own.vague
 
     def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
         """Return, by call id in A, the coarsest dtype on the way to a call and its counterpart."""
@@ -115,11 +119,17 @@ class Blamer:
         """Return which calls are to blame; ``rtol`` is the tolerated own error, None for rounding.
 
         Calls that only A or only B has have no own error. If such calls come directly before a
-        culprit, its inputs are wrong because of them, so they are to blame instead.
+        culprit, its inputs are wrong because of them, so they are to blame instead. The model itself
+        is not to blame if B does not tell its last layers.
         """
         found = find_culprits([*self._worst.values()], self.dtype, rtol)
-        if [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ())):
-            return replace(found, culprits=())  # B shows no call inside the model
+        is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
+        if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
+            named = tuple(n for n in found.culprits if not n.call_id.startswith(ROOT_LABEL))
+            if found.culprits and not named:
+                worst = max(found.culprits, key=lambda each: each.own)
+                return replace(found, culprits=(), spread=(), worst=worst)
+            found = replace(found, culprits=named)
         culprits = (one for each in found.culprits for one in self._trace_back(each))
         return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
 
@@ -154,7 +164,7 @@ class Blamer:
         of_a: list[str] = []
         for call_id in values:
             if call_id in found:
-                found[call_id][0].extend(of_a)
+                found[call_id][0].extend(() if call_id in own.vague else of_a)
                 of_a = []
             elif not own.is_idle(call_id, values[call_id]) and (
                 not self.b.runner.merges_calls or OPERATION in call_id
@@ -190,8 +200,10 @@ class _Measured:
     errors: dict[str, OwnError | None] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
     untold: set[str] = field(default_factory=set)  # the same ids of nodes that a tool added
+    vague: set[str] = field(default_factory=set)  # those that follow quantized values of tools
     has_floor: bool = True
     _last: str = ""
+    _is_vague: bool = False
 
     def feed(self, call_id: str) -> Values | None:
         """Return the output of A that a call of the fed run passes on."""
@@ -208,11 +220,14 @@ class _Measured:
         self.types[partner] = call.layer.module_type
         self.untold |= {partner} if call.layer.module_path in self.tools else set()
         if values is None:  # integers are quantized values, which A cannot have
+            self._is_vague |= partner in self.untold and array.dtype.name in _QUANTIZED_TYPES
             is_known = array.dtype.kind in "iu" or self.seen.has_layer(call.layer.module_path)
             if not is_known and not self.is_idle(partner, array):
                 self.errors[partner] = None
             return
         self.errors[partner] = self._measure(partner, call, values, array)
+        self.vague |= {partner} if self._is_vague else set()
+        self._is_vague = False
         self._last = partner
 
     def _measure(self, partner: str, call: Call, a: Values, b: Values) -> OwnError:

@@ -94,7 +94,8 @@ class Blame:
     Attributes:
         culprits: the calls to blame, in the order in which they complete.
         spread: if there is no culprit, how many calls of each type share the error; the type with
-            the largest share of the error comes first.
+            the largest share of the error comes first. It is empty if the file does not tell which
+            layers have the error of ``worst``.
         worst: the call with the largest own error, among the finite ones; None without own errors.
         is_rounding: whether rounding explains all own errors.
         dtype: the coarser dtype of A and B, whose rounding is meant.
