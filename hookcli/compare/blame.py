@@ -3,6 +3,7 @@
 Every call of B gets A's inputs, because every call before it passes on A's output instead of its
 own. The distance of its output from A's is the own error of the call. To know how much of the error
 is rounding, A runs once more as well: all inputs move to neighbouring numbers of the coarser dtype.
+A number that is too large for this dtype moves to Inf, since the call that returned it is to blame.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class Blamer:
         moved = _Measured(seen, {call_id: call_id for call_id in values}, has_floor=False)
         move = _Mover(EPSILON[self.dtype])
         near = torch.from_numpy(move(to_array(pixels[0])))
-        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
+        held = {one: seen.b[two].tensor.dtype for two, one in seen.partners.items()}
+        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
         for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
             self.own[image, each.call_id] = each
@@ -119,8 +121,8 @@ class Blamer:
         """Return which calls are to blame; ``rtol`` is the tolerated own error, None for rounding.
 
         Calls that only A or only B has have no own error. If such calls come directly before a
-        culprit, its inputs are wrong because of them, so they are to blame instead. The model itself
-        is not to blame if B does not tell its last layers.
+        culprit, its inputs are wrong because of them, so they are to blame instead. The model
+        itself is not to blame if B does not tell its last layers.
         """
         found = find_culprits([*self._worst.values()], self.dtype, rtol)
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
@@ -299,7 +301,8 @@ class _Measured:
             if error is not None:
                 epsilon = EPSILON[dtypes.get(call_id) or dtype]
                 near = [each for each in (moved.get(call_id), *merged[call_id]) if each]
-                pads = [[each.own, *each.channels, 0.0, 0.0][:3] for each in near]
+                missing = [0.0 if each.own < math.inf else math.inf for each in near]
+                pads = [[e.own, *e.channels, n, n][:3] for e, n in zip(near, missing, strict=True)]
                 rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
                 scaled = (max(each * epsilon / EPSILON[dtype], epsilon / 2) for each in rounded)
                 whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
@@ -327,6 +330,16 @@ class _Mover:
         return moved
 
 
-def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
+def _feed_moved(
+    own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
+) -> Values | None:
+    """Return the moved output of a call, with Inf where B's dtype ``held`` cannot hold it."""
     values = own.feed(call_id)
-    return None if values is None else move(values)
+    if values is None:
+        return None
+    moved, dtype = move(values), held.get(call_id, "")
+    if moved.dtype.kind != "f" or dtype not in ("float16", "float32"):
+        return moved
+    with np.errstate(over="ignore"):
+        narrow = moved.astype(dtype)
+    return np.where(np.isinf(narrow), narrow, moved)

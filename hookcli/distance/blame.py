@@ -81,10 +81,12 @@ class OwnError:
     @property
     def score(self) -> float:
         """The largest error divided by the error that rounding explains."""
-        return max(
+        scores = (
             own / rounding if rounding else float("inf") if own else 0.0
             for own, rounding in self.figures
+            if rounding < float("inf")  # otherwise, it explains any error
         )
+        return max(scores, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

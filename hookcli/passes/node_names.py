@@ -204,8 +204,10 @@ class _Paths:
         return own[names][1] if self._has_one_name(path) else [*own].index(names)
 
     def _has_one_name(self, path: str) -> bool:
-        """Return whether the numbers in the names count all calls of a module."""
-        return len({base for base, _ in self._calls.get(path, {}).values()}) == 1
+        """Return whether the numbers in the names count all calls of a module, and no others."""
+        bases = {base for base, _ in self._calls.get(path, {}).values()}
+        others = {_without_number(base) for base in bases} - bases
+        return len(bases) == 1 and others.isdisjoint(self.own)
 
     def _find_kind(self, path: str) -> str:
         operators = self._operators.get(path, {})

@@ -139,6 +139,13 @@ def ruined():
     return Uneven(0.0)
 
 
+class Energy(nn.Module):
+    '''The sum of the squares of the picture, times 4096, is too large for float16.'''
+
+    def forward(self, x):
+        return (x * 64).square().sum((2, 3)).sqrt()
+
+
 def point_less():
     return Net(b=4.5)
 
@@ -159,6 +166,7 @@ def nets(tmp_path, monkeypatch):
     pixels = np.array([[[1, -1, 2]], [[2, 3, -1]], [[-2, 1, 1]]], "f4")
     np.save("a.npy", pixels)
     np.save("b.npy", 2 * pixels)
+    np.save("large.npy", np.full((3, 2, 16), 1, "f4"))
 
 
 @pytest.fixture
@@ -239,6 +247,11 @@ def test_a_model_in_bfloat16_has_no_culprit(blame):
     assert document["culprits"] == []
     assert "spread evenly over 6 Conv2d" in document["blame"]
     assert document["blame"].endswith(", within the rounding of bfloat16")
+
+
+def test_an_overflow_is_the_fault_of_the_call_that_made_it(blame):
+    document = blame("nets.py:Energy", "--against", "dtype=float16", images=("large.npy",))
+    assert document["culprits"] == ["op:sum"]
 
 
 def test_the_same_model_has_no_own_errors(blame):

@@ -178,3 +178,9 @@ def test_a_module_with_two_names_has_its_calls_counted_in_their_order():
     weight = "x net.conv.weight"
     scopes = read(*(("Conv", f"/{name}/Conv", weight) for name in ("net/conv", "conv", "conv_1")))
     assert [each[-1] for each in scopes] == [f"net.conv#{number}" for number in range(3)]
+
+
+def test_a_name_that_may_be_the_second_call_of_another_module_counts_no_calls():
+    nodes = [("Relu", f"/{name}/Relu", "x") for name in ("relu", "relu_1", "act")]
+    found = read_values(*nodes, modules={"relu": "", "relu_1": "", "act": ""})
+    assert [each.scopes[0].index for values in found for each in values] == [0, None, 0]
