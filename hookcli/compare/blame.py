@@ -22,10 +22,10 @@ from hookcli.compare.arrays import to_array
 from hookcli.compare.left_out import may_be_idle
 from hookcli.compare.side import naming
 from hookcli.distance.axes import is_same
-from hookcli.distance.blame import OwnError, find_culprits
+from hookcli.distance.blame import ROUNDING, OwnError, find_culprits
 from hookcli.distance.judge import find_floor
 from hookcli.distance.metrics import measure_arrays
-from hookcli.distance.tolerance import EPSILON, coarser
+from hookcli.distance.tolerance import EPSILON, coarser, error_of_sum
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import OPERATION, ROOT_LABEL
 
@@ -304,11 +304,19 @@ class _Measured:
                 missing = [0.0 if each.own < math.inf else math.inf for each in near]
                 pads = [[e.own, *e.channels, n, n][:3] for e, n in zip(near, missing, strict=True)]
                 rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
-                scaled = (max(each * epsilon / EPSILON[dtype], epsilon / 2) for each in rounded)
+                summed = error_of_sum(error.module_type, self._count_summands(call_id), dtype)
+                least = max(epsilon / 2, summed / ROUNDING)
+                scaled = (max(each * epsilon / EPSILON[dtype], least) for each in rounded)
                 whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
                 types = [each.module_type for each in near]
                 kind = next((n for n in types if n.startswith(_QUANTIZED)), error.module_type)
                 yield replace(error, rounding=whole, channel_rounding=tuple(channels), kind=kind)
+
+    def _count_summands(self, call_id: str) -> float:
+        """Return how many numbers a mean or sum of the output of the call before it adds."""
+        sizes = {key: values.size for key, values in self.seen.values.items()}
+        before = {two: sizes[one] for one, two in itertools.pairwise(sizes)}
+        return before.get(call_id, 0) / max(1, sizes[call_id])
 
 
 class _Mover:

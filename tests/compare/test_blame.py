@@ -6,8 +6,11 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
-from hookcli.compare.blame import _Mover
+from hookcli.compare.blame import _Measured, _Mover
+from hookcli.compare.seen_calls import SeenCalls
+from hookcli.records.calls import Call, LayerInfo
 
 # The pixels 1, -1 and 2 become 2, -2 and 4 in ``a``, 6, -6 and 12 in ``b``; relu, c and the sum
 # of both follow with half and with three halves of it; ``d`` gives four times the sum.
@@ -307,6 +310,18 @@ def test_a_ruined_channel_is_told_though_the_whole_is_hardly_off(blame):
 
 def test_a_single_number_moves_to_its_neighbour():
     assert float(_Mover(2**-10)(np.array(4, "f4"))) == pytest.approx(4, rel=2**-9)
+
+
+def test_the_rounding_of_a_mean_grows_with_the_root_of_the_number_of_summands():
+    seen = SeenCalls(keeps_values=True)
+    calls = [Call(LayerInfo(name, kind), 0, 0) for name, kind in (("a", "ReLU"), ("b", "mean"))]
+    for call, width in zip(calls, (128, 1), strict=True):
+        seen.keep(call, torch.ones(1, 2, width, width))
+    measured = _Measured(seen, {"a": "a", "b": "b"})
+    for call, width in zip(calls, (128, 1), strict=True):
+        measured(call, torch.full((1, 2, width, width), 1 + 7e-7))
+    errors = [*measured.list_errors({}, {}, "float32")]
+    assert [each.rounding for each in errors] == pytest.approx([2**-24, 128 * 2**-24 / 8])
 
 
 def test_zeros_stay_zeros_when_values_move_to_their_neighbours():

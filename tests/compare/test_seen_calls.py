@@ -89,9 +89,7 @@ def test_calls_that_a_tool_sorted_anew_are_paired_by_their_values():
 
 
 @pytest.mark.parametrize(("number", "expected"), [(3, {"encoder.conv": "encoder.conv#2"}), (4, {})])
-def test_the_numbers_in_the_names_of_a_file_tell_its_calls_unless_a_is_called_more_often(
-    number, expected
-):
+def test_numbers_in_names_tell_the_calls_unless_a_calls_more_often(number, expected):
     """The file lacks calls, and the one that it has is wrong."""
     nodes = [node("two", "x", replace(CONV, index=2))]
     a = [("encoder.conv", index, "", [index + 1.0]) for index in range(number)]
