@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.generic]
 
 _QUANTIZED = ("Conv", "Linear")  # a quantizer changes these, with what it merges into them
+_PARTS = ("Slice", "Split")  # operators of ONNX; the model has views instead
 _QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 
 
@@ -263,11 +264,11 @@ class _Measured:
         return (self.reshapes or values.shape == array.shape) and is_same(values, array)
 
     def is_idle(self, call_id: str, array: Values) -> bool:
-        """Return whether a call only passes on values of another call, as a dropout does."""
+        """Return whether a call only passes on values of another call, or a part of them."""
         others = (each for each in self.seen.values if each != call_id)
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
         is_idle = self.reshapes or may_be_idle(kind)
-        return is_idle and any(self._is_same(each, array) for each in others)
+        return kind in _PARTS or (is_idle and any(self._is_same(each, array) for each in others))
 
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]

@@ -324,6 +324,16 @@ def test_the_rounding_of_a_mean_grows_with_the_root_of_the_number_of_summands():
     assert [each.rounding for each in errors] == pytest.approx([2**-24, 128 * 2**-24 / 8])
 
 
+@pytest.mark.parametrize(("kind", "lone"), [("Split", []), ("Cos", ["node"])])
+def test_a_node_that_returns_a_part_of_a_value_is_not_to_blame(kind, lone):
+    """Other nodes that only B has are named for an error of the call after them."""
+    seen = SeenCalls(keeps_values=True)
+    seen.keep(Call(LayerInfo("a", "cat"), 0, 0), torch.ones(1, 4))
+    measured = _Measured(seen, {"a": "a"}, reshapes=True, tools=("node",))
+    measured(Call(LayerInfo("node", kind), 0, 0), torch.ones(1, 2))
+    assert [*measured.errors] == lone
+
+
 def test_zeros_stay_zeros_when_values_move_to_their_neighbours():
     """Otherwise, after a ReLU, rounding would seem to explain any error of small values."""
     moved = _Mover(2**-10)(np.array([0, 1, -1e-6], "f4"))
