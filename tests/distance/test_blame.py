@@ -106,3 +106,14 @@ def test_calls_with_a_merged_convolution_are_like_convolutions():
     assert culprits(find_culprits([*shared, fused], "float32")) == []
     alone = OwnError("relu", "ReLU", 1e-2, ROUNDED)
     assert culprits(find_culprits([*shared, alone], "float32")) == ["relu"]
+
+
+@pytest.mark.parametrize(("largest", "names"), [(4.9e-3, []), (5.1e-3, ["Conv2d0"])])
+def test_among_many_calls_with_like_errors_five_times_the_median_stands_out(largest, names):
+    own = [largest, *(1e-3 * (1 + n / 100) for n in range(-8, 9))]
+    assert culprits(find_culprits(errors(*own), "float32")) == names
+
+
+def test_among_many_calls_with_scattered_errors_ten_times_the_median_stands_out():
+    own = [9e-3, *(1e-3 * 8.0 ** (n / 8) for n in range(-8, 9))]
+    assert culprits(find_culprits(errors(*own), "float32")) == []
