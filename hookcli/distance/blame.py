@@ -36,9 +36,9 @@ OUTSTANDING = 10
 """How many times larger than the median own error of like calls a culprit's own error is, at least.
 
 In bfloat16, the largest own error of a type of layer was at most 3 times the median (swin_v2_t).
-Many like calls show how far their errors scatter, and the limit may be lower: in 17 quantized files
-of nine healthy classifiers, the largest error was 1.2 to 3.4 times the median, and the limit at
-least 1.7 times that error.
+Many like layers with weights show how far their errors scatter, and the limit may be lower: in 16
+quantized files of eight healthy classifiers, the largest error was 1.2 to 3.4 times the median, and
+the limit at least 1.7 times that error.
 """
 
 _MANY = 16  # so many like calls show how far their errors scatter
@@ -185,7 +185,8 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
                 is_alike = kind.startswith(_WEIGHTED) and len(weighted) >= _FEW
                 others = weighted if is_alike else every
             median = statistics.median(others) if others else 0.0
-            usual.append(median * (OUTSTANDING if place else _find_factor(others)))
+            is_layer = kind.startswith(_WEIGHTED) and not place
+            usual.append(median * (_find_factor(others) if is_layer else OUTSTANDING))
         yield usual
 
 
