@@ -98,6 +98,11 @@ def blame_text(blame: Blame) -> str:
         return f"{count(len(culprits), 'culprit')}: {named}{more}"
     if blame.worst is None:
         return "no culprit: no call differs by itself"
+    if not blame.spread:
+        own, where = figure_text(blame.worst.own), blame.worst.call_id
+        return (
+            f"no culprit: the file does not tell which layers make the own error {own} of {where}"
+        )
     kinds = [f"{number} {kind}" for kind, number in blame.spread]
     among = f"{', '.join(kinds[:_NAMED])}{and_more(len(kinds) - _NAMED, ', and {} more types')}"
     largest = f"own errors are at most {figure_text(blame.worst.own)} ({blame.worst.call_id})"

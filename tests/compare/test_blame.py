@@ -143,6 +143,13 @@ def ruined():
     return Uneven(0.0)
 
 
+class Energy(nn.Module):
+    '''The sum of the squares of the picture, times 4096, is too large for float16.'''
+
+    def forward(self, x):
+        return (x * 64).square().sum((2, 3)).sqrt()
+
+
 def point_less():
     return Net(b=4.5)
 
@@ -163,6 +170,7 @@ def nets(tmp_path, monkeypatch):
     pixels = np.array([[[1, -1, 2]], [[2, 3, -1]], [[-2, 1, 1]]], "f4")
     np.save("a.npy", pixels)
     np.save("b.npy", 2 * pixels)
+    np.save("large.npy", np.full((3, 2, 16), 1, "f4"))
 
 
 @pytest.fixture
@@ -245,6 +253,11 @@ def test_a_model_in_bfloat16_has_no_culprit(blame):
     assert document["blame"].endswith(", within the rounding of bfloat16")
 
 
+def test_an_overflow_is_the_fault_of_the_call_that_made_it(blame):
+    document = blame("nets.py:Energy", "--against", "dtype=float16", images=("large.npy",))
+    assert document["culprits"] == ["op:sum"]
+
+
 def test_the_same_model_has_no_own_errors(blame):
     document = blame("nets.py:Net", "--against", "threads=1", code=0)
     assert document["culprits"] == []
@@ -298,6 +311,28 @@ def test_a_ruined_channel_is_told_though_the_whole_is_hardly_off(blame):
 
 def test_a_single_number_moves_to_its_neighbour():
     assert float(_Mover(2**-10)(np.array(4, "f4"))) == pytest.approx(4, rel=2**-9)
+
+
+def test_the_rounding_of_a_mean_grows_with_the_root_of_the_number_of_summands():
+    seen = SeenCalls(keeps_values=True)
+    calls = [Call(LayerInfo(name, kind), 0, 0) for name, kind in (("a", "ReLU"), ("b", "mean"))]
+    for call, width in zip(calls, (128, 1), strict=True):
+        seen.keep(call, torch.ones(1, 2, width, width))
+    measured = _Measured(seen, {"a": "a", "b": "b"})
+    for call, width in zip(calls, (128, 1), strict=True):
+        measured(call, torch.full((1, 2, width, width), 1 + 7e-7))
+    errors = [*measured.list_errors({}, {}, "float32")]
+    assert [each.rounding for each in errors] == pytest.approx([2**-24, 128 * 2**-24 / 8])
+
+
+@pytest.mark.parametrize(("kind", "lone"), [("Split", []), ("Cos", ["node"])])
+def test_a_node_that_returns_a_part_of_a_value_is_not_to_blame(kind, lone):
+    """Other nodes that only B has are named for an error of the call after them."""
+    seen = SeenCalls(keeps_values=True)
+    seen.keep(Call(LayerInfo("a", "cat"), 0, 0), torch.ones(1, 4))
+    measured = _Measured(seen, {"a": "a"}, reshapes=True, tools=("node",))
+    measured(Call(LayerInfo("node", kind), 0, 0), torch.ones(1, 2))
+    assert [*measured.errors] == lone
 
 
 def test_zeros_stay_zeros_when_values_move_to_their_neighbours():

@@ -49,6 +49,12 @@ def test_calls_between_matching_stretches_are_left_out():
     assert pair_by_order(a, b) == {"n0": "c", "n2": "r"}
 
 
+def test_quantized_values_are_paired_with_no_others():
+    a = tensors(("op:interpolate", "interpolate", SMALL))
+    b = {"n0": CallTensor("n0", "Resize", SMALL, "int8")}
+    assert pair_by_order(a, b) == {}
+
+
 def arrays(**values):
     return {name: np.full(SMALL, value, "f4") for name, value in values.items()}
 

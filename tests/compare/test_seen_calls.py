@@ -88,6 +88,16 @@ def test_calls_that_a_tool_sorted_anew_are_paired_by_their_values():
     assert pair(Graph.of(nodes), a, b) == crossed
 
 
+@pytest.mark.parametrize(("number", "expected"), [(3, {"encoder.conv": "encoder.conv#2"}), (4, {})])
+def test_numbers_in_names_tell_the_calls_unless_a_calls_more_often(number, expected):
+    """The file lacks calls, and the one that it has is wrong."""
+    nodes = [node("two", "x", replace(CONV, index=2))]
+    a = [("encoder.conv", index, "", [index + 1.0]) for index in range(number)]
+    graph = replace(Graph.of(nodes), is_inferred=True)
+    pairs = pair(graph, a, [("encoder.conv", 2, "", [9.0])])
+    assert pairs == {f"{each}#2": other for each, other in expected.items()}
+
+
 @pytest.fixture
 def tool():
     """A graph in which a tool computes a layer with two nodes."""

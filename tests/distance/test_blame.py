@@ -195,3 +195,14 @@ def test_a_convolution_is_compared_with_calls_into_which_one_was_merged():
     merged = [replace(each, kind="Conv2d") for each in errors(*[1e-2] * 3, kind="ReLU")]
     others = [*errors(*[0] * 4, kind="ReLU"), *errors(*[0] * 4, kind="Linear")]
     assert culprits(find_culprits([*errors(1e-2), *merged, *others], "float32")) == []
+
+
+@pytest.mark.parametrize(("largest", "names"), [(4.9e-3, []), (5.1e-3, ["Conv2d0"])])
+def test_among_many_calls_with_like_errors_five_times_the_median_stands_out(largest, names):
+    own = [largest, *(1e-3 * (1 + n / 100) for n in range(-8, 9))]
+    assert culprits(find_culprits(errors(*own), "float32")) == names
+
+
+def test_among_many_calls_with_scattered_errors_ten_times_the_median_stands_out():
+    own = [9e-3, *(1e-3 * 8.0 ** (n / 8) for n in range(-8, 9))]
+    assert culprits(find_culprits(errors(*own), "float32")) == []

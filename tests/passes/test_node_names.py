@@ -224,3 +224,32 @@ def test_a_name_that_begins_like_that_of_the_module_around_it_is_a_name():
 def test_a_weight_that_the_model_computes_shows_no_merged_norm():
     nodes = ("Conv", "/a/Conv", "x onnx::Mul_7 onnx::Mul_8")
     assert kinds(nodes) == {"a": "onnx.Conv"}
+
+
+def test_the_number_in_a_name_is_the_call_in_a_file_with_another_order_of_nodes():
+    scopes = read(
+        *(("Conv", f"/head/{name}/Conv", "x head.0.weight") for name in ("head.0_1", "head.0")),
+        *(("Relu", f"/head/{name}/Relu", "x") for name in ("head.1_2", "head.1_1", "head.1")),
+        ("Conv", "/head/head.0_2/Conv", "x head.0.weight"),
+    )
+    inner = [f"head.0#{number}" for number in (1, 0)] + [f"head.1#{n}" for n in (2, 1, 0)]
+    assert [each[1] for each in scopes] == [*inner, "head.0#2"]
+    assert [each[0] for each in scopes] == [f"head#{number}" for number in (1, 0, 2, 1, 0, 2)]
+
+
+def test_a_call_that_the_file_lacks_is_counted():
+    """The first call got a constant; its result is one, too."""
+    scopes = read(*(("Relu", f"/act_{number}/Relu", "x") for number in (1, 2)), modules={"act": ""})
+    assert scopes == [["act#1"], ["act#2"]]
+
+
+def test_a_module_with_two_names_has_its_calls_counted_in_their_order():
+    weight = "x net.conv.weight"
+    scopes = read(*(("Conv", f"/{name}/Conv", weight) for name in ("net/conv", "conv", "conv_1")))
+    assert [each[-1] for each in scopes] == [f"net.conv#{number}" for number in range(3)]
+
+
+def test_a_name_that_may_be_the_second_call_of_another_module_counts_no_calls():
+    nodes = [("Relu", f"/{name}/Relu", "x") for name in ("relu", "relu_1", "act")]
+    found = read_values(*nodes, modules={"relu": "", "relu_1": "", "act": ""})
+    assert [each.scopes[0].index for values in found for each in values] == [0, None, 0]

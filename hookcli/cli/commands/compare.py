@@ -12,6 +12,7 @@ from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
 from hookcli.cli.output.comparison import has_every_image, print_comparison
 from hookcli.cli.output.run import print_uncalled
+from hookcli.cli.output.wording import to_words
 from hookcli.cli.request import warn_before, warn_of_skipped, with_progress
 from hookcli.config import (
     DEFAULTS,
@@ -190,4 +191,7 @@ def _run(
     warn_of_skipped(comparison.skipped[len(early) :])
     chosen = {layer.label for layer in a.layers}
     print_uncalled(comparison.uncalled, chosen, quiet=quiet)
+    for note in comparison.notes:
+        if note not in (*a.info.notes, *b.info.notes):
+            console.say(to_words(note), quiet=quiet)
     return comparison
