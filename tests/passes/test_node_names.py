@@ -190,12 +190,6 @@ def test_a_path_with_the_same_end_in_another_module_tells_nothing():
     assert scopes == ["a#0", "a.x.act#0"]
 
 
-def test_only_modules_around_others_have_the_number_of_their_call():
-    """The nodes of a layer are in a row, those of a module around others may be apart."""
-    ((values,),) = read_values(("Relu", "/block/act/Relu", "x"))
-    assert [scope.index for scope in values.scopes] == [0, None]
-
-
 def test_values_that_are_quantized_as_they_come_belong_to_no_module():
     outputs = ("/a/Relu_output_0_quantized", "/a/Relu_output_0_scale")
     nodes = [
