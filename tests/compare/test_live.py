@@ -1026,7 +1026,9 @@ def test_images_whose_top_class_changes_are_named(run, nets):
 def test_the_answer_is_told_even_if_all_listed_calls_are_equal(run, nets):
     words = ("nets.py:Net", "a.npy", *CPU, "--layers", "conv", "--against", "edit=fc{0}:zero")
     ended = run("compare", *words)
-    assert ended.out.splitlines()[0].startswith("no difference: 1 call of 1 image holds; ")
+    assert ended.out.splitlines()[0].startswith(
+        "1 call holds, but the answer differs (same top class"
+    )
 
 
 def test_sort_worst_begins_with_the_worst_call(run, nets):

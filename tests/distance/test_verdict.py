@@ -146,3 +146,11 @@ def test_calls_that_were_merged_into_a_culprit_are_named_first():
     found = Blame((OwnError("y3", "Own", 1.0, 1e-7),), (), None, is_rounding=False, dtype="float32")
     notes = list_notes(comparison(row("y3", 1.0), left_out=left_out, blame=found))
     assert "not compared, 4 calls: x3 is merged into y3; x0 is merged into y0; and 2 more" in notes
+
+
+def test_calls_without_a_difference_are_no_verdict_on_an_answer_that_changes():
+    found = comparison(row("a", 0.0), answer=Answer("output", 0.0, 5.18, ("cat",)))
+    assert verdict_text(found) == (
+        "1 call holds, but the answer differs (the output is 518 % off): a layer that was not "
+        "compared differs; choose more `layers`"
+    )
