@@ -298,6 +298,8 @@ class _Measured:
             dtype: the coarsest dtype of the models.
         """
         merged = self._list_merged(moved)
+        # An operation may use the output of a layer that B does not show, wherever that stands.
+        hidden = [e.module_type for n, e in moved.items() if e and self.errors.get(n) is None]
         for call_id, error in self.errors.items():
             if error is not None:
                 epsilon = EPSILON[dtypes.get(call_id) or dtype]
@@ -310,6 +312,8 @@ class _Measured:
                 scaled = (max(each * epsilon / EPSILON[dtype], least) for each in rounded)
                 whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
                 types = [each.module_type for each in near]
+                if OPERATION in call_id and error.own > ROUNDING * whole:
+                    types += hidden
                 kind = next((n for n in types if n.startswith(_QUANTIZED)), error.module_type)
                 yield replace(error, rounding=whole, channel_rounding=tuple(channels), kind=kind)
 

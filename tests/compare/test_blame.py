@@ -438,3 +438,13 @@ def test_a_call_with_a_merged_one_rounds_like_both():
 def test_a_call_with_nothing_merged_is_of_its_own_kind():
     found = list_errors(measured(("act", "ReLU")), {"act": ("ReLU", 0.0)})
     assert found["act"].kind == "ReLU"
+
+
+@pytest.mark.parametrize(("own", "kind"), [(1e-2, "Linear"), (0.0, "add")])
+def test_an_operation_that_is_off_is_like_the_layers_that_only_a_shows(own, kind):
+    """It may use their output, as the addition after a block does."""
+    calls = (("a", "Linear"), ("n", "LayerNorm"), ("s/op:add", "add"))
+    moved = {path: (each, 1e-7) for path, each in calls}
+    partners = [path for path, _ in calls[1:]]
+    found = list_errors(measured(*calls, own=own, partners=partners), moved)
+    assert found["s/op:add"].kind == kind
