@@ -150,6 +150,8 @@ class NoLayerMatchedError(RequestError):
         arguments = "MODEL, ops=True" if noun == "operation" else "MODEL"
         listing = f"list them with: `hookcli.layers({arguments})`"
         hint = hint_near(wanted, dict.fromkeys(known), listing)
+        if noun == "compared call":
+            hint = f"only the layers that `layers` chooses are compared; {hint}"
         super().__init__(f"no {noun} matches {form!r}", hint)
 
 

@@ -247,7 +247,8 @@ def _has_residual(module: Any) -> Any:
     name = type(module).__name__
     if name == "_DenseLayer":
         return module.norm1.num_features > 64
-    return name in _WRONG and getattr(module, "use_res_connect", True)
+    is_other = name == "InvertedResidual" and not hasattr(module, "block")  # of ShuffleNet
+    return name in _WRONG and getattr(module, "use_res_connect", not is_other)
 
 
 FAULTS: dict[str, tuple[Callable[[Any], bool], Callable[[str, Any], Sequence[str]]]] = {

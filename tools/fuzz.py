@@ -98,7 +98,8 @@ ANALYZED = ("inspect", "net.py:Net", "many", "--save", "tensors")
 ROOTS = ("done", "flow", "killed", "analyzed", "basis")
 SHOTS = "shots"  # pictures of every decoder
 MODELS = "models"  # weights, exports and folders of models
-MODEL_SECONDS = 10  # of a command that reads one of these
+MODEL_SECONDS = 10  # of a command that reads one of these, on its processors
+_WAITS = 6  # times as long may a command wait, for its share of a busy machine
 BASIS = ("places", "analyzed", "--layers", "patch")
 MANY = ("inspect", "net.py:Net", "many", "--layers", "conv", "--workers", "0", "--save", "tensors")
 HOSTILE: tuple[Any, ...] = (
@@ -361,13 +362,15 @@ def commands_for(root: str, name: str) -> list[tuple[str, ...]]:
         prefix = Path(place).name.partition("-")[0]
         shared: tuple[str, ...] = ("a.png", "--device", "cpu", "--grids", "none", "-q")
         shared += ("-o", "work/made")
-        shared += ("--size", "32") * place.endswith(
-            ("detr", "linknet")
-        )  # else they take 800 pixels
+        small = ("--size", "32") * place.endswith(("detr", "linknet"))  # else they take 800 pixels
+        shared += small
         if "/" in name:
             weights = [("--weights", each) for each in ("pretrained", "auto", "random")]
             model = f"{prefix}:{place}"
-            return [("layers", model), *(("inspect", model, *shared, *each) for each in weights)]
+            return [
+                ("layers", model, *small),
+                *(("inspect", model, *shared, *each) for each in weights),
+            ]
         if name.endswith((".onnx", ".pt2", ".data")):
             export = f"{run}/{Path(name).stem}.onnx" if name.endswith(".data") else f"{run}/{name}"
             way = "torch-export" if name.endswith(".pt2") else "onnx"
@@ -417,8 +420,9 @@ def execute(words: tuple[str, ...], root: str) -> tuple[int, str]:
         SlowError: it took too long.
     """
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in range(2))
-    began, most = time.monotonic(), MODEL_SECONDS if root == MODELS else SECONDS
-    signal.setitimer(signal.ITIMER_REAL, most)
+    began, most = time.process_time(), MODEL_SECONDS if root == MODELS else SECONDS
+    signal.setitimer(signal.ITIMER_REAL, _WAITS * most)
+    signal.setitimer(signal.ITIMER_PROF, most)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             if words:
@@ -432,7 +436,8 @@ def execute(words: tuple[str, ...], root: str) -> tuple[int, str]:
                     code = error.exit_code
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    if time.monotonic() - began > most:  # whatever became of the error that the clock raised
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    if time.process_time() - began > most:  # whatever became of the error that the clock raised
         raise SlowError(f"more than {most} s")
     out.flush()
     err.flush()
@@ -774,6 +779,7 @@ def main() -> None:
         raise SlowError("too slow")
 
     signal.signal(signal.SIGALRM, ring)
+    signal.signal(signal.SIGPROF, ring)
     with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
         make_runs()
         targets = [("golden.json", "")] * 6 + [("labels.csv", "")] * 6

@@ -3,6 +3,7 @@
 Every call of B gets A's inputs, because every call before it passes on A's output instead of its
 own. The distance of its output from A's is the own error of the call. To know how much of the error
 is rounding, A runs once more as well: all inputs move to neighbouring numbers of the coarser dtype.
+A number that is too large for this dtype moves to Inf, since the call that returned it is to blame.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from hookcli.comparison.arrays import to_array
 from hookcli.comparison.left_out import may_be_idle
 from hookcli.comparison.side import naming
 from hookcli.distance.axes import is_same
-from hookcli.distance.blame import OwnError, find_culprits
+from hookcli.distance.blame import ROUNDING, OwnError, find_culprits
 from hookcli.distance.judge import find_floor
 from hookcli.distance.metrics import measure_arrays
-from hookcli.distance.tolerance import EPSILON, coarser
+from hookcli.distance.tolerance import EPSILON, coarser, error_of_sum
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import OPERATION, ROOT_LABEL
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     Values = NDArray[np.generic]
 
 _QUANTIZED = ("Conv", "Linear")  # a quantizer changes these, with what it merges into them
+_PARTS = ("Slice", "Split")  # operators of ONNX; the model has views instead
+_QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Blamer:
         _worst: the own error of each call for its worst image, by call id.
         _types: the type of the module of each call, by call id.
         _lone: the calls that only one side has, as ``_find_lone`` returns them.
+        _vague: the calls that follow quantized values of which B does not tell the layers.
     """
 
     a: Side
@@ -65,6 +69,7 @@ class Blamer:
     _worst: dict[str, OwnError] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
     _lone: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+    _vague: set[str] = field(default_factory=set)
 
     @property
     def dtype(self) -> str:
@@ -93,7 +98,8 @@ class Blamer:
         moved = _Measured(seen, {call_id: call_id for call_id in values}, has_floor=False)
         move = _Mover(EPSILON[self.dtype])
         near = torch.from_numpy(move(to_array(pixels[0])))
-        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
+        held = {one: seen.b[two].tensor.dtype for two, one in seen.partners.items()}
+        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
         for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
             self.own[image, each.call_id] = each
@@ -102,6 +108,7 @@ class Blamer:
                 self._worst[each.call_id] = each
         self._types |= own.types
         self._lone |= self._find_lone(values, own)
+        self._vague |= own.vague
 
     def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
         """Return, by call id in A, the coarsest dtype on the way to a call and its counterpart."""
@@ -115,11 +122,17 @@ class Blamer:
         """Return which calls are to blame; ``rtol`` is the tolerated own error, None for rounding.
 
         Calls that only A or only B has have no own error. If such calls come directly before a
-        culprit, its inputs are wrong because of them, so they are to blame instead.
+        culprit, its inputs are wrong because of them, so they are to blame instead. The model
+        itself is not to blame if B does not tell its last layers.
         """
         found = find_culprits([*self._worst.values()], self.dtype, rtol)
-        if [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ())):
-            return replace(found, culprits=())  # B shows no call inside the model
+        is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
+        if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
+            named = tuple(n for n in found.culprits if not n.call_id.startswith(ROOT_LABEL))
+            if found.culprits and not named:
+                worst = max(found.culprits, key=lambda each: each.own)
+                return replace(found, culprits=(), spread=(), worst=worst)
+            found = replace(found, culprits=named)
         culprits = (one for each in found.culprits for one in self._trace_back(each))
         return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
 
@@ -154,7 +167,7 @@ class Blamer:
         of_a: list[str] = []
         for call_id in values:
             if call_id in found:
-                found[call_id][0].extend(of_a)
+                found[call_id][0].extend(() if call_id in own.vague else of_a)
                 of_a = []
             elif not own.is_idle(call_id, values[call_id]) and (
                 not self.b.runner.merges_calls or OPERATION in call_id
@@ -190,8 +203,10 @@ class _Measured:
     errors: dict[str, OwnError | None] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
     untold: set[str] = field(default_factory=set)  # the same ids of nodes that a tool added
+    vague: set[str] = field(default_factory=set)  # those that follow quantized values of tools
     has_floor: bool = True
     _last: str = ""
+    _is_vague: bool = False
 
     def feed(self, call_id: str) -> Values | None:
         """Return the output of A that a call of the fed run passes on."""
@@ -208,11 +223,14 @@ class _Measured:
         self.types[partner] = call.layer.module_type
         self.untold |= {partner} if call.layer.module_path in self.tools else set()
         if values is None:  # integers are quantized values, which A cannot have
+            self._is_vague |= partner in self.untold and array.dtype.name in _QUANTIZED_TYPES
             is_known = array.dtype.kind in "iu" or self.seen.has_layer(call.layer.module_path)
             if not is_known and not self.is_idle(partner, array):
                 self.errors[partner] = None
             return
         self.errors[partner] = self._measure(partner, call, values, array)
+        self.vague |= {partner} if self._is_vague else set()
+        self._is_vague = False
         self._last = partner
 
     def _measure(self, partner: str, call: Call, a: Values, b: Values) -> OwnError:
@@ -246,11 +264,11 @@ class _Measured:
         return (self.reshapes or values.shape == array.shape) and is_same(values, array)
 
     def is_idle(self, call_id: str, array: Values) -> bool:
-        """Return whether a call only passes on values of another call, as a dropout does."""
+        """Return whether a call only passes on values of another call, or a part of them."""
         others = (each for each in self.seen.values if each != call_id)
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
         is_idle = self.reshapes or may_be_idle(kind)
-        return is_idle and any(self._is_same(each, array) for each in others)
+        return kind in _PARTS or (is_idle and any(self._is_same(each, array) for each in others))
 
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
@@ -280,17 +298,30 @@ class _Measured:
             dtype: the coarsest dtype of the models.
         """
         merged = self._list_merged(moved)
+        # An operation may use the output of a layer that B does not show, wherever that stands.
+        hidden = [e.module_type for n, e in moved.items() if e and self.errors.get(n) is None]
         for call_id, error in self.errors.items():
             if error is not None:
                 epsilon = EPSILON[dtypes.get(call_id) or dtype]
                 near = [each for each in (moved.get(call_id), *merged[call_id]) if each]
-                pads = [[each.own, *each.channels, 0.0, 0.0][:3] for each in near]
+                missing = [0.0 if each.own < math.inf else math.inf for each in near]
+                pads = [[e.own, *e.channels, n, n][:3] for e, n in zip(near, missing, strict=True)]
                 rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
-                scaled = (max(each * epsilon / EPSILON[dtype], epsilon / 2) for each in rounded)
+                summed = error_of_sum(error.module_type, self._count_summands(call_id), dtype)
+                least = max(epsilon / 2, summed / ROUNDING)
+                scaled = (max(each * epsilon / EPSILON[dtype], least) for each in rounded)
                 whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
                 types = [each.module_type for each in near]
+                if OPERATION in call_id and error.own > ROUNDING * whole:
+                    types += hidden
                 kind = next((n for n in types if n.startswith(_QUANTIZED)), error.module_type)
                 yield replace(error, rounding=whole, channel_rounding=tuple(channels), kind=kind)
+
+    def _count_summands(self, call_id: str) -> float:
+        """Return how many numbers a mean or sum of the output of the call before it adds."""
+        sizes = {key: values.size for key, values in self.seen.values.items()}
+        before = {two: sizes[one] for one, two in itertools.pairwise(sizes)}
+        return before.get(call_id, 0) / max(1, sizes[call_id])
 
 
 class _Mover:
@@ -312,6 +343,16 @@ class _Mover:
         return moved
 
 
-def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
+def _feed_moved(
+    own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
+) -> Values | None:
+    """Return the moved output of a call, with Inf where B's dtype ``held`` cannot hold it."""
     values = own.feed(call_id)
-    return None if values is None else move(values)
+    if values is None:
+        return None
+    moved, dtype = move(values), held.get(call_id, "")
+    if moved.dtype.kind != "f" or dtype not in ("float16", "float32"):
+        return moved
+    with np.errstate(over="ignore"):
+        narrow = moved.astype(dtype)
+    return np.where(np.isinf(narrow), narrow, moved)

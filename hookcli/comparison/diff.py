@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from hookcli.comparison.left_out import list_left_out
+from hookcli.comparison.left_out import find_idle, list_left_out
 from hookcli.comparison.order import find_norm
 from hookcli.config import GRAPH_FILES
 from hookcli.distance import sketch as sketches
@@ -80,10 +80,14 @@ def diff_runs(
         if match is None and _is_graph(a) != _is_graph(b):
             pairs = [*_leave_out(pairs, left_out, is_graph_a=_is_graph(a))]
         for one, two in pairs:
-            judge.add(_measure_pair(key, one, two, run_a=a, run_b=b))
+            pair = _measure_pair(key, one, two, run_a=a, run_b=b)
+            if (idle := find_idle(pair.a, pair.b)) is not None:
+                left_out[idle.call_id] = idle
+                continue
+            judge.add(pair)
             if one is not None and two is not None:
-                pair = one.tensor.module_type, two.tensor.module_type
-                types.setdefault(pair, {}).setdefault(one.tensor.call_id)
+                kinds = one.tensor.module_type, two.tensor.module_type
+                types.setdefault(kinds, {}).setdefault(one.tensor.call_id)
     keys, others = dict(shared), {other for _, other in shared}
     comparison = Comparison(
         a.name,
@@ -107,7 +111,7 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
         if not any(matches(glob, call_id) for call_id in ids):
-            raise NoLayerMatchedError(glob, ids, "call")
+            raise NoLayerMatchedError(glob, ids, "compared call")
     if judge.measured:
         return
     reasons = [row for row in comparison.rows if row.reason]

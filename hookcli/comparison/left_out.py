@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from hookcli.distance.comparison import LeftOutKind
+    from hookcli.distance.judge import CallTensor
 
 _IDLE = ("dropout", "dropblock", "droppath", "identity", "quantstub", "stochasticdepth")
 _MERGED, _INTO = ("Conv", "Linear", "BatchNorm"), ("BatchNorm", "ReLU", "relu")
@@ -52,7 +53,16 @@ def list_left_out(
 
 def may_be_idle(module_type: str) -> bool:
     """Return whether layers and operations of a type change nothing, unless the model trains."""
-    return any(word in module_type.lower().replace("_", "") for word in _IDLE)
+    return module_type.lower().replace("_", "").rstrip("123d").endswith(_IDLE)
+
+
+def find_idle(a: CallTensor | None, b: CallTensor | None) -> LeftOut | None:
+    """Return a call that only A or B has, if its layer changes nothing; else None."""
+    call = a or b
+    if (a and b) or call is None or not may_be_idle(call.module_type):
+        return None
+    reason = f"only in {'A' if a else 'B'}, and changes nothing in evaluation mode"
+    return LeftOut(call.call_id, "idle", reason)
 
 
 def _explain(module_type: str, after: str, type_after: str) -> tuple[LeftOutKind, str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from hookcli.comparison.answer import compare_answers
 from hookcli.comparison.blame import Blamer, run_again
 from hookcli.comparison.diff import check_comparison, pair_ids
-from hookcli.comparison.left_out import list_left_out
+from hookcli.comparison.left_out import find_idle, list_left_out
 from hookcli.comparison.seen_calls import SeenCalls
 from hookcli.comparison.side import list_side_changes, list_uncalled, naming, pixels_of, run_side
 from hookcli.distance.answer import sum_up
@@ -261,7 +261,12 @@ class _Sides:
             effects.leave_out(seen.a, seen.partners.values(), listed[0], told, seen.untold)
         elif a.runner.merges_calls:
             effects.leave_out(seen.b, seen.partners, listed[1])
-        yield from self._list_pairs(image_a.key, seen, listed)
+        for pair, is_listed in self._list_pairs(image_a.key, seen, listed):
+            idle = find_idle(pair.a, pair.b)
+            if idle is None:
+                yield pair, is_listed
+            elif is_listed:
+                effects.left_out[idle.call_id] = idle
 
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: tuple[_Listed, _Listed]

@@ -79,9 +79,9 @@ def pair_by_order(
     out = {each for each in a if each in merged or may_be_idle(a[each].module_type)}
     paired = {*pairs.values()}
     keys_a = {
-        n: n if n in paired else (kinds_a[n], a[n].shape) for n in a if n in paired or n not in out
+        n: n if n in paired else _key(a[n], kinds_a[n]) for n in a if n in paired or n not in out
     }
-    keys_b = {n: similar.get(n, (kinds_b[n], b[n].shape)) for n in b if similar.get(n) != ""}
+    keys_b = {n: similar.get(n, _key(b[n], kinds_b[n])) for n in b if similar.get(n) != ""}
     gaps: list[tuple[list[str], list[str]]] = []
     for ids_a, ids_b in _split([*keys_a], [*keys_b], pairs):
         start_a = start_b = 0
@@ -100,6 +100,11 @@ def pair_by_order(
     taken = {*pairs.values()}
     free = {one: two for one, two in norms.items() if two not in taken and one not in paired}
     return {each: free.get(partner, partner) for each, partner in pairs.items()}
+
+
+def _key(call: CallTensor, kind: str) -> tuple[object, ...]:
+    """Return what counterparts have in common; quantized values are integers."""
+    return kind, call.shape, "int" in call.dtype
 
 
 def _match(a: Sequence[object], b: Sequence[object]) -> list[Match]:

@@ -231,7 +231,8 @@ class SeenCalls:
             left = self._list_unnamed(self.graph)
             return next((each for each in left if self._distance(each, values) < FAR), None)
         others = self.graph.list_calls(path)
-        if self.graph.is_inferred and path and len(calls) != len(others):
+        told = 1 + max((each.call_index for each in others), default=-1)
+        if self.graph.is_inferred and path and len(calls) != told:
             self.untold |= dict.fromkeys(itertools.chain(*calls.values()), _UNTOLD)
             place = path.rpartition(OPERATION)[0] or path
             return self._find_equal(lambda p: (p.rpartition(OPERATION)[0] or p) == place, values)

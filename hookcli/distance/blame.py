@@ -7,6 +7,7 @@ an own error that is neither rounding nor the same for all calls of its kind.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import defaultdict
@@ -35,8 +36,14 @@ OUTSTANDING = 10
 """How many times larger than the median own error of like calls a culprit's own error is, at least.
 
 In bfloat16, the largest own error of a type of layer was at most 3 times the median (swin_v2_t).
+Many like layers with weights show how far their errors scatter, and the limit may be lower: in 16
+quantized files of eight healthy classifiers, the largest error was 1.2 to 3.4 times the median, and
+the limit at least 1.7 times that error.
 """
 
+_MANY = 16  # so many like calls show how far their errors scatter
+_LEAST, _DEVIATIONS = 5, 4.5  # then, the limit is so many standard deviations of their logarithms
+_NORMAL = 1.4826  # the standard deviation, in median absolute deviations of normal numbers
 _OF_MANY = 8  # the worst of many channels may be this many times farther off (measured: 25 / 8)
 _FEW = 3  # with fewer like calls, a call is compared with all other calls
 _WEIGHTED = ("BatchNorm", "Conv", "Linear")  # or with these, which a quantizer changes alike
@@ -81,10 +88,12 @@ class OwnError:
     @property
     def score(self) -> float:
         """The largest error divided by the error that rounding explains."""
-        return max(
+        scores = (
             own / rounding if rounding else float("inf") if own else 0.0
             for own, rounding in self.figures
+            if rounding < float("inf")  # otherwise, it explains any error
         )
+        return max(scores, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,8 @@ class Blame:
     Attributes:
         culprits: the calls to blame, in the order in which they complete.
         spread: if there is no culprit, how many calls of each type share the error; the type with
-            the largest share of the error comes first.
+            the largest share of the error comes first. It is empty if the file does not tell which
+            layers have the error of ``worst``.
         worst: the call with the largest own error, among the finite ones; None without own errors.
         is_rounding: whether rounding explains all own errors.
         dtype: the coarser dtype of A and B, whose rounding is meant.
@@ -174,8 +184,21 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
             if len(others) < _FEW:
                 is_alike = kind.startswith(_WEIGHTED) and len(weighted) >= _FEW
                 others = weighted if is_alike else every
-            usual.append(OUTSTANDING * (statistics.median(others) if others else 0.0))
+            median = statistics.median(others) if others else 0.0
+            is_layer = kind.startswith(_WEIGHTED) and not place
+            usual.append(median * (_find_factor(others) if is_layer else OUTSTANDING))
         yield usual
+
+
+def _find_factor(others: Sequence[float]) -> float:
+    """Return how many times larger than the median of like calls' own errors an error is usual."""
+    logs = [math.log(each) for each in others if 0 < each < math.inf]
+    if len(logs) < _MANY:
+        return OUTSTANDING
+    middle = statistics.median(logs)
+    above = [each - middle for each in logs if each >= middle]  # small errors scatter more
+    deviation = _NORMAL * statistics.median(above)
+    return min(OUTSTANDING, max(_LEAST, math.exp(_DEVIATIONS * deviation)))
 
 
 def _owner(call_id: str) -> str:

@@ -134,7 +134,7 @@ class ChangedFact:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A call of A that B computes as a part of another call, and that was therefore not compared.
+    """A call that was not compared: B computes it as a part of another call, or it changes nothing.
 
     Attributes:
         call_id: the id of the call.
@@ -165,7 +165,7 @@ class Comparison:
         skipped: the images that could not be used.
         uncalled: the chosen layers that ran in neither A nor B; known only if hookcli has just run
             both models, and otherwise empty.
-        left_out: the calls of A that B computes as a part of other calls.
+        left_out: the calls that were not compared, and why.
         notes: automatic changes to either model that affect computed values.
         image_rows: one row per call and image: the calls in the order of ``rows``, and the rows of
             a call in the order of the images; empty unless these rows were requested.

@@ -53,6 +53,7 @@ multiples of ``EPSILON``. ONNX Runtime approximates the first two by rational fu
 (``MlasLogisticKernel``, ``MlasTanhKernel``; the coefficients are those of Eigen). For comparison,
 ``torch.testing.assert_close`` accepts 84 multiples for outputs of any operator (``atol=1e-5``).
 """
+_SUMS = ("mean", "sum", "avgpool", "averagepool")
 SKETCHED = 1e-6  # the smallest default tolerance for sketches, whose values are float32
 
 
@@ -165,6 +166,19 @@ def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False
     units = _UNITS if any(part in name for part in _RANGED for name in names) else 0
     units = _GATED_UNITS if is_saturated and any(map(is_gate, names)) else units
     return units * min(EPSILON[dtype], EPSILON["float32"]) if dtype in EPSILON else 0.0
+
+
+def error_of_sum(operator: str, summands: float, dtype: str) -> float:
+    """Return the relative error of an operator that adds many numbers of one sign; 0 for others.
+
+    The errors of n additions grow as the square root of n times half of ``EPSILON`` (Higham and
+    Mary, A new approach to probabilistic rounding error analysis, 2019). Libraries add numbers of
+    16 bits in float32.
+    """
+    name = operator.lower().replace("_", "")
+    if dtype not in EPSILON or not any(part in name for part in _SUMS):
+        return 0.0
+    return math.sqrt(summands) * min(EPSILON[dtype], EPSILON["float32"]) / 2
 
 
 def matches(glob: str, call_id: str) -> bool:

@@ -24,6 +24,7 @@ _METRICS = {
 }
 _MANY_TIMES = 3  # a channel is told about from this multiple of the error of the whole
 _NAMED = 4  # at most this many culprits are named in one line
+_SAME = 1e-6  # divergences and distances of answers up to this are rounding
 _CHANGED = 60  # at most this many characters of a changed value are shown
 
 
@@ -36,8 +37,20 @@ def verdict_text(comparison: Comparison) -> str:
     if answer is not None and any(row.reason or row.max_abs for row in comparison.rows):
         is_floor = not comparison.failed and answer.kind == "output" and (answer.distance or 0) > 1
         return f"{_range_text(comparison)}; {'the output holds' if is_floor else answer.text}"
-    changed = f"; {answer.text}" if answer is not None and answer.changed else ""
-    return f"{first_text(comparison)}{changed}"
+    if answer is None or not _changes(comparison):
+        return first_text(comparison)
+    if comparison.failed or not comparison.equal:
+        return f"{first_text(comparison)}; {answer.text}"
+    calls = f"{count(len(comparison.rows), 'call')} {_verb('hold', len(comparison.rows))}"
+    return (
+        f"{calls}, but the answer differs ({answer.text}): a layer that was not compared differs; "
+        "choose more `layers`"
+    )
+
+
+def _changes(comparison: Comparison) -> bool:
+    answer = comparison.answer
+    return answer is not None and bool(answer.changed or (answer.distance or 0) > _SAME)
 
 
 def _range_text(comparison: Comparison) -> str:
@@ -84,7 +97,8 @@ def first_text(comparison: Comparison) -> str:
     figures = sum(row.source == "figures" for row in measured)
     where = " in the figures" if figures == len(measured) else ""
     some = f" ({figures} of them in the figures alone)" if figures and not where else ""
-    none = "nothing beyond the tolerance" if differ else "no difference"
+    none = "no difference in these" if _changes(comparison) else "no difference"
+    none = "nothing beyond the tolerance" if differ else none
     held = f"{calls} of {images} {_verb('hold', len(rows))}{some}"
     return f"{none}{where}: {held}{farthest}"
 
@@ -98,6 +112,11 @@ def blame_text(blame: Blame) -> str:
         return f"{count(len(culprits), 'culprit')}: {named}{more}"
     if blame.worst is None:
         return "no culprit: no call differs by itself"
+    if not blame.spread:
+        own, where = figure_text(blame.worst.own), blame.worst.call_id
+        return (
+            f"no culprit: the file does not tell which layers make the own error {own} of {where}"
+        )
     kinds = [f"{number} {kind}" for kind, number in blame.spread]
     among = f"{', '.join(kinds[:_NAMED])}{and_more(len(kinds) - _NAMED, ', and {} more types')}"
     largest = f"own errors are at most {figure_text(blame.worst.own)} ({blame.worst.call_id})"

@@ -66,11 +66,20 @@ class GraphInput:
 
         The layout is the one that the user ``asked`` for; otherwise, ``axis`` is that of the
         channels, if the first operators show it; otherwise, the lengths of the axes decide.
+
+        Raises:
+            RequestError: the lengths of the axes show that it is not the layout asked for.
         """
         if len(self.shape) != 4:
             return self
         count, height, width, channels = self.shape
         is_last = channels in _CHANNELS and height not in _CHANNELS
+        is_first = height in _CHANNELS and channels not in _CHANNELS
+        if (is_last and axis != 1) if asked == "NCHW" else (asked and is_first and axis != 3):
+            raise RequestError(
+                f"the shape of the file's input shows that it is not {asked}",
+                f"leave out `input_layout={asked!r}`",
+            )
         if asked == "NHWC" if asked else is_last if axis is None else axis == 3:
             return replace(self, shape=(count, channels, height, width), is_nhwc=True)
         return self
@@ -142,7 +151,7 @@ def describe_graph(
     else:
         _check_count(request, inputs, 1)
         prepare, categories, task = _prepare(request, inputs[0]), (), "own"
-        notes = () if request.mean and request.std and not is_whole else (_ASSUMED,)
+        notes = () if is_whole or (request.mean and request.std) else (_ASSUMED,)
     if is_whole:
         notes = (*notes, _NOT_SCALED)
         steps = getattr(prepare.transform, "transforms", [prepare.transform])

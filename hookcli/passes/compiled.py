@@ -128,8 +128,8 @@ class CompiledRunner(GraphRunner):
             output = _run_with(self.module, arguments, compile_graph)
         if is_other or graphs != len(self.graphs):
             raise ForwardError(
-                "torch.compile traces the model in another way for this image than for the first",
-                "compare the images one by one",
+                "torch.compile traces the model in another way for this image than at first",
+                "compare the images one by one; the model may also keep state between its calls",
             )
         for name in values:
             receive(name, found.pop(name))

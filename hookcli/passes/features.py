@@ -95,7 +95,7 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
 
     The head is the part that models of timm and segmentation_models_pytorch name; else, the layers
     with weights that make a part of the output, such as the logits; else, the last with weights,
-    unless the shape of its output shows that it does not make the logits.
+    unless the shape of its output or the layers after it show that it does not make the logits.
     """
     own = [ask(module, "segmentation_head")]
     if callable(get := ask(module, "get_classifier")):
@@ -118,6 +118,8 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
     returned = {mark: tensor.shape for tensor in logits if (mark := _mark(tensor)) is not None}
     makers = {each.mark: each for each in weighted if each.mark in returned}  # the last ones
     last = [each for each in weighted[-1:] if _may_make(each, returned.values())]
+    if last and _feeds_features(modules.get(last[0].name[0]), seen[seen.index(last[0]) + 1 :]):
+        last = []
     heads = named or [*makers.values()] or last
     names = {each.name for each in heads}
     return next((at for at, each in enumerate(seen) if each.name in names), len(seen))
@@ -129,6 +131,17 @@ def _may_make(last: _Seen, returned: Collection[torch.Size]) -> bool:
     channels = sizes[2 if re.search(r"Conv(?!1D)", last.call.layer.module_type) else -1]
     same = (each.numel() in (1, shape.numel()) or channels in (1, *each[1:]) for each in returned)
     return any(same) or not {len(each) for each in returned} & {2, len(shape)}
+
+
+def _feeds_features(module: nn.Module | None, after: Sequence[_Seen]) -> bool:
+    """Return whether a module is no classifier, given the calls after it: a max pool follows.
+
+    Nor does a classifier with a kernel of several pixels end in an activation such as ReLU.
+    """
+    kernel = ask(module, "kernel_size")
+    is_wide = isinstance(kernel, tuple) and any(side != 1 for side in kernel)
+    types = "MaxPool|LU6?$|Mish|[sS]wish" if is_wide else "MaxPool"
+    return any(re.search(types, each.call.layer.module_type) for each in after)
 
 
 def _mark(tensor: Tensor) -> object:

@@ -146,10 +146,10 @@ def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
 
 def _read_scope(key: str, path: str, kind: object, paths: Mapping[str, str]) -> Scope:
     known = paths.get(key.partition("@")[0])
-    path = _INDEX.sub(r".\1", path.removeprefix(_SELF)).removeprefix(".")
-    path = path if known is None else known
+    called = _INDEX.sub(r".\1", path.removeprefix(_SELF)).removeprefix(".")
     name = f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
-    return Scope(path, name, key, _read_number(key))
+    # torch.compile counts the calls of a module by the name under which the model calls it.
+    return Scope(called if known is None else known, name, f"{key} {called}", _read_number(key))
 
 
 def _read_number(key: str) -> int:

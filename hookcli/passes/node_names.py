@@ -10,7 +10,6 @@ has the name of its node, and keeps it when another tool changes the node.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,19 +67,20 @@ def read_names(
     ``dependent`` has the names of the values that depend on the inputs; ``classes`` has the full
     name of each class by the module's path, and is empty if the original model is not known.
     """
+    every = [[*_read_values(node)] for node in nodes]
     found = [
-        [each for each in _read_values(node) if not dependent.isdisjoint(each.outputs)]
-        for node in nodes
+        [each for each in values if not dependent.isdisjoint(each.outputs)] for values in every
     ]
     if not any(each.names for values in found for each in values):
         return []
     _join_linear(nodes, found, dependent)
-    paths = _Paths(classes)
-    pairs = [(node, each) for node, values in zip(nodes, found, strict=True) for each in values]
-    for node, each in pairs:
-        paths.learn(each.names, node.input)
-    for node, each in pairs:
-        paths.add(node, each)
+    paths = _Paths(classes, {each.names for values in every for each in values})
+    for node, values in zip(nodes, every, strict=True):
+        for each in values:
+            paths.learn(each.names, node.input)
+    for node, values in zip(nodes, found, strict=True):
+        for each in values:
+            paths.add(node, each)
     return [[replace(each, scopes=paths.find(each.names)) for each in values] for values in found]
 
 
@@ -117,9 +117,10 @@ class _Paths:
     """The paths and the calls of the modules that a file names."""
 
     classes: Mapping[str, str]
+    own: AbstractSet[_Names]  # of the modules that nodes lie directly in
     _paths: dict[_Names, str] = field(default_factory=dict)
-    _calls: dict[_Names, int] = field(default_factory=dict)  # of modules that nodes lie directly in
-    _totals: Counter[str] = field(default_factory=Counter)  # the number of these calls, by path
+    # the names of these calls in running order, each without the number, and the number, by path
+    _calls: dict[str, dict[_Names, tuple[_Names, int]]] = field(default_factory=dict)
     _operators: dict[str, dict[str, None]] = field(default_factory=dict)
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
@@ -141,9 +142,11 @@ class _Paths:
         if not names:
             return
         path = self._find_path(names, last=True)
-        if names not in self._calls:
-            self._calls[names] = self._totals[path]
-            self._totals[path] += 1
+        number, base = _REPEATED.search(names[-1]), _without_number(names)
+        is_call = base not in self.own or self._find_path(base, last=True) == path
+        is_call = is_call and not f".{path}".endswith(f".{names[-1]}")
+        call = (base, int(number[0][1:])) if number and is_call else (names, 0)
+        self._calls.setdefault(path, {})[names] = call
         operators = self._operators.setdefault(path, {})
         operators.setdefault(values.operator)
         has_bias = node.op_type != "Conv" or len(node.input) > 2
@@ -159,9 +162,9 @@ class _Paths:
         path, call = "", 0
         for count in range(len(names), 0, -1):
             outer = self._find_path(names[:count])
-            call = call * self._count(outer) // self._count(path) if path else self._calls[names]
+            call = call * self._count(outer) // self._count(path) if path else self._index(names)
             path = outer
-            index = call if path in self._inner else None  # the nodes of a layer are in a row
+            index = call if path in self._inner or self._has_one_name(path) else None
             scopes.insert(0, Scope(path, self._find_kind(path), str(call), index))
         return tuple(scopes)
 
@@ -170,9 +173,12 @@ class _Paths:
         if names not in self._paths:
             outer = self._find_path(names[:-1]) if names[:-1] else ""
             path = self._join(outer, names)
-            base = (*names[:-1], _REPEATED.sub("", names[-1]))
-            if last and path not in self.classes and base in self._calls:
-                path = self._paths[base]
+            base = _without_number(names)
+            is_call = base != names and (
+                base in self.own or self._join(outer, base) in self.classes
+            )
+            if last and path not in self.classes and is_call:
+                path = self._find_path(base, last=True)
             self._paths[names] = path
         return self._paths[names]
 
@@ -187,7 +193,21 @@ class _Paths:
 
     def _count(self, path: str) -> int:
         """Return the number of calls; each call is taken to call one inner module exactly once."""
-        return self._totals[path] or min(map(self._count, self._inner[path]))
+        if path not in self._calls:
+            return min(map(self._count, self._inner[path]))
+        return 1 + max(map(self._index, self._calls[path]))
+
+    def _index(self, names: _Names) -> int:
+        """Return which call of a module it is: a file may lack calls, or have another order."""
+        path = self._paths[names]
+        own = self._calls[path]
+        return own[names][1] if self._has_one_name(path) else [*own].index(names)
+
+    def _has_one_name(self, path: str) -> bool:
+        """Return whether the numbers in the names count all calls of a module, and no others."""
+        bases = {base for base, _ in self._calls.get(path, {}).values()}
+        others = {_without_number(base) for base in bases} - bases
+        return len(bases) == 1 and others.isdisjoint(self.own)
 
     def _find_kind(self, path: str) -> str:
         operators = self._operators.get(path, {})
@@ -196,6 +216,10 @@ class _Paths:
         joined = "+".join(operators)
         is_known = path not in self._inner and len(operators) <= _MOST_OPERATORS
         return self.classes.get(path, f"{ONNX}{joined if is_known else 'Module'}")
+
+
+def _without_number(names: _Names) -> _Names:
+    return (*names[:-1], _REPEATED.sub("", names[-1]))
 
 
 def _shorten(path: str, end: str) -> str:

@@ -67,10 +67,9 @@ _SIMPLE = (
 )
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _OF_SHAPES = ("Shape", "Size")
-_CONVERTING = ("Cast", *_QUANTIZING)
 _PASSING = (  # operators that change no value, apart from rounding
     *("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
-    *_CONVERTING,
+    *("Cast", *_QUANTIZING),
 )
 PROVIDER = "CPUExecutionProvider"
 _PROVIDER_END = "executionprovider"
@@ -79,7 +78,7 @@ _GROUP_SIZE = 512 << 20  # bytes of values that one run of the file returns
 _UNKNOWN_SIZE = 4 << 20  # bytes of a value whose shape the file does not fix
 _MOST_SESSIONS = 4
 _DIGITS = 6  # of the index of a call
-_FEW_VALUES = 1024  # a smaller tensor may be a shape
+_FEW_VALUES = 1 << 14  # a smaller tensor may be a shape
 
 
 def require_onnx(*, exports: bool = False) -> None:
@@ -245,7 +244,7 @@ class OnnxRunner(GraphRunner):
         return {key: origins[name] for key, name in self._values.items() if name in origins}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
-        """Return the names in running order, without nodes that only convert values.
+        """Return the names in running order, without nodes that only pass values or make shapes.
 
         If a value is quantized, the nodes that take the value are among them.
         """
@@ -260,8 +259,9 @@ class OnnxRunner(GraphRunner):
             if node is not None and node.output[0] not in known:
                 known.add(node.output[0])
                 waiting += [name for name in node.input if name not in ends]
+        known &= _find_dependent(self._model.graph)
         nodes = (each for each in self._model.graph.node if each.output[0] in known)
-        names = (each.name for each in nodes if each.op_type not in _CONVERTING)
+        names = (each.name for each in nodes if each.op_type not in _PASSING)
         # onnxruntime's quantizer appends this to the names of the nodes that it replaces
         return tuple(dict.fromkeys(name.removesuffix("_quant") for name in names if name))
 
@@ -485,7 +485,8 @@ def _list_nodes(
         own = [name for name in given if name in used] or given
         outputs = tuple(dequantized.get(name, name) for name in own)
         inputs = tuple(name for name in _list_read(node) if name in alive)
-        common = list_weights(node, held), family_of_operation(node.op_type)
+        weights = () if alive.isdisjoint(node.output) else list_weights(node, held)
+        common = weights, family_of_operation(node.op_type)
         scopes = _read_scopes(metadata, repeats, aliases)
         if named and named[number]:
             for each in named[number]:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 # Operators that keep the axes of their first input, and operators whose axis 1 is that of channels
 _KEEPING = frozenset(
@@ -44,6 +44,12 @@ _WEIGHTS = {
     "DynamicQuantizeMatMul": (1, 4),
     "MatMulIntegerToFloat": (0, 1, 6),
     "BatchNormalization": (1, 2),  # the others are statistics
+}
+# The inputs for which torch writes zeros or ones if the model has no such parameters
+_FILLED = {
+    **dict.fromkeys(("GroupNormalization", "InstanceNormalization", "LayerNormalization"), (1, 2)),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), (5, 6)),  # initial states
+    "RMSNormalization": (1,),
 }
 _WITHOUT_WEIGHTS = (0, 7, 8, 9)  # TensorProto's undefined, int64, string and bool
 
@@ -97,11 +103,15 @@ def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 def find_weights(graph: Any) -> dict[str, dict[str, int]]:
     """Return the weights in each value that does not depend on the inputs: their sizes by name."""
-    found = {each.name: _measure(each.name, each) for each in graph.initializer}
+    places = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
+    filled = {name for node, each in places for at in each for name in node.input[at : at + 1]}
+    filled |= {n.input[0] for n in graph.node if n.op_type == "Expand" and n.output[0] in filled}
+    found = {each.name: _measure(each.name, each, filled) for each in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
             value = _attributes(node).get("value")
-            found[node.output[0]] = {} if value is None else _measure(node.output[0], value, 2)
+            name = node.output[0]
+            found[name] = {} if value is None else _measure(name, value, filled, 2)
         elif node.input and all(name in found for name in node.input if name):
             inner = dict(list_weights(node, found))
             found |= dict.fromkeys(node.output, inner)
@@ -120,10 +130,17 @@ def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tup
     return tuple(dict.fromkeys(pairs))
 
 
-def _measure(name: str, tensor: Any, least: int = 1) -> dict[str, int]:
+def _measure(name: str, tensor: Any, filled: Collection[str], least: int = 1) -> dict[str, int]:
     """Return the number of values of a constant, by its name; empty if they are no weights."""
+    import onnx
+
     size = math.prod(tensor.dims)
-    is_weight = len(tensor.dims) > 0 and tensor.data_type not in _WITHOUT_WEIGHTS
+    is_made = re.search("^val_|^onnx::|/", name) is not None  # torch made the name up
+    has_axes = len(tensor.dims) > (is_made and size == 1)  # torch makes (1,) of a number
+    is_weight = has_axes and tensor.data_type not in _WITHOUT_WEIGHTS
+    if is_made and name in filled and tensor.data_location != tensor.EXTERNAL:
+        values = {*onnx.numpy_helper.to_array(tensor).flat}
+        is_weight &= len(values) > 1 or not values < {0, 1}
     return {name: size} if is_weight and size >= least else {}
 
 

@@ -147,4 +147,7 @@ def _run(
         )
     warn_of_skipped(call, result.skipped[len(early) :])
     describe_uncalled(call, result.uncalled, {layer.label for layer in a.layers})
+    for note in result.notes:
+        if note not in (*a.info.notes, *b.info.notes):
+            call.say(note)
     return result

@@ -118,8 +118,7 @@ class ComparisonDocument(Document):
         only_in_a: the keys of the images that only run A has.
         only_in_b: the keys of the images that only run B has.
         uncalled: the selected layers that ran in neither run.
-        left_out: the calls of A that B computes as a part of other calls, so that they were not
-            compared.
+        left_out: the calls that were not compared, and why.
         notes: changes that hookcli made to a model on its own, and that affect the computed values.
         remarks: sentences on the images and on how exact the distances are: for example, that
             hookcli compared only statistics.

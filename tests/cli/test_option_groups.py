@@ -126,3 +126,51 @@ def test_the_hint_of_an_option_says_which_argument_or_option_it_needs(option, hi
     with pytest.raises(RequestError, match=f"^--{option} has no effect without ") as caught:
         paint(**{option: "wide"})
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("word", "is_refused"),
+    [
+        ("@list.txt", False),
+        ("-", False),
+        ("https://host.example/a.png", False),
+        ("a.png", True),
+        ("a@b", True),
+        ("a-b", True),
+    ],
+)
+def test_an_option_for_lists_and_addresses_needs_one_among_the_words(word, is_refused):
+    @command
+    def paint(
+        things: Annotated[tuple[str, ...], Flag("--thing NAME", "What.", many=True)] = (),
+        key: Annotated[str, Flag("--key NAME", "Which.", needs="URL|@LIST")] = "",
+    ) -> None:
+        pass
+
+    words = {"thing": ["b.png", word], "key": "secret"}
+    if is_refused:
+        with pytest.raises(RequestError, match=r"^--key has no effect without URL or @LIST"):
+            paint(**words)
+    else:
+        paint(**words)
+    paint(thing=["b.png", word])
+
+
+def test_an_option_needs_only_one_of_several_that_the_command_has():
+    @command
+    def paint(
+        glue: Annotated[
+            str, Flag("--glue NAME", "Which.", needs="--other|--more|--elsewhere")
+        ] = "",
+        tape: Annotated[str, Flag("--tape NAME", "Which.", needs="--elsewhere")] = "",
+        other: Annotated[str, Flag("--other NAME", "What.")] = "",
+        more: Annotated[str, Flag("--more NAME", "What.")] = "",
+    ) -> None:
+        pass
+
+    paint(glue="strong", more="yes")
+    paint(tape="wide")  # no option of this command
+    with pytest.raises(RequestError) as refused:
+        paint(glue="strong")
+    assert refused.value.message == "--glue has no effect without --other or --more"
+    assert refused.value.hint == "add --other or --more"

@@ -6,8 +6,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
-from hookcli.comparison.blame import _Mover
+from hookcli.comparison.blame import _Measured, _Mover
+from hookcli.comparison.seen_calls import SeenCalls
+from hookcli.distance.blame import OwnError
+from hookcli.records.calls import Call, LayerInfo
 
 # The pixels 1, -1 and 2 become 2, -2 and 4 in ``a``, 6, -6 and 12 in ``b``; relu, c and the sum
 # of both follow with half and with three halves of it; ``d`` gives four times the sum.
@@ -139,6 +143,13 @@ def ruined():
     return Uneven(0.0)
 
 
+class Energy(nn.Module):
+    '''The sum of the squares of the picture, times 4096, is too large for float16.'''
+
+    def forward(self, x):
+        return (x * 64).square().sum((2, 3)).sqrt()
+
+
 def point_less():
     return Net(b=4.5)
 
@@ -159,6 +170,7 @@ def nets(tmp_path, monkeypatch):
     pixels = np.array([[[1, -1, 2]], [[2, 3, -1]], [[-2, 1, 1]]], "f4")
     np.save("a.npy", pixels)
     np.save("b.npy", 2 * pixels)
+    np.save("large.npy", np.full((3, 2, 16), 1, "f4"))
 
 
 @pytest.fixture
@@ -241,6 +253,11 @@ def test_a_model_in_bfloat16_has_no_culprit(blame):
     assert document["blame"].endswith(", within the rounding of bfloat16")
 
 
+def test_an_overflow_is_the_fault_of_the_call_that_made_it(blame):
+    document = blame("nets.py:Energy", "--against", "dtype=float16", images=("large.npy",))
+    assert document["culprits"] == ["op:sum"]
+
+
 def test_the_same_model_has_no_own_errors(blame):
     document = blame("nets.py:Net", "--against", "threads=1", code=0)
     assert document["culprits"] == []
@@ -296,6 +313,28 @@ def test_a_single_number_moves_to_its_neighbour():
     assert float(_Mover(2**-10)(np.array(4, "f4"))) == pytest.approx(4, rel=2**-9)
 
 
+def test_the_rounding_of_a_mean_grows_with_the_root_of_the_number_of_summands():
+    seen = SeenCalls(keeps_values=True)
+    calls = [Call(LayerInfo(name, kind), 0, 0) for name, kind in (("a", "ReLU"), ("b", "mean"))]
+    for call, width in zip(calls, (128, 1), strict=True):
+        seen.keep(call, torch.ones(1, 2, width, width))
+    measured = _Measured(seen, {"a": "a", "b": "b"})
+    for call, width in zip(calls, (128, 1), strict=True):
+        measured(call, torch.full((1, 2, width, width), 1 + 7e-7))
+    errors = [*measured.list_errors({}, {}, "float32")]
+    assert [each.rounding for each in errors] == pytest.approx([2**-24, 128 * 2**-24 / 8])
+
+
+@pytest.mark.parametrize(("kind", "lone"), [("Split", []), ("Cos", ["node"])])
+def test_a_node_that_returns_a_part_of_a_value_is_not_to_blame(kind, lone):
+    """Other nodes that only B has are named for an error of the call after them."""
+    seen = SeenCalls(keeps_values=True)
+    seen.keep(Call(LayerInfo("a", "cat"), 0, 0), torch.ones(1, 4))
+    measured = _Measured(seen, {"a": "a"}, reshapes=True, tools=("node",))
+    measured(Call(LayerInfo("node", kind), 0, 0), torch.ones(1, 2))
+    assert [*measured.errors] == lone
+
+
 def test_zeros_stay_zeros_when_values_move_to_their_neighbours():
     """Otherwise, after a ReLU, rounding would seem to explain any error of small values."""
     moved = _Mover(2**-10)(np.array([0, 1, -1e-6], "f4"))
@@ -344,3 +383,68 @@ def test_inputs_are_not_judged(run):
         2,
         ["error: --blame judges the outputs of layers", "hint: leave out --at"],
     )
+
+
+FLOAT32, FLOAT16 = 2**-23, 2**-10
+
+
+def measured(*calls, own=1e-3, partners=None):
+    """A run of A's calls, of which B computes those in ``partners``, each with an error."""
+    seen = SeenCalls()
+    for order, (path, kind) in enumerate(calls):
+        seen.keep(Call(LayerInfo(path, kind), 0, order), torch.ones(2) * (order + 1))
+    paths = [path for path, _ in calls] if partners is None else partners
+    found = _Measured(seen, {path: path for path in paths})
+    kinds = dict(calls)
+    found.errors = {path: OwnError(path, kinds[path], own, 0.0) for path in paths}
+    return found
+
+
+def list_errors(found, moved, dtypes=None, dtype="float32"):
+    errors = {path: OwnError(path, kind, own, 0.0) for path, (kind, own) in moved.items()}
+    return {each.call_id: each for each in found.list_errors(errors, dtypes or {}, dtype)}
+
+
+def test_rounding_explains_what_moved_inputs_change():
+    found = list_errors(measured(("a", "Own")), {"a": ("Own", 1e-6)})
+    assert found["a"].rounding == 1e-6
+
+
+def test_rounding_explains_at_least_half_a_digit():
+    found = list_errors(measured(("a", "Own")), {"a": ("Own", 0.0)})
+    assert found["a"].rounding == FLOAT32 / 2
+
+
+def test_the_error_of_rounding_is_that_of_the_dtype_of_the_call():
+    """All inputs move by a digit of float16; ``a`` is computed in float32."""
+    found = list_errors(
+        measured(("a", "Own"), ("b", "Own")),
+        {"a": ("Own", 0.5), "b": ("Own", 0.5)},
+        {"a": "float32", "b": "float16"},
+        "float16",
+    )
+    assert found["a"].rounding == pytest.approx(0.5 * FLOAT32 / FLOAT16)
+    assert found["b"].rounding == 0.5
+
+
+def test_a_call_with_a_merged_one_rounds_like_both():
+    found = list_errors(
+        measured(("conv", "Conv2d"), ("norm", "BatchNorm2d"), partners=["norm"]),
+        {"conv": ("Conv2d", 3e-6), "norm": ("BatchNorm2d", 1e-6)},
+    )
+    assert (found["norm"].rounding, found["norm"].kind) == (3e-6, "Conv2d")
+
+
+def test_a_call_with_nothing_merged_is_of_its_own_kind():
+    found = list_errors(measured(("act", "ReLU")), {"act": ("ReLU", 0.0)})
+    assert found["act"].kind == "ReLU"
+
+
+@pytest.mark.parametrize(("own", "kind"), [(1e-2, "Linear"), (0.0, "add")])
+def test_an_operation_that_is_off_is_like_the_layers_that_only_a_shows(own, kind):
+    """It may use their output, as the addition after a block does."""
+    calls = (("a", "Linear"), ("n", "LayerNorm"), ("s/op:add", "add"))
+    moved = {path: (each, 1e-7) for path, each in calls}
+    partners = [path for path, _ in calls[1:]]
+    found = list_errors(measured(*calls, own=own, partners=partners), moved)
+    assert found["s/op:add"].kind == kind

@@ -689,7 +689,7 @@ def test_a_metric_that_sketches_do_not_know(refused):
         (["--rtol", "inf"], "--rtol inf: not a finite number"),
         (["--atol", "inf"], "--atol inf: not a finite number"),
         (["--layer-tolerance", "conv"], "--layer-tolerance cannot read 'conv'"),
-        (["--layer-tolerance", "cnv=1"], "no call matches 'cnv'"),
+        (["--layer-tolerance", "cnv=1"], "no compared call matches 'cnv'"),
     ],
 )
 def test_options_that_cannot_be_read(refused, words, message):

@@ -16,6 +16,7 @@ import pytest
 
 from hookcli.comparison.compared_run import RunCall, load_compared_run
 from hookcli.comparison.diff import diff_runs, list_changed, pair_calls, pair_ids
+from hookcli.distance.comparison import LeftOut
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import (
     Size,
@@ -574,6 +575,20 @@ def test_a_call_that_one_run_lacks_has_no_other(run):
     assert found == {"bn": ("bn", ""), "conv": ("", "only in A"), "fc": ("fc", "only in B")}
 
 
+@pytest.mark.parametrize("match", ["id", "order"])
+def test_a_call_that_changes_nothing_may_be_in_one_run_alone(match):
+    run_of(conv=[3, 4], fc=[2]).write("a")
+    run_of(conv=[3, 4], drop=[3, 4], fc=[2]).write("b")
+    a, b = load_compared_run("a"), load_compared_run("b")
+    conv, drop, fc = b.calls["cat"]
+    drop = replace(drop, tensor=replace(drop.tensor, module_type="Dropout"))
+    comparison = diff_runs(a, replace(b, calls={"cat": [conv, drop, fc]}), Tolerance(), match)
+    assert [row.call_id for row in comparison.rows] == ["conv", "fc"]
+    reason = "only in B, and changes nothing in evaluation mode"
+    assert comparison.left_out == (LeftOut("drop", "idle", reason),)
+    assert comparison.exit_code == 0
+
+
 def test_an_image_that_one_run_lacks_is_a_difference():
     a = run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([1])}})
     b = run_of({"bee": {"conv": array([1])}, "cat": {"conv": array([1])}})
@@ -1084,8 +1099,8 @@ def test_a_tolerance_for_calls_that_are_not_there_is_refused():
     with pytest.raises(NoLayerMatchedError) as caught:
         differences(run_of(conv=[1]), run_of(conv=[1]), Tolerance(layers=(("cnv", 0.1),)))
     assert (caught.value.message, caught.value.hint) == (
-        "no call matches 'cnv'",
-        "did you mean conv?",
+        "no compared call matches 'cnv'",
+        "only the layers that `layers` chooses are compared; did you mean conv?",
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hookcli.comparison.left_out import list_left_out
+import pytest
+
+from hookcli.comparison.left_out import list_left_out, may_be_idle
 
 
 def test_each_call_that_an_export_lacks_has_a_kind_and_a_reason():
@@ -43,3 +45,12 @@ def test_a_tensor_of_several_that_an_export_lacks_is_no_part_of_the_next_call():
     types = {"encoder[0]": "Encoder", "encoder[1]": "Encoder", "head": "Conv2d"}
     (left_out,) = list_left_out(types, {"encoder[1]", "head"})
     assert left_out.reason == "not among the tensors that B shows"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_idle"),
+    [("FeatureAlphaDropout", True), ("Dropout2d", True), ("DropPath", True), ("Drop_Path", True)]
+    + [("IdentityBlock", False), ("DropoutConv", False)],
+)
+def test_a_layer_changes_nothing_if_its_name_ends_so(name, is_idle):
+    assert may_be_idle(name) == is_idle

@@ -51,10 +51,21 @@ class Deeper(Net):
     def __init__(self):
         super().__init__()
         self.relu = None
-        self.new = nn.Identity()
+        self.new = nn.ReLU()
 
     def forward(self, x):
         return self.fc(self.new(self.conv(x)).mean((2, 3)))
+
+
+class Dropped(Net):
+    '''Net, and two modules that change nothing.'''
+
+    def __init__(self):
+        super().__init__()
+        self.drop, self.same = nn.Dropout(), nn.Identity()
+
+    def forward(self, x):
+        return self.fc(self.same(self.drop(self.relu(self.conv(x)).mean((2, 3)))))
 
 
 class Wider(Net):
@@ -412,6 +423,19 @@ def test_calls_of_only_one_model_are_listed_where_they_complete(compare):
         ("(model)", ""),
     ]
     assert document["first"] == "new"
+
+
+@pytest.mark.parametrize("names", [("Net", "Dropped"), ("Dropped", "Net")])
+@pytest.mark.parametrize("words", [(), ("--blame",)])
+def test_a_layer_that_changes_nothing_may_be_in_one_model_alone(compare, names, words):
+    a, b = names
+    document = compare(a, "--against", f"model=nets.py:{b}", *words)
+    assert [row["call_id"] for row in document["layers"]] == ["conv", "relu", "fc", "(model)"]
+    where = "A" if a == "Dropped" else "B"
+    reason = f"only in {where}, and changes nothing in evaluation mode"
+    assert document["left_out"] == [
+        {"call_id": name, "kind": "idle", "reason": reason} for name in ("drop", "same")
+    ]
 
 
 def test_other_shapes_are_reported(compare):
@@ -859,7 +883,15 @@ def test_a_tolerance_that_matches_no_call_is_reported(run, nets):
     words = ("--layer-tolerance", "bn*=0.1", "--against", "threads=1")
     ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, *words)
     assert ended.code == 2
-    assert "error: no call matches 'bn*'" in ended.err
+    assert "error: no compared call matches 'bn*'" in ended.err
+
+
+def test_a_tolerance_of_a_layer_that_is_not_compared_says_how_to_compare_it(run, nets):
+    words = ("--layers", "conv", "--layer-tolerance", "fc=0.1", "--against", "threads=1")
+    ended = run("compare", "nets.py:Net", "a.npy", "--device", "cpu", *words)
+    assert ended.code == 2
+    assert "error: no compared call matches 'fc'\n" in ended.err
+    assert "hint: only the layers that --layers chooses are compared; " in ended.err
 
 
 def test_a_failed_forward_pass_is_reported_with_its_side(run, nets):
@@ -994,7 +1026,9 @@ def test_images_whose_top_class_changes_are_named(run, nets):
 def test_the_answer_is_told_even_if_all_listed_calls_are_equal(run, nets):
     words = ("nets.py:Net", "a.npy", *CPU, "--layers", "conv", "--against", "edit=fc{0}:zero")
     ended = run("compare", *words)
-    assert ended.out.splitlines()[0].startswith("no difference: 1 call of 1 image holds; ")
+    assert ended.out.splitlines()[0].startswith(
+        "1 call holds, but the answer differs (same top class"
+    )
 
 
 def test_sort_worst_begins_with_the_worst_call(run, nets):

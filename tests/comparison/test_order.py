@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from hookcli.comparison.order import pair_by_order
+import numpy as np
+import pytest
+
+from hookcli.comparison.order import find_norm, pair_by_order
 from hookcli.distance.judge import CallTensor
+from hookcli.records.calls import FOLDED
 
 
 def tensors(*calls):
@@ -43,6 +47,12 @@ def test_calls_between_matching_stretches_are_left_out():
     a = tensors(("c", "Conv2d", SMALL), ("d", "Dropout", SMALL), ("r", "ReLU", SMALL))
     b = tensors(("n0", "Conv", SMALL), ("n1", "Reshape", (32,)), ("n2", "Relu", SMALL))
     assert pair_by_order(a, b) == {"n0": "c", "n2": "r"}
+
+
+def test_quantized_values_are_paired_with_no_others():
+    a = tensors(("op:interpolate", "interpolate", SMALL))
+    b = {"n0": CallTensor("n0", "Resize", SMALL, "int8")}
+    assert pair_by_order(a, b) == {}
 
 
 def arrays(**values):
@@ -114,3 +124,118 @@ def test_a_node_that_only_passes_on_values_takes_no_layer():
     b = tensors(("n0", "Conv", SMALL), ("n1", "Cast", SMALL), ("n2", "Own", SMALL))
     values = arrays(x=1, y=5, z=9), arrays(n0=1, n1=1.001, n2=9)
     assert pair_by_order(a, b, values) == {"n0": "x", "n2": "z"}
+
+
+@pytest.mark.parametrize(
+    ("module", "operator"),
+    [
+        ("Linear", "Gemm"),
+        ("Linear", "MatMul"),
+        ("matmul", "MatMul"),
+        ("cat", "Concat"),
+        ("AvgPool2d", "AveragePool"),
+        ("AdaptiveAvgPool2d", "GlobalAveragePool"),
+        ("AdaptiveAvgPool2d", "ReduceMean"),
+        ("mean", "ReduceMean"),
+        ("LayerNorm", "LayerNormalization"),
+        ("GroupNorm", "GroupNormalization"),
+        ("InstanceNorm2d", "InstanceNormalization"),
+        ("MultiheadAttention", "Attention"),
+        ("ReLU", "FusedConv"),
+    ],
+)
+def test_a_module_and_the_operator_that_computes_it_are_of_one_kind(module, operator):
+    """The last calls of a gap are paired whatever their kinds are, so others follow."""
+    a = tensors(("m", module, SMALL), ("other", "Own", LARGE))
+    b = tensors(("n0", operator, SMALL), ("n1", "Another", LARGE))
+    assert pair_by_order(a, b) == {"n0": "m", "n1": "other"}
+
+
+def swapped(distance):
+    """A convolution that A runs after so many other calls, and B before them."""
+    others = [(f"x{n}", f"Own{n}", SMALL) for n in range(distance)]
+    a = tensors(*others, ("c", "Conv2d", LARGE))
+    b = tensors(("n", "Conv", LARGE), *((f"y{n}", *each[1:]) for n, each in enumerate(others)))
+    return pair_by_order(a, b)
+
+
+def test_only_calls_nearby_are_paired_across_others():
+    assert swapped(19)["n"] == "c"
+    assert "n" not in swapped(20)
+
+
+def test_of_two_equal_calls_that_b_swapped_the_nearer_one_is_taken():
+    a = tensors(
+        ("far", "Conv2d", SMALL),
+        *((f"x{n}", f"Own{n}", SMALL) for n in range(3)),
+        ("s", "Sum", SMALL),
+        ("near", "Conv2d", SMALL),
+    )
+    b = tensors(
+        *((f"y{n}", f"Own{n}", SMALL) for n in range(3)),
+        ("n", "Conv", SMALL),
+        ("t", "Sum", SMALL),
+    )
+    assert pair_by_order(a, b)["n"] == "near"
+
+
+def test_zeros_show_no_counterpart():
+    a = tensors(("x", "Own", SMALL), ("c", "Conv2d", SMALL), ("d", "Own", LARGE))
+    b = tensors(("n", "Conv", SMALL), ("m", "Another", LARGE))
+    assert pair_by_order(a, b, (arrays(x=0, c=0), arrays(n=0)))["n"] == "c"
+
+
+def test_whole_numbers_are_no_last_node_of_a_layer():
+    """They are quantized values."""
+    a = tensors(("c", "Conv2d", SMALL), ("r", "ReLU", SMALL))
+    b = tensors(("n0", "ConvInteger", SMALL), ("n1", "Relu", SMALL))
+    b["n0"] = replace(b["n0"], dtype="int32")
+    assert pair_by_order(a, b) == {"n1": "r"}
+
+
+def test_a_convolution_with_the_values_of_one_is_not_paired_with_the_norm_after_it():
+    """A tool replaced the norm by other operators."""
+    kinds = ("c1", "Conv2d"), ("n1", "BatchNorm2d"), ("c2", "Conv2d"), ("n2", "BatchNorm2d")
+    a = tensors(*((*each, SMALL) for each in kinds))
+    b = tensors(
+        *(("m0", "Conv", SMALL), ("m1", "Unsqueeze", LARGE)),
+        *(("m2", "Conv", SMALL), ("m3", "BatchNormalization", SMALL)),
+    )
+    values = arrays(c1=1, n1=3, c2=5, n2=7), arrays(m0=1, m2=5, m3=7)
+    assert pair_by_order(a, b, values)["m0"] == "c1"
+
+
+def test_two_calls_with_equal_values_have_two_counterparts():
+    a = tensors(("x", "Own", SMALL), ("y", "Own", SMALL))
+    b = tensors(("n0", "Mul", SMALL), ("n1", "Mul", SMALL))
+    values = arrays(x=1, y=1), arrays(n0=1, n1=1)
+    assert pair_by_order(a, b, values) == {"n0": "x", "n1": "y"}
+
+
+def test_the_last_node_of_a_gap_keeps_the_counterpart_of_its_kind():
+    kinds = ("c", "Conv2d"), ("p", "MaxPool2d"), ("q", "Own"), ("sum", "add")
+    a = tensors(*((*each, SMALL) for each in kinds))
+    b = tensors(("n0", "MaxPool", SMALL), ("n1", "Conv", SMALL), ("n2", "Add", SMALL))
+    values = arrays(c=1, p=5, q=7, sum=9), arrays(n0=5, n1=70, n2=9)
+    assert pair_by_order(a, b, values) == {"n0": "p", "n1": "c", "n2": "sum"}
+
+
+def test_a_convolution_that_lost_its_norm_is_a_convolution():
+    a = tensors(("c", "Conv2d", SMALL), ("n", "BatchNorm2d", SMALL), ("d", "Own", LARGE))
+    b = tensors(("m", FOLDED, SMALL), ("other", "Another", LARGE))
+    assert pair_by_order(a, b) == {"m": "n", "other": "d"}
+
+
+def test_a_transposed_convolution_may_have_its_norm_merged():
+    a = tensors(("c", "ConvTranspose2d", SMALL), ("n", "BatchNorm2d", SMALL))
+    assert pair_by_order(a, tensors(("m", "ConvTranspose", SMALL))) == {"m": "n"}
+
+
+def test_the_norm_of_a_convolution_is_the_one_directly_after_it():
+    a = tensors(
+        *(("c1", "Conv2d", SMALL), ("n1", "BatchNorm2d", SMALL)),
+        *(("c2", "Conv2d", SMALL), ("n2", "BatchNorm2d", SMALL)),
+        *(("c3", "Conv2d", SMALL), ("r", "ReLU", SMALL)),
+    )
+    found = [find_norm([*a.values()], each) for each in ("c1", "c2", "c3")]
+    assert found == ["n1", "n2", ""]

@@ -9,7 +9,7 @@ import torch
 
 from hookcli.comparison.seen_calls import SeenCalls
 from hookcli.passes.graph import Graph, GraphNode, Scope
-from hookcli.records.calls import Call, LayerInfo
+from hookcli.records.calls import FOLDED, Call, LayerInfo
 
 ENCODER = Scope("encoder", "own.Encoder")
 CONV = Scope("encoder.conv", "torch.nn.modules.conv.Conv2d")
@@ -88,6 +88,16 @@ def test_calls_that_a_tool_sorted_anew_are_paired_by_their_values():
     assert pair(Graph.of(nodes), a, b) == crossed
 
 
+@pytest.mark.parametrize(("number", "expected"), [(3, {"encoder.conv": "encoder.conv#2"}), (4, {})])
+def test_numbers_in_names_tell_the_calls_unless_a_calls_more_often(number, expected):
+    """The file lacks calls, and the one that it has is wrong."""
+    nodes = [node("two", "x", replace(CONV, index=2))]
+    a = [("encoder.conv", index, "", [index + 1.0]) for index in range(number)]
+    graph = replace(Graph.of(nodes), is_inferred=True)
+    pairs = pair(graph, a, [("encoder.conv", 2, "", [9.0])])
+    assert pairs == {f"{each}#2": other for each, other in expected.items()}
+
+
 @pytest.fixture
 def tool():
     """A graph in which a tool computes a layer with two nodes."""
@@ -134,3 +144,257 @@ def test_b_runs_again_to_tell_calls_that_only_inherit_an_error():
     calls.measure_by_order(keep(("n0", 7), ("n1", 50), ("n2", 70)), rerun)
     assert calls.partners == {"n0": "x", "n1": "z", "n2": "y"}
     assert calls.distances["z"].rel_l2 == pytest.approx(41 / 9)
+
+
+def observe(show, *calls):
+    """Show calls, each the path and the type of a layer, and its output."""
+    for order, (path, kind, values) in enumerate(calls):
+        show(Call(LayerInfo(path, kind), 0, order), torch.as_tensor(values))
+
+
+def graph_of(*paths, **facts):
+    """A graph in which each node is a layer."""
+    nodes = [node(path, "x", Scope(path, "torch.nn.modules.conv.Conv2d")) for path in paths]
+    return replace(Graph.of(nodes), **facts)
+
+
+def partners(graph, a, b):
+    seen = SeenCalls(graph=graph)
+    observe(seen.keep, *a)
+    observe(seen.measure, *b)
+    return seen.partners
+
+
+def test_a_gate_is_saturated_if_none_of_its_values_is_positive():
+    seen = SeenCalls()
+    observe(seen.keep, ("low", "SiLU", [-1e-9, -2e-9]), ("any", "SiLU", [-1e-9, 2.0]))
+    observe(seen.keep, ("conv", "Conv2d", [-1.0, -2.0]))
+    found = {call_id: each.tensor.is_saturated for call_id, each in seen.a.items()}
+    assert found == {"low": True, "any": False, "conv": False}
+
+
+def test_a_block_that_passes_on_a_gate_has_its_operator():
+    seen = SeenCalls()
+    observe(
+        seen.keep,
+        *(("block.act", "SiLU", [-1e-9]), ("block", "Own", [-1e-9]), ("net", "Own", [-1e-9])),
+        ("other", "Own", [-1.0]),
+    )
+    found = [(each.tensor.operator, each.tensor.is_saturated) for each in seen.a.values()]
+    assert found == [("", True), ("SiLU", True), ("SiLU", True), ("", False)]
+
+
+@pytest.mark.parametrize(
+    ("relu", "before", "after", "expected"),
+    [
+        ("ReLU", [-1.0, 2.0], [0.0, 2.0], "relu"),
+        ("ReLU6", [-1.0, 2.0], [0.0, 2.0], "relu"),
+        ("Sigmoid", [-1.0, 2.0], [0.0, 2.0], "conv"),
+        ("ReLU", [-1.0, 2.0], [-1.0, 2.0], "conv"),
+        ("ReLU", [1.0, 2.0], [1.0, 2.0], "conv"),
+        ("ReLU", [-1.0, 2.0], [[0.0], [2.0]], "conv"),
+    ],
+)
+def test_a_convolution_without_negative_values_is_the_relu_that_b_merged(
+    relu, before, after, expected
+):
+    a = ("conv", "Conv2d", before), ("relu", relu, [0.0, 2.0])
+    assert partners(graph_of("conv"), a, [("conv", "Conv", after)]) == {"conv": expected}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[5.0], [1.0]], {"op:add": "op:add#1", "op:add#1": "op:add"}),
+        ([[5.0], [5.0]], {"op:add": "op:add#1"}),
+        ([[7.0], [5.0]], {"op:add": "op:add", "op:add#1": "op:add#1"}),
+    ],
+)
+def test_the_calls_of_an_operation_are_paired_by_their_values(values, expected):
+    """An export may compute them in another order; a wrong one is the call of its number."""
+    nodes = [node("one", "x", call_index=0), node("two", "one", call_index=1)]
+    a = [("op:add", index, "", [value]) for index, value in enumerate((1.0, 5.0))]
+    b = [("op:add", index, "", value) for index, value in enumerate(values)]
+    assert pair(Graph.of(nodes), a, b) == expected
+
+
+def by_order(*values):
+    """Pair B's two calls with A's, whose values are 1 and 5; return the pairs and the reruns."""
+    a, b, reruns = SeenCalls(), SeenCalls(), []
+    observe(a.keep, ("x", "Own", [1.0]), ("y", "Own", [5.0]))
+    calls = [(f"n{n}", "Own", [value]) for n, value in enumerate(values)]
+    observe(b.keep, *calls)
+
+    def rerun(_feed, show):
+        reruns.append(1)
+        observe(show, *calls)
+
+    a.measure_by_order(b, rerun)
+    return a.partners, len(reruns)
+
+
+@pytest.mark.parametrize(("values", "reruns"), [((1.0, 5.0), 0), ((1.0, 50.0), 1)])
+def test_b_runs_again_only_while_that_changes_pairs_that_differ(values, reruns):
+    assert by_order(*values) == ({"n0": "x", "n1": "y"}, reruns)
+
+
+def test_the_models_themselves_are_counterparts_if_calls_are_paired_by_order():
+    a, b = SeenCalls(), SeenCalls()
+    observe(a.keep, ("x", "Own", [1.0]), ("", "Net", [2.0]))
+    observe(b.keep, ("n", "Own", [1.0]), ("", "Model", [70.0]))
+    a.measure_by_order(b)
+    assert a.partners == {"n": "x", "(model)": "(model)"}
+
+
+def test_a_relu_that_b_has_is_not_taken_for_a_merged_one():
+    a, b = SeenCalls(), SeenCalls()
+    observe(a.keep, ("conv", "Conv2d", [-1.0, 2.0]), ("relu", "ReLU", [0.0, 2.0]))
+    observe(b.keep, ("n0", "Conv", [0.0, 9.0]), ("n1", "Relu", [0.0, 2.0]))
+    a.measure_by_order(b)
+    assert a.partners == {"n0": "conv", "n1": "relu"}
+
+
+def test_a_tensor_that_is_the_same_has_no_other_order_of_axes():
+    seen = SeenCalls()
+    square = [[1.0, 2.0], [2.0, 1.0]]
+    for show in (seen.keep, seen.measure):
+        observe(show, ("x", "Own", square))
+    assert (seen.axes, seen.distances["x"].rel_l2) == ({}, 0)
+
+
+def test_only_an_export_may_change_a_shape():
+    for graph, is_measured in ((None, False), (graph_of("x"), True)):
+        seen = SeenCalls(graph=graph)
+        observe(seen.keep, ("x", "Own", [[1.0, 2.0, 4.0, 8.0]]))
+        observe(seen.measure, ("x", "Own", [[1.0, 2.0], [4.0, 8.0]]))
+        assert ("x" in seen.distances) is is_measured
+
+
+def test_values_in_another_order_are_no_other_shape():
+    seen = SeenCalls(graph=graph_of("x"))
+    observe(seen.keep, ("x", "Own", [[1.0, 2.0, 4.0, 8.0]]))
+    observe(seen.measure, ("x", "Own", [[8.0, 4.0], [2.0, 1.0]]))
+    assert seen.distances == {}
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_copies_are_kept_only_if_they_are_needed(keeps):
+    seen = SeenCalls(keeps_values=keeps)
+    for show in (seen.keep, seen.measure):
+        observe(show, ("x", "Own", [1.0]))
+    assert ("x" in seen.values) is keeps
+
+
+def test_a_call_after_one_in_float16_is_as_coarse():
+    seen = SeenCalls()
+    half = torch.ones(1, dtype=torch.float16)
+    observe(seen.keep, ("one", "Own", [1.0]), ("two", "Own", half), ("three", "Own", [1.0]))
+    found = [each.tensor.coarsest for each in seen.a.values()]
+    assert found == ["float32", "float16", "float16"]
+
+
+def test_calls_of_two_layers_that_are_only_counted_are_aligned_on_their_own():
+    """Of both, the file lacks the first of three calls."""
+    nodes = []
+    for path in ("p", "q"):
+        for n in range(2):
+            nodes.append(node(f"{path}{n}", "x", replace(CONV, path=path)))
+            nodes.append(node(f"{path}{n}_sum", f"{path}{n}"))
+    indices = range(3)
+    a = [(path, n, "", [n + start]) for path, start in (("p", 1.0), ("q", 11.0)) for n in indices]
+    b = [(path, n, "", [n + start]) for path, start in (("p", 2.0), ("q", 12.0)) for n in (0, 1)]
+    found = pair(Graph.of(nodes), a, b)
+    assert found == {"p": "p#1", "p#1": "p#2", "q": "q#1", "q#1": "q#2"}
+
+
+def test_the_outputs_of_a_model_are_paired_in_their_order_even_if_they_are_wrong():
+    nodes = [node("one", "x", ENCODER), node("two", "one", ENCODER)]
+    graph = Graph.of(nodes, returned=["one", "two"])
+    a = [("", 0, key, value) for key, value in (("0", [1.0]), ("1", [5.0]))]
+    b = [("", 0, key, value) for key, value in (("0", [5.0]), ("1", [70.0]))]
+    assert pair(graph, a, b) == {"(model)[0]": "(model)[0]", "(model)[1]": "(model)[1]"}
+
+
+def with_tool(scaled, *more):
+    """A tool's node between ``encoder.a`` and ``last``; ``more`` are A's calls between them."""
+    nodes = [
+        node("one", "x", ENCODER, replace(CONV, path="encoder.a")),
+        node("scaled", "one", is_told=False),
+        node("two", "scaled", replace(CONV, path="last")),
+    ]
+    a = [("early", "Conv2d", [7.0]), ("encoder.a", "Conv2d", [1.0]), *more]
+    a = [*a, ("last", "Conv2d", [6.0])]
+    b = [("encoder.a", "Conv2d", [1.0]), ("scaled", "Mul", scaled), ("last", "Conv2d", [6.0])]
+    found = partners(Graph.of(nodes), a, b)
+    assert (found.pop("encoder.a"), found.pop("last")) == ("encoder.a", "last")
+    return found
+
+
+def test_a_node_of_a_tool_is_no_layer_before_the_last_pair():
+    assert with_tool([7.0]) == {}
+
+
+def test_a_node_of_a_tool_is_no_layer_that_changes_nothing():
+    found = with_tool([5.0], ("b", "Conv2d", [5.0]), ("drop", "Dropout", [5.0]))
+    assert found == {"scaled": "b"}
+    found = with_tool([70.0], ("b", "Conv2d", [5.0]), ("drop", "Dropout", [5.0]))
+    assert found == {"scaled": "b"}
+
+
+def test_a_node_of_a_tool_is_the_norm_that_was_merged():
+    more = ("b", "Conv2d", [5.0]), ("norm", "BatchNorm2d", [5.001])
+    assert with_tool([5.0], *more) == {"scaled": "norm"}
+
+
+def test_a_node_of_a_tool_in_another_shape_replaces_no_layer():
+    assert with_tool([70.0, 70.0], ("b", "Conv2d", [5.0])) == {}
+
+
+def test_a_node_of_a_tool_with_whole_numbers_replaces_no_layer():
+    assert with_tool([70], ("b", "Conv2d", [5.0])) == {}
+
+
+def test_a_node_of_a_tool_is_no_layer_that_b_names():
+    nodes = [
+        node("one", "x", replace(CONV, path="a")),
+        node("scaled", "one", is_told=False),
+        node("two", "scaled", replace(CONV, path="b")),
+        node("three", "two", replace(CONV, path="c")),
+    ]
+    a = [("a", "Conv2d", [1.0]), ("b", "Conv2d", [5.0]), ("c", "Conv2d", [9.0])]
+    b = [("a", "Conv2d", [1.0]), ("scaled", "Mul", [5.0]), ("b", "Conv2d", [5.0])]
+    assert partners(Graph.of(nodes), a, b) == {"a": "a", "b": "b"}
+
+
+def test_a_convolution_that_lost_its_norm_is_paired_with_the_norm():
+    layers = ("conv", "Conv2d", [1.0]), ("norm", "BatchNorm2d", [5.0]), ("act", "Own", [9.0])
+    folded = ("conv", FOLDED, [5.0]), ("act", "Own", [9.0])
+    assert partners(graph_of("conv", "act"), layers, folded) == {"conv": "norm", "act": "act"}
+    assert partners(graph_of("conv", "norm", "act"), folded, layers) == {
+        "norm": "conv",
+        "act": "act",
+    }
+
+
+def test_a_convolution_that_lost_its_norm_has_no_counterpart_without_one():
+    layers = ("conv", "Conv2d", [1.0]), ("act", "Own", [9.0])
+    folded = ("conv", FOLDED, [5.0]), ("act", "Own", [9.0])
+    assert partners(graph_of("conv", "act"), layers, folded) == {"act": "act"}
+
+
+def test_calls_whose_number_only_names_say_are_paired_by_their_values():
+    """The names tell fewer calls apart than A has."""
+    seen = SeenCalls(graph=graph_of("conv", is_inferred=True))
+    for index, value in enumerate((1.0, 5.0)):
+        layer = LayerInfo("conv", "Conv2d")
+        seen.keep(Call(layer, index, index), torch.tensor([value]))
+    observe(seen.measure, ("conv", "Conv", [5.0]))
+    assert seen.partners == {"conv": "conv#1"}
+    assert set(seen.untold) == {"conv", "conv#1"}
+
+
+def test_calls_that_names_tell_apart_are_paired_by_their_numbers():
+    seen = SeenCalls(graph=graph_of("conv", is_inferred=True))
+    observe(seen.keep, ("conv", "Conv2d", [1.0]))
+    observe(seen.measure, ("conv", "Conv", [70.0]))
+    assert (seen.partners, seen.untold) == ({"conv": "conv"}, {})

@@ -45,3 +45,28 @@ def test_images_whose_answer_changes_are_named():
 )
 def test_distances_are_percentages_if_that_can_be_read(value, expected):
     assert share_text(value) == expected
+
+
+def test_an_answer_that_is_partly_the_same_has_changed():
+    found = sum_up({"a": Answer("masks", 0.999), "b": Answer("masks", 1.0)})
+    assert found.changed == ("a",)
+
+
+def test_a_distance_that_is_unknown_for_one_image_is_unknown_for_all():
+    found = sum_up({"a": Answer("output", 0.0, 0.5), "b": Answer("output", 0.0)})
+    assert found.distance is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.0999, "10 %"),
+        (0.126, "13 %"),
+        (0.956, "96 %"),
+        (0.996, "100 %"),
+        (9.96, "996 %"),
+        (10, "10"),
+    ],
+)
+def test_a_share_above_a_tenth_has_no_decimals(value, expected):
+    assert share_text(value) == expected

@@ -106,3 +106,103 @@ def test_calls_with_a_merged_convolution_are_like_convolutions():
     assert culprits(find_culprits([*shared, fused], "float32")) == []
     alone = OwnError("relu", "ReLU", 1e-2, ROUNDED)
     assert culprits(find_culprits([*shared, alone], "float32")) == ["relu"]
+
+
+def shown(own, rounding, channels=(), channel_rounding=()):
+    return OwnError("c", "Own", own, rounding, "", channels, channel_rounding)
+
+
+@pytest.mark.parametrize(
+    ("channels", "expected"),
+    [
+        ((0, 6.4e-6), []),  # 8 times the usual 8 times that rounding explains
+        ((0, 6.5e-6), ["c"]),
+        ((8e-7, 1e-6), []),
+        ((8.1e-7, 1e-6), ["c"]),
+    ],
+)
+def test_the_worst_of_many_channels_may_be_farther_off_than_the_median_one(channels, expected):
+    error = shown(0.0, 1.0, channels, (ROUNDED, ROUNDED))
+    assert culprits(find_culprits([error], "float32")) == expected
+
+
+def test_the_median_channel_is_judged_by_its_own_rounding():
+    error = shown(0.0, 1.0, (1e-6, 1e-6), (ROUNDED, 1.0))
+    assert culprits(find_culprits([error], "float32")) == ["c"]
+
+
+def test_a_tolerance_of_the_user_leaves_channels_the_error_of_rounding():
+    error = shown(0.0, 1.0, (1e-4, 1e-4), (1e-4, 1e-4))
+    assert culprits(find_culprits([error], "float32", rtol=1e-6)) == []
+    assert culprits(find_culprits([shown(1e-4, 1.0)], "float32", rtol=1e-6)) == ["c"]
+
+
+def test_three_other_calls_of_a_type_are_enough_to_compare_with():
+    others = errors(*[0] * 9, kind="ReLU")
+    assert culprits(find_culprits([*errors(*[1e-3] * 4, kind="add"), *others], "float32")) == []
+    found = find_culprits([*errors(*[1e-3] * 3, kind="add"), *others], "float32")
+    assert culprits(found) == ["add0", "add1", "add2"]
+
+
+def test_few_linear_layers_are_compared_with_the_convolutions():
+    """A quantizer changes both alike, and no other layer."""
+    others = errors(*[0] * 9, kind="ReLU")
+    shared = [*errors(*[1e-2] * 3), *errors(1e-2, kind="Linear"), *others]
+    assert culprits(find_culprits(shared, "float32")) == []
+    shared = [*errors(*[1e-2] * 4), *errors(1e-2, kind="Softmax"), *others]
+    assert culprits(find_culprits(shared, "float32")) == ["Softmax0"]
+
+
+def test_two_layers_with_weights_are_too_few_to_compare_with():
+    shared = [*errors(*[1e-2] * 2), *errors(*[0] * 9, kind="ReLU")]
+    assert culprits(find_culprits(shared, "float32")) == ["Conv2d0", "Conv2d1"]
+
+
+def test_the_type_with_the_largest_squares_of_errors_comes_first():
+    found = find_culprits([*errors(3e-8, kind="Linear"), *errors(*[2e-8] * 2)], "float32")
+    assert found.spread == (("Linear", 1), ("Conv2d", 2))
+
+
+def test_only_calls_beyond_rounding_share_an_error_that_is_none():
+    found = find_culprits([*errors(*[1e-3] * 4), *errors(1e-8, kind="ReLU")], "float32")
+    assert found.spread == (("Conv2d", 4),)
+
+
+def test_the_calls_of_an_operation_share_no_fault():
+    calls = [replace(each, call_id=f"op:add#{n}") for n, each in enumerate(errors(*[1e-3] * 4))]
+    found = find_culprits([*calls, *errors(*[0] * 9, kind="ReLU")], "float32")
+    assert culprits(found) == []
+
+
+def test_the_outputs_of_one_module_share_its_fault():
+    calls = [replace(each, call_id=f"f[{n}]") for n, each in enumerate(errors(*[1e-3] * 4))]
+    found = find_culprits([*calls, *errors(*[0] * 9, kind="ReLU")], "float32")
+    assert len(culprits(found)) == 4
+
+
+def test_an_error_is_scored_by_the_figure_that_rounding_explains_least():
+    assert shown(0.0, 0.0).score == 0
+    assert shown(1e-9, 0.0).score == math.inf
+    assert shown(2.0, 1.0, (6.0, 8.0), (2.0, 1.0)).score == 3
+
+
+def test_a_call_that_is_to_blame_for_a_reason_needs_no_own_error():
+    found = find_culprits([OwnError("c", "Own", 0.0, ROUNDED, "only in B")], "float32")
+    assert culprits(found) == ["c"]
+
+
+def test_a_convolution_is_compared_with_calls_into_which_one_was_merged():
+    merged = [replace(each, kind="Conv2d") for each in errors(*[1e-2] * 3, kind="ReLU")]
+    others = [*errors(*[0] * 4, kind="ReLU"), *errors(*[0] * 4, kind="Linear")]
+    assert culprits(find_culprits([*errors(1e-2), *merged, *others], "float32")) == []
+
+
+@pytest.mark.parametrize(("largest", "names"), [(4.9e-3, []), (5.1e-3, ["Conv2d0"])])
+def test_among_many_calls_with_like_errors_five_times_the_median_stands_out(largest, names):
+    own = [largest, *(1e-3 * (1 + n / 100) for n in range(-8, 9))]
+    assert culprits(find_culprits(errors(*own), "float32")) == names
+
+
+def test_among_many_calls_with_scattered_errors_ten_times_the_median_stands_out():
+    own = [9e-3, *(1e-3 * 8.0 ** (n / 8) for n in range(-8, 9))]
+    assert culprits(find_culprits(errors(*own), "float32")) == []

@@ -7,8 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
+from hookcli.passes.onnx_file import OnnxRunner
+from hookcli.passes.onnx_operators import (
+    count_flops,
+    find_channel_axis,
+    find_weights,
+    list_weights,
+)
 from tests.extras.exports import export, save_program
 
 pytestmark = pytest.mark.exports
@@ -236,6 +245,53 @@ def test_sizes_and_limits_are_no_weights(write, listing):
     assert listing()[1]["params"] == 216
 
 
+class Parts(nn.Module):
+    """Layers for which exporters make up scales, zeros and initial states."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.group, self.bare = nn.GroupNorm(4, 8), nn.InstanceNorm2d(8)
+        self.tracked = nn.InstanceNorm2d(8, affine=True, track_running_stats=True)
+        self.plain = nn.LayerNorm(8, elementwise_affine=False)
+        self.lstm = nn.LSTM(8, 6, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(12, 8, batch_first=True)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        x = self.tracked(self.bare(self.group(self.conv(x))))
+        tokens = self.plain(x.flatten(2).transpose(1, 2))
+        tokens = self.gru(self.lstm(tokens)[0])[0]
+        return self.attention(tokens, tokens, tokens)[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_an_exporter_makes_up_is_no_parameter(tmp_path, monkeypatch, listing, is_new):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    net = Parts().eval()
+    for parameter in net.parameters():
+        nn.init.normal_(parameter)
+    torch.onnx.export(net, (torch.rand(1, 3, 16, 16),), "net.onnx", dynamo=is_new, verbose=False)
+    rows, total = listing()
+    assert total["params"] == sum(each.numel() for each in net.parameters())
+    assert rows["bare"]["params"] == 0
+    assert rows["group"]["params"] == rows["tracked"]["params"] == 16
+
+
+def test_zeros_of_the_model_itself_are_parameters(write, listing):
+    fill = {"n.weight": np.ones(3, "f4"), "n.bias": np.zeros(3, "f4")}
+    write([1, 3, 16, 16], [("InstanceNormalization", ["x", *fill], ["y"])], fill)
+    assert listing()[1]["params"] == 6
+
+
+@pytest.mark.parametrize(("name", "shape", "count"), [("val_1", 1, 0), ("val_1", (1, 1), 1)])
+def test_a_number_that_the_exporter_wrote_is_no_parameter(write, listing, name, shape, count):
+    write([1, 3, 16, 16], [("Mul", ["x", name], ["y"])], {name: np.full(shape, 0.7, "f4")})
+    assert listing()[1]["params"] == count
+
+
 QUANTIZED = {
     "w": np.ones((8, 3, 3, 3), "i1"),
     "b": np.ones(8, "i4"),
@@ -301,3 +357,114 @@ def test_the_operations_of_a_program_and_of_a_file_are_those_of_the_model(run, n
     for n in range(3):  # the exporter merges the convolution into the norm
         file[f"blocks.{n}.norm"] -= model[f"blocks.{n}.conv"]
     assert file == {call: model[call] for call in file}
+
+
+def test_the_nodes_to_keep_compute_with_the_picture(write):
+    onnx = pytest.importorskip("onnx")
+    one = onnx.numpy_helper.from_array(np.array([2.0], "f4"))
+    nodes = [
+        ("Constant", [], ["two"], {"value": one}),
+        ("Mul", ["x", "two"], ["m"]),
+        ("Shape", ["m"], ["s"]),
+        ("Gather", ["s", "at"], ["g"]),
+        ("Expand", ["two", "g"], ["e"]),
+        ("Identity", ["m"], ["i"]),
+        ("Add", ["i", "e"], ["y"]),
+    ]
+    file = write([1, 3, 16, 16], nodes, {"at": np.array([3])}) / "net.onnx"
+    model = onnx.load(file)
+    for node in model.graph.node:  # as the exporter of torch says that all are of one layer
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'part', 'add']")
+        node.metadata_props.add(key="pkg.torch.onnx.class_hierarchy", value="['', 'Own', 'add']")
+    onnx.save(model, file)
+    runner = OnnxRunner.of(file, lambda pixels: (pixels,))
+    assert runner.name_nodes(["part"]) == ("Mul_m", "Add_y")
+
+
+def operator(kind, inputs, domain="", outputs=("y",), **attributes):
+    helper = pytest.importorskip("onnx").helper
+    return helper.make_node(kind, inputs.split(), [*outputs], domain=domain, **attributes)
+
+
+def graph(*nodes, **constants):
+    onnx = pytest.importorskip("onnx")
+    tensors = [onnx.numpy_helper.from_array(each, name) for name, each in constants.items()]
+    return onnx.helper.make_graph([*nodes], "net", [], [], tensors)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "axis"),
+    [
+        ([("Conv", "x w", {})], 1),
+        ([("Transpose", "x", {"perm": [0, 3, 1, 2]}), ("Conv", "y w", {})], 3),
+        ([("Transpose", "x", {}), ("Conv", "y w", {})], 2),  # the axes the other way round
+        ([("Constant", "", {}), ("Conv", "x w", {})], 1),
+        ([("Flatten", "x", {}), ("Conv", "y w", {})], None),
+        ([("Relu", "x", {})], None),
+    ],
+)
+def test_the_first_operators_show_the_axis_of_the_channels(nodes, axis):
+    made = [
+        operator(kind, inputs, outputs=["c" if kind == "Constant" else "y"], **attributes)
+        for kind, inputs, attributes in nodes
+    ]
+    assert find_channel_axis(graph(*made), "x") == axis
+
+
+SHAPES = {"a": (1, 6, 32), "b": (16, 1, 16), "y": (1, 6, 16)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "domain", "attributes", "flops"),
+    [
+        ("MatMulNBits", "com.microsoft", {"K": 30, "N": 16}, 2 * 96 * 30),  # padded to 32
+        ("MatMul", "", {}, 2 * 96 * 32),
+        ("Relu", "", {}, 0),
+        ("Attention", "com.microsoft", {}, None),
+        ("TensorArrayMap", "own.library", {}, None),
+        ("If", "", {}, None),
+        ("Loop", "", {}, None),
+    ],
+)
+def test_only_operators_of_known_libraries_without_products_cost_nothing(
+    kind, domain, attributes, flops
+):
+    assert count_flops(operator(kind, "a b", domain, **attributes), SHAPES) == flops
+
+
+def test_a_product_of_unknown_shapes_is_not_counted():
+    assert count_flops(operator("MatMul", "a other"), SHAPES) is None
+
+
+def test_weights_of_four_bits_are_counted_by_the_size_of_the_matrix():
+    node = operator("MatMulNBits", "x w scales", "com.microsoft", K=32, N=16)
+    packed = np.zeros((16, 1, 16), "u1")
+    found = find_weights(graph(w=packed, scales=np.ones(16, "f4")))
+    assert list_weights(node, found) == (("w", 512),)
+
+
+def test_the_statistics_of_a_norm_are_no_weights():
+    names = ("scale", "bias", "mean", "var")
+    found = find_weights(graph(**dict.fromkeys(names, np.ones(8, "f4"))))
+    node = operator("BatchNormalization", "x scale bias mean var")
+    assert list_weights(node, found) == (("scale", 8), ("bias", 8))
+
+
+def test_whole_numbers_of_64_bits_and_single_constants_are_no_weights():
+    """The first are sizes and indices, and the second come from code such as ``x * 2``."""
+    onnx = pytest.importorskip("onnx")
+    constants = {
+        name: operator("Constant", "", outputs=[name], value=onnx.numpy_helper.from_array(value))
+        for name, value in {"two": np.ones(1, "f4"), "many": np.ones(2, "f4")}.items()
+    }
+    made = graph(*constants.values(), size=np.ones(4, "i8"), one=np.ones(1, "f4"))
+    assert find_weights(made) == {"size": {}, "one": {"one": 1}, "two": {}, "many": {"many": 2}}
+
+
+def test_only_a_value_of_constants_alone_has_their_weights():
+    nodes = [
+        operator("Transpose", "w", outputs=["turned"]),
+        operator("Conv", "x turned", outputs=["seen"]),
+    ]
+    found = find_weights(graph(*nodes, w=np.ones((4, 2), "f4")))
+    assert (found["turned"], "seen" in found) == ({"w": 8}, False)

@@ -208,6 +208,18 @@ def test_quantized_values_are_not_compared_with_others(compare):
     assert reasons_of(document)["stem"] == "computed by nodes that do not say their module"
 
 
+def test_quantized_layers_that_a_file_does_not_tell_are_not_to_blame(compare):
+    """Neither is the model, nor are operations that are quantized, too."""
+    document = compare("nets.py:louder", "--against", "onnx=operators.onnx", "--blame", code=7)
+    assert document["culprits"] == []
+    assert document["blame"].startswith("no culprit: the file does not tell which layers make the")
+
+
+def test_the_terminal_says_how_to_compare_layers_that_a_file_does_not_tell(run):
+    ended = run("compare", "nets.py:Net", "a.npy", "--against", "onnx=operators.onnx")
+    assert "--match order pairs" in ended.err
+
+
 def test_runs_with_other_numbers_of_tensors_have_no_false_difference(run):
     """The file has no name for the input that the encoder passes on."""
     words = ("a.npy", "--layers", "all", "--device", "cpu", "-o")

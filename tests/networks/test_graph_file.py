@@ -87,6 +87,8 @@ def test_an_input_of_whole_numbers_takes_pixels_from_0_to_255(shape, like):
         pixels = described.prepare.to_pixels([Image.new("RGB", (8, 8), (value,) * 3)])
         assert pixels.unique().tolist() == [value]
     assert described.info.preprocessing.endswith("scaled to 0 to 1, multiplied by 255, rounded")
+    (note,) = described.info.notes
+    assert "0 to 255" in note
 
 
 def test_a_grey_input_of_whole_numbers_takes_pixels_from_0_to_255():
@@ -119,7 +121,8 @@ def test_whole_numbers_are_not_normalized(options):
         ((1, 64, 64, 12), None, None, False),
         ((1, 64, 64, 12), None, 3, True),
         ((1, 64, 64, 12), "NHWC", None, True),
-        ((1, 224, 224, 3), "NCHW", 3, False),
+        ((1, 12, 64, 3), "NCHW", 1, False),
+        ((1, 12, 64, 64), "NCHW", None, False),
         ((None, None, None, None), None, None, False),
         ((1, 3, 4, 8, 3), "NHWC", 3, False),
     ],
@@ -128,6 +131,20 @@ def test_the_channel_axis_is_that_of_the_user_of_the_operators_or_of_the_shape(
     shape, asked, axis, is_nhwc
 ):
     assert GraphInput(shape, FLOAT).with_layout(asked, axis).is_nhwc == is_nhwc
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked", "axis"),
+    [
+        ((1, 224, 224, 3), "NCHW", 3),
+        ((None, None, None, 3), "NCHW", None),
+        ((1, 3, 224, 224), "NHWC", None),
+    ],
+)
+def test_a_layout_that_the_shape_contradicts_is_refused(shape, asked, axis):
+    with pytest.raises(RequestError, match=f"shows that it is not {asked}") as caught:
+        GraphInput(shape, FLOAT).with_layout(asked, axis)
+    assert caught.value.hint == f"leave out `input_layout='{asked}'`"
 
 
 def test_pictures_are_prepared_alike_whatever_the_order_of_the_axes():

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import socket
+from types import SimpleNamespace
 
 import pytest
 
 from hookcli.errors import ModelError, RequestError
-from hookcli.networks.hub import Folder, Repository, find_files, is_cached, join_hashes, list_cached
+from hookcli.networks.hub import (
+    Folder,
+    Repository,
+    fail_fast_offline,
+    find_files,
+    guard_library,
+    is_cached,
+    join_hashes,
+    list_cached,
+    read_config,
+)
 from tests.hub_server import MAIN, OLD, Hub, as_the_hub, nowhere, serving
 
 pytest.importorskip("huggingface_hub")
@@ -141,3 +154,172 @@ def test_a_damaged_index_of_weights_is_refused(folder, index, message):
     (folder / "net.safetensors.index.json").write_text(index)
     with pytest.raises(ModelError, match=message):
         Folder(folder).find_parts("net.safetensors")
+
+
+MEMORY = 1 << 32  # bytes
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """A machine with 4 GiB."""
+    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": MEMORY // 4096}
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+
+
+def test_a_model_in_a_folder_has_at_most_twice_the_values_of_its_file_and_some(folder, memory):
+    assert Folder(folder).most_values == 2 * 102_400 + (1 << 27)
+
+
+def test_a_model_in_a_folder_has_at_most_a_value_for_each_two_bytes_of_memory(folder, memory):
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(MEMORY)  # takes no place on the disk
+    assert Folder(folder).most_values == MEMORY // 2
+
+
+def test_a_model_without_weights_has_at_most_a_third_of_that(folder, memory):
+    (folder / "model.safetensors").unlink()
+    assert Folder(folder).most_values == MEMORY // 2 // 3
+
+
+class Remote(Folder):
+    """A folder that stands for one on the hub."""
+
+    is_remote = True
+
+
+def read(folder, content, kind=Folder):
+    file = folder / "config.json"
+    file.write_text(json.dumps(content))
+    return read_config(file, "net", kind(folder))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"size": {"shortest_edge": 224, "longest_edge": 1 << 20}},
+        {"size": 8192, "image_size": [8192, 8192]},
+        {"num_labels": 1 << 17, "classes": 1 << 17, "depths": [1 << 12], "anything": 1 << 24},
+        {"backbone": "resnet18", "encoder_name": "timm/resnet.a1-b"},
+        {"backbone": None, "name": "/etc"},
+    ],
+)
+def test_a_configuration_of_usual_numbers_and_names_is_read(folder, content):
+    assert read(folder, content) == content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"size": {"longest_edge": 8193}}, "longest_edge is 8193, but may be at most 8192"),
+        ({"image_size": [224, 8193]}, "image_size is 8193, but may be at most 8192"),
+        ({"a": [{"num_labels": (1 << 17) + 1}]}, "num_labels is 131073, but may be at most 131072"),
+        ({"classes": (1 << 17) + 1}, "classes is 131073, but may be at most 131072"),
+        ({"depths": [1, 4097]}, "depths is 4097, but may be at most 4096"),
+        ({"words": (1 << 24) + 1}, "words is 16777217, but may be at most 16777216"),
+        ({"backbone": "/etc"}, "backbone is '/etc', which is not in the folder"),
+        ({"a": {"encoder_name": "../x"}}, "encoder_name is '../x', which is not in the folder"),
+    ],
+)
+def test_a_number_that_no_model_has_and_a_part_from_elsewhere_are_refused(folder, content, message):
+    with pytest.raises(ModelError) as refused:
+        read(folder, content)
+    assert refused.value.message == f"net: config.json: {message}"
+
+
+def test_a_folder_is_no_name_of_a_part(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    with pytest.raises(ModelError, match="backbone is 'made', which is not in the folder"):
+        read(folder, {"backbone": "made"})
+
+
+def test_a_model_on_the_hub_may_name_its_parts(folder):
+    content = {"backbone": "a/b/c"}
+    assert read(folder, content, Remote) == content
+
+
+def test_a_configuration_that_is_no_mapping_is_empty(folder):
+    assert read(folder, [1]) == {}
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_refused(folder):
+    (folder / "config.json").write_text("[" * 900 + "]" * 900)
+    with pytest.raises(ModelError, match=r"config\.json cannot be read"):
+        read_config(folder / "config.json", "net", Folder(folder))
+
+
+def test_no_library_asks_the_hub_while_files_are_in_a_folder(folder, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with guard_library("net", Folder(folder)):
+        assert constants.HF_HUB_OFFLINE
+    assert not constants.HF_HUB_OFFLINE
+    with guard_library("net", None):
+        assert not constants.HF_HUB_OFFLINE
+
+
+def test_a_library_that_goes_offline_stays_so(monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with guard_library("net", None):
+        constants.HF_HUB_OFFLINE = True
+    assert constants.HF_HUB_OFFLINE
+
+
+def test_only_models_in_the_cache_are_listed_with_their_newest_files(monkeypatch):
+    import huggingface_hub
+
+    def repository(name, kind, *times):
+        revisions = [SimpleNamespace(last_modified=each, snapshot_path=each) for each in times]
+        return SimpleNamespace(repo_id=name, repo_type=kind, revisions=revisions)
+
+    kept = repository("b", "model", 1, 3, 2), repository("a", "model", 5)
+    others = repository("c", "dataset", 1), repository("d", "model")
+    cache = SimpleNamespace(repos=[*kept, *others])
+    monkeypatch.setattr(huggingface_hub, "scan_cache_dir", lambda _: cache)
+    assert list(list_cached()) == [("a", 5), ("b", 3)]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "proxy", "asked"),
+    [
+        ("https://hub.example", "", [("hub.example", 443)]),
+        ("http://hub.example", "", [("hub.example", 80)]),
+        ("http://hub.example:8080/x", "", [("hub.example", 8080)]),
+        ("https://hub.example", "http://proxy.example", []),
+    ],
+)
+def test_the_hub_is_tried_once_unless_there_is_a_proxy(monkeypatch, endpoint, proxy, asked):
+    from huggingface_hub import constants
+
+    tried = []
+
+    def connect(address, _seconds):
+        tried.append(address)
+        raise OSError
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, proxy)
+    monkeypatch.setattr(socket, "create_connection", connect)
+    fail_fast_offline()
+    assert tried == asked
+    assert constants.HF_HUB_OFFLINE is bool(asked)
+
+
+@pytest.mark.parametrize("place", ["a/b/c", "./none", "/none", "~none/x"])
+def test_what_can_only_be_a_path_is_no_name_of_a_repository(place):
+    with pytest.raises(RequestError) as refused:
+        find_files(place)
+    assert refused.value.message == f"there is no folder {place!r}"
+
+
+def test_the_beginning_that_says_hub_is_no_part_of_the_name(hub):
+    assert find_files("hf-hub:zoo/net").find("config.json") is not None
+
+
+def test_a_folder_is_no_file(folder):
+    (folder / "inner").mkdir()
+    assert Folder(folder).find("inner") is None

@@ -139,3 +139,102 @@ def test_the_hash_is_that_of_the_bytes_that_were_read(tmp_path, monkeypatch):
     loaded, sha256 = load_content(file)
     assert loaded["a"].tolist() == [1, 1]
     assert sha256 == hashlib.sha256(NET).hexdigest()
+
+
+def test_storages_are_counted_by_their_sizes(monkeypatch):
+    """Some versions of torch read memory beyond one of two storages that is too short."""
+    whole = members_of(saved({"a": torch.ones(2), "b": torch.ones(2)}))
+    short = [(name, data[:4] if name.endswith("data/1") else data) for name, data in whole]
+
+    def load(_stream, map_location, **_options):
+        for _ in range(2):
+            map_location(torch.ones(2).untyped_storage(), "cpu")
+
+    monkeypatch.setattr(torch, "load", load)
+    load_archive(io.BytesIO(packed(whole)))
+    with pytest.raises(ValueError, match=r"^values are missing$"):
+        load_archive(io.BytesIO(packed(short)))
+
+
+def test_bytes_before_the_first_member_are_refused():
+    """As many as may follow a member."""
+    stream = io.BytesIO()
+    stream.write(bytes(16))
+    with zipfile.ZipFile(stream, "a") as archive:
+        for name, content in members_of(NET):
+            archive.writestr(name, content)
+    assert refuse(stream.getvalue()) == "its members overlap, or there are gaps between them"
+
+
+def changed(content, place, form, value):
+    data = bytearray(content)
+    struct.pack_into(form, data, place, value)
+    return bytes(data)
+
+
+ENDS = len(NET) - struct.calcsize(END)
+LOCATOR, LARGE_END = ENDS - 20, ENDS - 20 - 56  # for large archives, as torch writes them
+
+
+@pytest.mark.parametrize(
+    ("place", "form", "value"),
+    [
+        (LOCATOR + 8, "<Q", LARGE_END - 1),
+        (LARGE_END, "<4s", b"PK\6\5"),
+        (LARGE_END + 32, "<Q", 1),
+        (LARGE_END + 40, "<Q", 1),
+        (LARGE_END + 48, "<Q", SPLIT + 1),
+        (ENDS + 10, "<H", 1),
+        (ENDS + 16, "<I", SPLIT + 1),
+    ],
+)
+def test_ends_of_an_archive_that_say_different_things_are_refused(place, form, value):
+    with pytest.raises((ValueError, zipfile.BadZipFile)):
+        list_members(io.BytesIO(changed(NET, place, form, value)))
+
+
+def test_an_end_that_counts_other_members_is_refused():
+    content = packed(members_of(NET))
+    start = len(content) - struct.calcsize(END)
+    count = len(members_of(NET)) + 1
+    assert refuse(changed(content, start + 10, "<H", count)) == "it may have a second directory"
+
+
+def test_an_archive_that_was_written_without_seeking_is_read():
+    """The sizes of a large member, of 24 bytes, follow its content."""
+
+    class Pipe:
+        def __init__(self):
+            self.written = b""
+
+        def write(self, data):
+            self.written += data
+            return len(data)
+
+        def flush(self):
+            pass
+
+    pipe: Any = Pipe()
+    with zipfile.ZipFile(pipe, "w") as archive:
+        for name, content in members_of(NET):
+            with archive.open(name, "w", force_zip64=True) as member:
+                member.write(content)
+    found = list_members(io.BytesIO(pipe.written))
+    assert {member.flag_bits & 8 for member in found} == {8}
+    loaded: Any = load_archive(io.BytesIO(pipe.written))
+    assert loaded["a"].tolist() == [1, 1]
+
+
+def test_an_archive_compressed_to_two_thirds_is_read():
+    """Numbers of 5 bits, each in a byte."""
+    torch.manual_seed(0)
+    content = members_of(saved({"a": torch.randint(0, 32, (20_000,), dtype=torch.uint8)}))
+    small = packed(content, compression=zipfile.ZIP_DEFLATED)
+    assert 0.5 < len(small) / 20_000 < 0.8
+    assert len(list_members(io.BytesIO(small))) == len(content)
+
+
+def test_members_without_a_folder_are_those_of_an_older_archive():
+    content = packed([("version", b"3"), ("data.pkl", b"")])
+    found = [member.filename for member in list_members(io.BytesIO(content))]
+    assert found == ["version", "data.pkl"]

@@ -675,3 +675,25 @@ def test_an_own_model_with_lazy_layers_takes_their_sizes_from_the_file():
     weights = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}
     torch.save(weights, "w.pth")
     assert_loaded(load(name="lazy.py:make").module, weights)
+
+
+@pytest.mark.parametrize(("shared", "is_said"), [(5, True), (4, False)])
+def test_a_set_with_more_than_half_of_the_names_is_another_set_of_weights(shared, is_said):
+    """The network has nine tensors; fewer of them are, for example, sums of an optimizer."""
+    other = dict([*state().items()][:shared])
+    torch.save({"model": state(), "mean": other}, "w.pth")
+    loaded = load()
+    assert_loaded(loaded.module, state())
+    assert bool(loaded.info.notes) is is_said
+
+
+def test_as_many_tensors_outside_as_in_a_set_inside_are_the_weights():
+    zeros = {key: value * 0 for key, value in state().items()}
+    torch.save(state() | {"best": zeros}, "w.pth")
+    assert_loaded(load().module, state())
+
+
+def test_fewer_tensors_outside_than_in_a_set_inside_are_not_the_weights():
+    outside = dict([*state().items()][:8])
+    torch.save({key: value * 0 for key, value in outside.items()} | {"best": state()}, "w.pth")
+    assert_loaded(load().module, state())

@@ -18,7 +18,7 @@ from torchvision.models import get_model
 from torchvision.ops import DeformConv2d, roi_align
 
 from hookcli.hooks.layers import list_layers
-from hookcli.passes.flops import FlopCounter
+from hookcli.passes.flops import FlopCounter, _count_nothing, _find_rule
 from hookcli.passes.survey import survey
 
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -331,3 +331,70 @@ def test_a_layer_with_an_unknown_operator_and_its_model_are_not_counted():
     ]
     assert (found.total.flops, found.total.counted_flops) == (None, 2 * 4 * 3 * 2)
     assert found.total.uncounted == ("test_flops::multiply in own",)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options"),
+    [
+        (torch.ones(2, 3, 8), torch.ones(2, 8, 16), {}),
+        (torch.ones(6, 8), torch.ones(2, 8, 16), {"offs": torch.tensor([3, 6]).int()}),
+    ],
+    ids=["two products", "rows in two groups"],
+)
+def test_a_grouped_product_costs_what_its_products_cost(a, b, options):
+    found = count(lambda: torch._grouped_mm(a.bfloat16(), b.bfloat16(), **options))
+    assert found == (2 * 2 * 3 * 8 * 16, [])
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_a_convolution_with_dynamic_quantization_costs_what_the_float_one_costs():
+    weight = torch.quantize_per_tensor(torch.ones(8, 4, 3, 3), 0.05, 0, torch.qint8)
+    steps = [1, 1], [0, 0], [1, 1]
+    packed = torch.ops.quantized.conv2d_prepack(weight, None, *steps, 1)
+    found = count(torch.ops.quantized.conv2d_dynamic, IMAGE, packed)
+    assert found == (2 * 7 * 7 * 8 * 4 * 9, [])
+
+
+@pytest.mark.parametrize(
+    ("operator", "is_counted"),
+    [
+        (torch.ops.quantized.conv2d_add.default, True),  # only oneDNN runs it
+        (torch.ops.quantized.conv2d_add_relu.default, True),
+        (torch.ops.quantized.conv2d_dynamic.default, True),
+        (torch.ops.quantized.linear_relu.default, True),
+        (torch.ops.aten.linear_backward.default, False),
+        (torch.ops.aten.mkldnn_linear_backward.default, False),
+    ],
+)
+def test_fused_layers_have_a_formula_and_gradients_have_none(operator, is_counted):
+    """A gradient of a layer multiplies its weights twice, and other numbers of times."""
+    assert _find_rule(operator) is not None
+    assert (_find_rule(operator) is not _count_nothing) is is_counted
+
+
+class After(nn.Module):
+    """An unknown operator, inside which a module runs, and layers after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1, bias=False)
+        self.inner, self.same = nn.Linear(2, 2, bias=False), nn.Identity()
+
+    def forward(self, x):
+        RUNS[:] = [self.inner]
+        return self.conv(self.same(twice(x)))
+
+
+RUNS: list[nn.Module] = []
+
+
+@torch.library.custom_op("test_flops::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return RUNS[0](multiply(x)).detach()
+
+
+def test_a_layer_inside_an_unknown_operator_is_not_counted_and_one_after_it_is():
+    net = After().eval()
+    found = survey(net, list_layers(net), (1, 3, 2, 2))
+    flops = {row.call_id: row.flops for row in found.rows}
+    assert flops == {"(model)": None, "inner": None, "same": 0, "conv": 2 * 4 * 3 * 2}

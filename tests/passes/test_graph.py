@@ -260,3 +260,206 @@ def test_every_node_is_in_one_call_or_left_out_with_a_reason():
         ("Constant", "does not depend on the input"),
         ("flatten", "only moves values"),
     ]
+
+
+def paths_of(nodes, **facts):
+    return [call.layer.module_path for call in Graph.of(nodes, **facts).calls]
+
+
+def merged_into(*scopes, family="conv"):
+    """A norm that a tool merged with ``block.conv``, after the ReLU of the block."""
+    weights = (("block.conv.weight", 9),)
+    last = reading("two", "one", *scopes, family=family, weights=weights)
+    return [reading("one", "x", BLOCK, RELU), last]
+
+
+BATCH_NORM = Scope("norm", "torch.nn.modules.batchnorm.BatchNorm2d")
+
+
+def test_a_linear_layer_may_be_merged_into_a_norm_outside_its_module():
+    assert paths_of(merged_into(BATCH_NORM, family="linear")) == ["block.relu", "norm"]
+
+
+def test_a_convolution_that_is_merged_inside_its_module_hides_no_call_of_it():
+    norm = replace(BATCH_NORM, path="block.norm")
+    again = replace(BLOCK, index=1)
+    nodes = merged_into(again, norm)
+    nodes[0] = replace(nodes[0], scopes=(replace(BLOCK, index=0), RELU))
+    assert paths_of(nodes).count("block") == 2
+
+
+def test_a_layer_that_the_model_calls_alone_hides_no_call_of_its_block():
+    assert paths_of(merged_into(CONV)) == ["block.relu", "block", "block.conv"]
+
+
+def test_a_norm_around_a_convolution_is_no_convolution():
+    block = Scope("block", "own.LayerNormalization")
+    nodes = [node("one", block, CONV, operation="conv2d"), node("two", block, RELU)]
+    nodes = [
+        replace(each, family=family) for each, family in zip(nodes, ("conv", "act"), strict=True)
+    ]
+    assert find_calls(nodes)[-1].families == ("norm",)
+
+
+def test_an_attention_of_torch_returns_its_weights_too():
+    attention = Scope("attention", "torch.nn.modules.activation.MultiheadAttention")
+    nodes = [
+        reading("weights", "x", attention),
+        reading("out", "weights", attention),
+        reading("sum", "out weights"),
+    ]
+    assert calls(*nodes)[0] == ("attention", 0, "weights", "out")
+
+
+def test_a_layer_of_torch_returns_only_its_last_value():
+    nodes = [reading("one", "x", CONV), reading("two", "one", CONV), reading("sum", "one two")]
+    assert calls(*nodes)[0] == ("block.conv", 0, "two")
+
+
+def test_a_view_that_a_tool_added_is_a_layer():
+    nodes = [reading("one", "x", BLOCK, CONV), untold("flat", "one", "view")]
+    assert "flat" in paths_of(nodes, returned=["flat"])
+
+
+def test_a_node_of_a_tool_that_the_model_returns_is_in_the_model_itself():
+    nodes = [reading("one", "x", BLOCK, CONV), untold("last", "one", "Mul")]
+    assert paths_of(nodes, returned=["last"])[-1] == "last"
+
+
+def test_a_layer_is_as_deep_as_its_path_has_parts():
+    depths = {
+        call.layer.module_path: call.layer.depth
+        for call in find_calls([node("one", BLOCK, CONV), node("two", BLOCK)])
+    }
+    assert depths == {"block.conv": 2, "block": 1, "block/op:add": 2}
+
+
+def test_an_operation_has_the_nodes_of_its_function_alone():
+    nodes = [
+        node("product", NORM, operation="linear", step="linear_3"),
+        node("sum", NORM, operation="linear", step="linear_3"),
+        node("more", NORM),
+    ]
+    found = {call.layer.label: call.nodes for call in find_calls(nodes)}
+    assert found == {"norm/op:linear": 2, "norm/op:add": 1, "norm": 0}
+
+
+def owned(name, inputs, path, **facts):
+    owner = Scope(path, "onnx.ConvInteger", **facts)
+    return replace(untold(name, inputs, "ConvInteger"), owner=owner)
+
+
+def test_nodes_of_a_tool_are_in_the_layer_whose_weights_one_of_them_uses():
+    nodes = [
+        reading("one", "x", BLOCK, RELU),
+        owned("inner", "one", "block.conv"),
+        untold("scaled", "inner", "Mul"),
+        reading("two", "scaled", BLOCK, RELU),
+    ]
+    assert ("block.conv", 0, "scaled") in calls(*nodes)
+
+
+def test_nodes_of_a_tool_with_the_weights_of_two_layers_are_in_neither():
+    nodes = [
+        reading("one", "x", BLOCK, RELU),
+        owned("left", "one", "block.conv"),
+        owned("right", "left", "block.other"),
+        reading("two", "right", BLOCK, CONV),
+    ]
+    assert {"block/left", "block/right"} < {*paths_of(nodes)}
+
+
+def test_a_layer_that_the_graph_names_keeps_its_type_in_nodes_of_a_tool():
+    """The kind that a tool's node shows is only that of an operator."""
+    nodes = [
+        reading("one", "x", BLOCK, CONV),
+        reading("between", "one", BLOCK),
+        owned("inner", "between", "block.conv"),
+        reading("sum", "inner"),
+    ]
+    types = {each.layer.module_path: each.layer.module_type for each in find_calls(nodes)}
+    assert types["block.conv"] == "Conv2d"
+    assert paths_of(nodes).count("block.conv") == 2
+
+
+def test_the_paths_of_a_graph_are_those_that_it_names():
+    nodes = [
+        reading("one", "x", BLOCK, CONV),
+        untold("scaled", "one", "Mul"),
+        reading("sum", "scaled"),
+    ]
+    graph = Graph.of(nodes)
+    assert graph.paths == {"", "block", "block.conv", "op:add"}
+    assert graph.untold == {"scaled"}
+
+
+def test_the_values_of_a_call_are_those_of_all_its_nodes():
+    first, second = (replace(BLOCK, index=index) for index in (0, 1))
+    nodes = [
+        reading("one", "x", first, CONV),
+        reading("two", "one", second, CONV),
+        reading("three", "one", first, RELU),
+        reading("product", "three", operation="linear"),
+        reading("sum", "product", operation="linear", step="product"),
+    ]
+    graph = Graph.of(nodes)
+    assert graph.list_values(graph.list_calls("block")[1]) == {"one", "three"}
+    assert graph.list_values(graph.list_calls("op:linear")[0]) == {"product", "sum"}
+
+
+def test_the_calls_of_several_graphs_are_counted_together():
+    """Each of them begins to count at 0, and names its values alike."""
+    nodes = [reading("one", "x", replace(CONV, index=0)), reading("sum", "one")]
+    both = [each.within(prefix) for prefix in ("a/", "b/") for each in nodes]
+    assert [(each.inputs, each.step) for each in both[1::2]] == [
+        (("a/one",), "a/sum"),
+        (("b/one",), "b/sum"),
+    ]
+    assert calls(*both)[::2] == [("block.conv", 0, "a/one"), ("block.conv", 1, "b/one")]
+
+
+def test_the_module_of_torch_compile_is_no_layer():
+    compiled = Scope("_orig_mod", "torch._dynamo.eval_frame.OptimizedModule")
+    block = replace(BLOCK, path="_orig_mod.block")
+    root = Scope("_orig_mod", "own.Net")
+    assert paths_of([node("one", compiled, root, block)]) == ["block/op:add", "block"]
+    compiled, inner = replace(compiled, path="block"), replace(BLOCK, path="block._orig_mod")
+    (_, call) = find_calls([node("one", compiled, inner)])
+    assert (call.layer.module_path, call.layer.module_type) == ("block", "Block")
+
+
+def test_a_graph_says_whether_the_numbers_of_calls_were_only_counted():
+    told = replace(node("sum"), call_index=1)
+    numbered = node("three", replace(CONV, path="told", index=2))
+    found = find_calls([node("one", CONV), node("two", operation="mul"), told, numbered])
+    assert {each.layer.label: each.is_counted for each in found} == {
+        "block.conv": True,
+        "op:mul": True,
+        "op:add": False,
+        "told": False,
+    }
+
+
+def test_a_layer_of_several_operators_is_of_the_family_of_one_of_them():
+    act = Scope("act", "onnx.Mul+Sigmoid")
+    (call,) = find_calls([node("one", act, operation="mul")])
+    assert call.families == ("act",)
+
+
+def test_only_one_of_several_outputs_of_a_call_has_a_number():
+    nodes = [reading("one", "x", BLOCK), reading("two", "one", BLOCK), reading("sum", "one two")]
+    found = Graph.of(nodes).calls
+    outputs = {call.id: value for each in found for call, value in each.outputs(1)}
+    assert outputs["block[0]"] == "one"
+    assert outputs["op:add"] == "sum"
+
+
+def test_the_operators_of_a_file_without_modules_have_channel_axes():
+    names = ("Relu", "Conv", "Relu", "LayerNormalization")
+    nodes = [node(f"{name}_{n}", operation=name) for n, name in enumerate(names)]
+    assert [call.layer.channels for call in find_calls(nodes)] == [
+        Channels.SAME,
+        Channels.FIRST,
+        Channels.LIKELY_FIRST,
+        Channels.LAST,
+    ]

@@ -155,3 +155,95 @@ def test_a_product_with_a_bias_is_a_linear_function():
     found = [values[0] for values in read_values(product, bias, other)]
     assert [each.function for each in found] == ["linear", "linear", "add"]
     assert [each.step for each in found] == ["/attn/MatMul", "/attn/MatMul", "/attn/Add_1"]
+
+
+def test_a_layer_of_four_operators_has_all_of_them_as_its_type():
+    """As an activation that the exporter takes apart."""
+    names = ("Div", "Erf", "Add", "Mul")
+    assert kinds(*((name, f"/act/{name}", "x") for name in names)) == {
+        "act": "onnx.Div+Erf+Add+Mul"
+    }
+
+
+def test_a_layer_may_have_the_name_of_the_module_around_it():
+    (scopes,) = read(("Conv", "/conv/conv/Conv", "x conv.conv.weight"))
+    assert scopes == ["conv#0", "conv.conv#0"]
+
+
+def test_the_weight_of_another_layer_tells_no_path():
+    (scopes,) = read(("Conv", "/conv/Conv", "x preconv.weight"))
+    assert scopes == ["conv#0"]
+
+
+def test_a_path_that_the_model_has_is_preferred_to_one_with_the_same_end():
+    (scopes,) = read(("Relu", "/a/act/Relu", "x"), modules={"a": "", "a.x.act": "", "a.act": ""})
+    assert scopes == ["a#0", "a.act#0"]
+
+
+def test_two_paths_with_the_same_end_tell_nothing():
+    (scopes,) = read(("Relu", "/a/act/Relu", "x"), modules={"a": "", "a.x.act": "", "a.y.act": ""})
+    assert scopes == ["a#0", "a.act#0"]
+
+
+def test_a_path_with_the_same_end_in_another_module_tells_nothing():
+    (scopes,) = read(("Relu", "/a/act/Relu", "x"), modules={"a": "", "a.x.act": "", "b.act": ""})
+    assert scopes == ["a#0", "a.x.act#0"]
+
+
+def test_values_that_are_quantized_as_they_come_belong_to_no_module():
+    outputs = ("/a/Relu_output_0_quantized", "/a/Relu_output_0_scale")
+    nodes = [
+        node("Relu", "/a/Relu", "x"),
+        node("DynamicQuantizeLinear", "q", "/a/Relu_output_0", *outputs),
+    ]
+    dependent = {name for each in nodes for name in each.output}
+    assert [len(values) for values in read_names(nodes, dependent, {})] == [1, 0]
+
+
+def test_a_node_keeps_its_name_when_a_tool_renames_its_value():
+    assert read(("Relu", "/block/act/Relu", "x", "17")) == [["block#0", "block.act#0"]]
+
+
+def test_a_number_at_the_end_of_a_module_around_others_is_part_of_its_name():
+    """The calls of such a module have no names of their own."""
+    scopes = read(("Add", "/block/Add", "x"), ("Relu", "/block_1/act/Relu", "x"))
+    assert scopes == [["block#0"], ["block_1#0", "block_1.act#0"]]
+
+
+def test_a_name_that_begins_like_that_of_the_module_around_it_is_a_name():
+    (scopes,) = read(("Relu", "/block/blocks/Relu", "x"))
+    assert scopes == ["block#0", "block.blocks#0"]
+
+
+def test_a_weight_that_the_model_computes_shows_no_merged_norm():
+    nodes = ("Conv", "/a/Conv", "x onnx::Mul_7 onnx::Mul_8")
+    assert kinds(nodes) == {"a": "onnx.Conv"}
+
+
+def test_the_number_in_a_name_is_the_call_in_a_file_with_another_order_of_nodes():
+    scopes = read(
+        *(("Conv", f"/head/{name}/Conv", "x head.0.weight") for name in ("head.0_1", "head.0")),
+        *(("Relu", f"/head/{name}/Relu", "x") for name in ("head.1_2", "head.1_1", "head.1")),
+        ("Conv", "/head/head.0_2/Conv", "x head.0.weight"),
+    )
+    inner = [f"head.0#{number}" for number in (1, 0)] + [f"head.1#{n}" for n in (2, 1, 0)]
+    assert [each[1] for each in scopes] == [*inner, "head.0#2"]
+    assert [each[0] for each in scopes] == [f"head#{number}" for number in (1, 0, 2, 1, 0, 2)]
+
+
+def test_a_call_that_the_file_lacks_is_counted():
+    """The first call got a constant; its result is one, too."""
+    scopes = read(*(("Relu", f"/act_{number}/Relu", "x") for number in (1, 2)), modules={"act": ""})
+    assert scopes == [["act#1"], ["act#2"]]
+
+
+def test_a_module_with_two_names_has_its_calls_counted_in_their_order():
+    weight = "x net.conv.weight"
+    scopes = read(*(("Conv", f"/{name}/Conv", weight) for name in ("net/conv", "conv", "conv_1")))
+    assert [each[-1] for each in scopes] == [f"net.conv#{number}" for number in range(3)]
+
+
+def test_a_name_that_may_be_the_second_call_of_another_module_counts_no_calls():
+    nodes = [("Relu", f"/{name}/Relu", "x") for name in ("relu", "relu_1", "act")]
+    found = read_values(*nodes, modules={"relu": "", "relu_1": "", "act": ""})
+    assert [each.scopes[0].index for values in found for each in values] == [0, None, 0]
