@@ -1,6 +1,7 @@
 """hookcli: see what a PyTorch vision model computed.
 
-Importing this package is fast: hookcli imports torch when you first use a name that needs torch.
+Every verb of the command line is a function. Importing this package is fast: hookcli imports torch
+when you first use a name that needs torch.
 """
 
 from __future__ import annotations
@@ -9,25 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookcli.config import (
-        BackwardStyle,
-        FindingRequest,
-        FolderRequest,
-        GradientsConfig,
-        GridStyle,
-        ImageRequest,
-        InspectConfig,
-        ModelRequest,
-        RunRequest,
-        SaveStyle,
-        TensorRequest,
-    )
     from hookcli.errors import HookcliError, HookcliWarning
     from hookcli.passes.capture import Captured, capture
     from hookcli.reading.load import Run, load_run
     from hookcli.records.layer_records import LayerRecord, TensorStats
-    from hookcli.run.pipeline import inspect_images
-    from hookcli.run.result import RunResult
     from hookcli.verbs.ablate import ablate
     from hookcli.verbs.compare import compare
     from hookcli.verbs.diff import diff
@@ -36,7 +22,7 @@ if TYPE_CHECKING:
     from hookcli.verbs.gradients import gradients
     from hookcli.verbs.inspect import inspect
     from hookcli.verbs.layers import layers
-    from hookcli.verbs.map import map  # noqa: A004
+    from hookcli.verbs.map import map as map  # noqa: A004
     from hookcli.verbs.models import models
     from hookcli.verbs.places import places
     from hookcli.verbs.probe import probe
@@ -47,23 +33,11 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "BackwardStyle",
     "Captured",
-    "FindingRequest",
-    "FolderRequest",
-    "GradientsConfig",
-    "GridStyle",
     "HookcliError",
     "HookcliWarning",
-    "ImageRequest",
-    "InspectConfig",
     "LayerRecord",
-    "ModelRequest",
     "Run",
-    "RunRequest",
-    "RunResult",
-    "SaveStyle",
-    "TensorRequest",
     "TensorStats",
     "ablate",
     "capture",
@@ -73,10 +47,8 @@ __all__ = [
     "golden",
     "gradients",
     "inspect",
-    "inspect_images",
     "layers",
     "load_run",
-    "map",
     "models",
     "places",
     "probe",
@@ -85,32 +57,19 @@ __all__ = [
     "similarity",
 ]
 
-_HOMES = dict.fromkeys(__all__, "config") | {
+_VERBS = (
+    *("ablate", "compare", "diff", "export", "golden", "gradients", "inspect", "layers", "map"),
+    *("models", "places", "probe", "report", "schema", "similarity"),
+)
+_HOMES = {name: f"verbs.{name}" for name in _VERBS} | {
     "Captured": "passes.capture",
     "HookcliError": "errors",
     "HookcliWarning": "errors",
     "LayerRecord": "records.layer_records",
     "Run": "reading.load",
-    "RunResult": "run.result",
     "TensorStats": "records.layer_records",
-    "ablate": "verbs.ablate",
     "capture": "passes.capture",
-    "compare": "verbs.compare",
-    "diff": "verbs.diff",
-    "golden": "verbs.golden",
-    "export": "verbs.export",
-    "gradients": "verbs.gradients",
-    "inspect": "verbs.inspect",
-    "inspect_images": "run.pipeline",
-    "layers": "verbs.layers",
     "load_run": "reading.load",
-    "map": "verbs.map",
-    "probe": "verbs.probe",
-    "places": "verbs.places",
-    "models": "verbs.models",
-    "report": "verbs.report",
-    "schema": "verbs.schema",
-    "similarity": "verbs.similarity",
 }
 
 if not TYPE_CHECKING:  # without this, mypy would accept a misspelt name

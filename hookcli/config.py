@@ -791,7 +791,7 @@ class InspectConfig(RunConfig):
 
     Example:
         >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
-        >>> result = hookcli.inspect_images(InspectConfig(request, at="both"))
+        >>> result = inspect_images(InspectConfig(request, at="both"))
 
     Attributes:
         focus: Left, top, width and height of a box, in pixels of the original image. Channels that
@@ -844,9 +844,7 @@ class GradientsConfig(RunConfig):
 
     Example:
         >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
-        >>> result = hookcli.inspect_images(
-        ...     GradientsConfig(request, backward=BackwardStyle(saliency=True))
-        ... )
+        >>> result = inspect_images(GradientsConfig(request, backward=BackwardStyle(saliency=True)))
 
     Attributes:
         backward: the score from which the backward pass starts, and what to record and draw.

@@ -46,7 +46,7 @@ class HookcliError(Exception):
 
     Example:
         >>> try:
-        ...     result = hookcli.inspect_images(config)
+        ...     run = hookcli.inspect("resnet34", "cat.jpg")
         ... except hookcli.HookcliError as error:
         ...     print(error.message, error.hint)
 

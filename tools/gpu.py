@@ -32,6 +32,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookcli.config import (
+    FolderRequest,
+    ImageRequest,
+    InspectConfig,
+    ModelRequest,
+    RunRequest,
+    SaveStyle,
+    TensorRequest,
+)
+from hookcli.run.pipeline import inspect_images
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -260,15 +271,13 @@ def inspect(device: str, dtype: Any, out: Path) -> dict[str, Any]:
 
     import hookcli
 
-    request = hookcli.RunRequest(
-        hookcli.ModelRequest(MODEL, "random", device=device, dtype=dtype),
-        hookcli.ImageRequest((str(SAMPLES / "cat.png"),)),
+    request = RunRequest(
+        ModelRequest(MODEL, "random", device=device, dtype=dtype),
+        ImageRequest((str(SAMPLES / "cat.png"),)),
     )
-    tensors = hookcli.TensorRequest(hookcli.SaveStyle())
-    grids = hookcli.GridStyle() if find_spec("matplotlib") else hookcli.GridStyle("none")
-    result = hookcli.inspect_images(
-        hookcli.InspectConfig(request, hookcli.FolderRequest(out), grids, tensors=tensors)
-    )
+    tensors = TensorRequest(SaveStyle())
+    grids = GridStyle() if find_spec("matplotlib") else GridStyle("none")
+    result = inspect_images(InspectConfig(request, FolderRequest(out), grids, tensors=tensors))
     run = hookcli.load_run(out)
     found = {}
     for row in result.rows:
@@ -348,19 +357,18 @@ def loop_over(job: Job, photos: Path) -> float:
 
 def inspect_folder(job: Job, photos: Path, out: Path) -> float:
     """Return the seconds of hookcli's run over the same photos, from the first image on."""
-    import hookcli
     from hookcli.plan.prepare import prepare_run
     from hookcli.run.pipeline import run
 
-    request = hookcli.RunRequest(
-        hookcli.ModelRequest(MODEL, "random", device=job.device),
-        hookcli.ImageRequest((str(photos),)),
+    request = RunRequest(
+        ModelRequest(MODEL, "random", device=job.device),
+        ImageRequest((str(photos),)),
     )
     prepared = prepare_run(
-        hookcli.InspectConfig(
+        InspectConfig(
             request,
-            hookcli.FolderRequest(out, overwrite=True),
-            hookcli.GridStyle("none"),
+            FolderRequest(out, overwrite=True),
+            GridStyle("none"),
             batch_size=job.batch,
         )
     )

@@ -1,6 +1,6 @@
 """Write ``hookcli/__init__.pyi``, from which editors and type checkers know the verbs.
 
-    python tools/stub.py [--check]
+python tools/stub.py [--check]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import textwrap
 import types
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 from hookcli.cli.output.subjects import COMMANDS
 
@@ -81,7 +81,7 @@ def _outcomes(verb: Any) -> tuple[type, ...]:
 
 def _render_verb(name: str, verb: Any) -> str:
     made, *planned = _outcomes(verb)
-    options = [each for each in verb.verb.options]
+    options = list(verb.verb.options)
     if not planned:
         return _render_function(name, verb, options, made.__name__, "")
     return "\n\n".join(

@@ -59,8 +59,8 @@ class Activations:
 
         Args:
             model: a module; the name of a model as on the command line; or a
-                ``hookcli.ModelRequest``, for example to choose the model's weights. A model given
-                by name runs on the CPU.
+                ``ModelRequest`` of ``hookcli.config``, for example to choose the model's weights. A
+                model given by name runs on the CPU.
             image: the file of an image, which is prepared as on the command line; or pixels as the
                 network takes them, floats (C, H, W) or (N, C, H, W).
             golden: the golden file.

@@ -44,7 +44,7 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
 
     Example:
         >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
-        >>> result = hookcli.inspect_images(InspectConfig(request))
+        >>> result = inspect_images(InspectConfig(request))
         >>> [finding.sentence for finding in result.findings]
 
     Raises:

@@ -27,7 +27,7 @@ class RunResult:
     """The result of a run.
 
     Example:
-        >>> result = hookcli.inspect_images(config)
+        >>> result = inspect_images(config)
         >>> {row.call_id: row.mean for row in result.rows}
 
     Attributes:

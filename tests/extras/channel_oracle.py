@@ -32,7 +32,6 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-import hookcli
 from hookcli.config import (
     FolderRequest,
     GridStyle,
@@ -42,6 +41,7 @@ from hookcli.config import (
     RunRequest,
 )
 from hookcli.networks.load import load_model
+from hookcli.run.pipeline import inspect_images
 from tests.conftest import PHOTOS
 
 
@@ -815,7 +815,7 @@ def state_layouts(request: ModelRequest, photo: Path) -> dict[str, Any]:
     """Return hookcli's row of every output of every module, as ``inspect --layers all`` has it."""
     run = RunRequest(request, ImageRequest((str(photo),)), layers=("all",))
     config = InspectConfig(run, FolderRequest(None), GridStyle("none"))
-    return {row.call_id: row for row in hookcli.inspect_images(config).rows}
+    return {row.call_id: row for row in inspect_images(config).rows}
 
 
 def compare(request: ModelRequest, photo: Path = PHOTOS / "cat.png") -> Verdict:

@@ -19,6 +19,7 @@ from hookcli.config import (
     SaveStyle,
     TensorRequest,
 )
+from hookcli.run.pipeline import inspect_images
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ def observe_leaves(name: str, photo: Path, out: Path) -> hookcli.Run:
     """A run of hookcli that has saved the outputs of all leaves."""
     request = RunRequest(ModelRequest(name), ImageRequest((str(photo),)), layers=("leaf",))
     tensors = TensorRequest(SaveStyle())
-    hookcli.inspect_images(InspectConfig(request, FolderRequest(out), GridStyle("none"), tensors))
+    inspect_images(InspectConfig(request, FolderRequest(out), GridStyle("none"), tensors))
     return hookcli.load_run(out)
 
 

@@ -12,11 +12,11 @@ HOME = Path(__file__).parents[2]
 CELLS = [
     """
 import hookcli, torch
-from hookcli import FolderRequest, ImageRequest, InspectConfig, ModelRequest, RunRequest
+from hookcli.config import FolderRequest, ImageRequest, InspectConfig, ModelRequest, RunRequest
 from pathlib import Path
 model = ModelRequest("squeezenet1_1", weights="random", size=64, device="cpu")
 request = RunRequest(model, ImageRequest((PHOTO,)))
-hookcli.inspect_images(InspectConfig(request, FolderRequest(Path("out"))))
+inspect_images(InspectConfig(request, FolderRequest(Path("out"))))
 """,
     "run = hookcli.load_run('out')\nrun",
     "run.grid('features.0')",

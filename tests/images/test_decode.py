@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from hookcli import inspect_images
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.images.decode import decode
 from hookcli.images.read import read_images, with_frames
 from hookcli.images.style import UndecodableError
 from hookcli.plan.prepare import plan_run
 from hookcli.records.images import SkippedImage
+from hookcli.run.pipeline import inspect_images
 from tests.configs import inspect_config
 from tests.conftest import PILLOW
 

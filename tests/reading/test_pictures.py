@@ -21,6 +21,7 @@ from hookcli.config import (
     RunRequest,
 )
 from hookcli.errors import RequestError
+from hookcli.run.pipeline import inspect_images
 from tests.conftest import PHOTOS, own_state
 
 NET = """
@@ -44,7 +45,7 @@ def inspected(tmp_path_factory):
         model = ModelRequest(f"{folder / 'net.py'}:make", size=32, device="cpu")
         request = RunRequest(model, ImageRequest(images), ("conv", "linear"))
         where = FolderRequest(folder / mode)
-        return hookcli.inspect_images(InspectConfig(request, where, GridStyle(mode)))
+        return inspect_images(InspectConfig(request, where, GridStyle(mode)))
 
     with own_state(folder):
         result, _ = inspect("layers"), inspect("sheet")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from hookcli.cli.option_groups import command
+from hookcli.cli.command import make_command
 from hookcli.config import (
     AblationConfig,
     AblationStyle,
@@ -27,6 +27,15 @@ from hookcli.config import (
     TensorRequest,
 )
 from hookcli.records.command import ablation_command, compare_command, list_differences, to_command
+from hookcli.verbs.call import Call
+from hookcli.verbs.keywords import verb
+from hookcli.verbs.outcome import Outcome
+
+
+class Told(Outcome):
+    def text(self):
+        return ""
+
 
 MODEL = ModelRequest(
     "net",
@@ -125,12 +134,13 @@ def test_the_words_of_a_command_fill_the_request_that_they_were_made_of():
     )
     seen = []
 
-    @command
-    def record(config: InspectConfig) -> None:
+    @verb()
+    def record(call: Call, config: InspectConfig) -> Told:
         seen.append(config)
+        return Told()
 
     app = typer.Typer()
-    app.command()(record)
+    app.command()(make_command(record.verb))
     words = ["@b.txt" if word == "./-b.png" else word for word in to_command(config)[2:]]
     app(args=words, standalone_mode=False)
     names = ("a.png", "@b.txt")  # the option -0 needs a list

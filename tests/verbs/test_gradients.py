@@ -15,11 +15,12 @@ import torch
 import torchvision
 from PIL import Image
 
-from hookcli import inspect_images, load_run
+from hookcli import load_run
 from hookcli.cli.output.wording import to_words
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.networks.scores import find_target, load_score
+from hookcli.run.pipeline import inspect_images
 from tests.configs import inspect_config
 from tests.toy_models import SMALL_NET, two_channel_net
 

@@ -12,9 +12,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import hookcli
-from hookcli import FindingRequest, GridStyle, ModelRequest, errors
+from hookcli import errors
 from hookcli.cli.output.wording import to_words
-from hookcli.config import ClusterRequest
+from hookcli.config import ClusterRequest, FindingRequest, GridStyle, ModelRequest
+from hookcli.run.pipeline import inspect_images
 from hookcli.verbs.schema import make_schema
 from tests.configs import inspect_config
 from tests.toy_models import SMALL_NET
@@ -210,5 +211,5 @@ def is_error_with_a_code(kind):
 
 def error_of(config):
     with pytest.raises(hookcli.HookcliError) as caught:
-        hookcli.inspect_images(config)
+        inspect_images(config)
     return caught.value

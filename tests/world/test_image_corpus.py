@@ -216,7 +216,8 @@ def test_all_turned_variants_give_the_same_record_but_for_coding(corpus, tmp_pat
 
 def records(corpus, names, folder):
     """Smallest, largest, mean and standard deviation of the first convolution for each image."""
-    from hookcli import GridStyle, ModelRequest, inspect_images
+    from hookcli.config import GridStyle, ModelRequest
+    from hookcli.run.pipeline import inspect_images
     from tests.configs import inspect_config
 
     request = ModelRequest("resnet18", weights="random", size=64, device="cpu")

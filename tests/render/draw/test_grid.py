@@ -20,7 +20,6 @@ from PIL import Image
 from torch.nn import functional as fn
 from torchvision import models as zoo
 
-import hookcli
 from hookcli.activations.feature_maps import Picture, take_tiles
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import OutputError, RequestError
@@ -40,6 +39,7 @@ from hookcli.render.draw.canvas import (
 )
 from hookcli.render.draw.grid import draw_grid, draw_sheet
 from hookcli.render.draw.grid_writer import GridWriter
+from hookcli.run.pipeline import inspect_images
 from hookcli.store.places.directory import Directory
 from tests.configs import inspect_config
 from tests.toy_runs import write_into
@@ -507,9 +507,7 @@ def lightness_of(colormap: str) -> NDArray:
 
 def inspect(out: Path, forms: tuple[str, ...], style: GridStyle) -> RunResult:
     request = ModelRequest("resnet18", weights="random", device="cpu", size=64)
-    return hookcli.inspect_images(
-        inspect_config(request, str(CAT), layers=forms, out=out, grids=style)
-    )
+    return inspect_images(inspect_config(request, str(CAT), layers=forms, out=out, grids=style))
 
 
 def nchw(maps: torch.Tensor) -> tuple[torch.Tensor, Layout]:

@@ -1,4 +1,4 @@
-"""Requests filled by the command line, or by whoever calls a command from Python."""
+"""Requests filled by the keywords of a verb."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Annotated, ClassVar
 import pytest
 
 from hookcli import __main__ as entry
-from hookcli.cli.option_groups import _PANELS, command
 from hookcli.cli.output import subjects
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
+from hookcli.verbs.call import Call
+from hookcli.verbs.keywords import PANELS, verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +42,20 @@ Thing = Annotated[str, Flag("--thing NAME", "What.")]
 def make_command():
     seen = []
 
-    @command
-    def paint(colours: Colours, thing: Thing = "wall") -> None:
+    @verb()
+    def paint(call: Call, colours: Colours, thing: Thing = "wall") -> None:
         seen.append((colours, thing))
 
     return paint, seen
 
 
-def test_the_flags_of_a_request_become_options_with_its_panel_and_its_defaults():
+def test_the_flags_of_a_request_become_keywords_with_its_panel_and_its_defaults():
     paint, _ = make_command()
-    parameters = signature(paint).parameters
-    assert list(parameters) == [
+    assert list(signature(paint).parameters) == [
         *("colours", "coats", "no_wait", "varnish", "varnish_layers", "thing")
     ]
-    kind, option = parameters["colours"].annotation.__origin__, parameters["colours"].annotation
-    shown = option.__metadata__[0]
-    assert (kind, shown.rich_help_panel) == (list[str], "Paint")
-    assert shown.help == "Which.  [default: red]"
+    first = paint.verb.options[0]
+    assert (first.panel, first.field.default) == ("Paint", ("red",))
 
 
 def test_the_values_of_the_options_fill_the_request():
@@ -73,23 +71,16 @@ def test_an_option_of_a_part_that_is_not_asked_for_is_refused_whatever_its_value
         paint(varnish_layers=layers)
 
 
-def test_a_filled_request_can_be_given_too():
-    paint, seen = make_command()
-    paint(Colours(("blue",)))
-    paint()
-    assert seen == [(Colours(("blue",)), "wall"), (Colours(), "wall")]
-
-
 def test_a_parameter_with_the_name_of_an_option_takes_its_place():
     seen = []
 
-    @command
-    def paint(colours: Colours, often: Annotated[int, Flag("--coats N", "Again.")] = 3) -> None:
+    @verb()
+    def paint(
+        call: Call, colours: Colours, often: Annotated[int, Flag("--coats N", "Again.")] = 3
+    ) -> None:
         seen.append((colours.coats, often))
 
-    assert signature(paint).parameters["coats"].annotation.__metadata__[0].help == (
-        "Again.  [default: 3]"
-    )
+    assert [each.flag.help for each in paint.verb.options if each.name == "coats"] == ["Again."]
     paint(coats=2)
     assert seen == [(2, 2)]
 
@@ -102,7 +93,7 @@ def test_every_panel_of_a_help_is_known():
         for option in command.params
         if option.param_type_name == "option"
     }
-    assert shown - {None} == {*_PANELS, "Against"}
+    assert shown - {None} == {*PANELS, "Against"}
 
 
 @pytest.mark.parametrize(
@@ -110,12 +101,13 @@ def test_every_panel_of_a_help_is_known():
     [
         ("brush", "name a URL or an @LIST"),
         ("paper", "name an @LIST"),
-        ("glue", "add --other"),
+        ("glue", "add `other`"),
     ],
 )
 def test_the_hint_of_an_option_says_which_argument_or_option_it_needs(option, hint):
-    @command
+    @verb()
     def paint(
+        call: Call,
         brush: Annotated[str, Flag("--brush NAME", "Which.", needs="URL|@LIST")] = "",
         paper: Annotated[str, Flag("--paper NAME", "Which.", needs="@LIST")] = "",
         glue: Annotated[str, Flag("--glue NAME", "Which.", needs="--other")] = "",
@@ -123,7 +115,7 @@ def test_the_hint_of_an_option_says_which_argument_or_option_it_needs(option, hi
     ) -> None:
         pass
 
-    with pytest.raises(RequestError, match=f"^--{option} has no effect without ") as caught:
+    with pytest.raises(RequestError, match=f"^`{option}` has no effect without ") as caught:
         paint(**{option: "wide"})
     assert caught.value.hint == hint
 
@@ -140,8 +132,9 @@ def test_the_hint_of_an_option_says_which_argument_or_option_it_needs(option, hi
     ],
 )
 def test_an_option_for_lists_and_addresses_needs_one_among_the_words(word, is_refused):
-    @command
+    @verb()
     def paint(
+        call: Call,
         things: Annotated[tuple[str, ...], Flag("--thing NAME", "What.", many=True)] = (),
         key: Annotated[str, Flag("--key NAME", "Which.", needs="URL|@LIST")] = "",
     ) -> None:
@@ -149,7 +142,7 @@ def test_an_option_for_lists_and_addresses_needs_one_among_the_words(word, is_re
 
     words = {"thing": ["b.png", word], "key": "secret"}
     if is_refused:
-        with pytest.raises(RequestError, match=r"^--key has no effect without URL or @LIST"):
+        with pytest.raises(RequestError, match=r"^`key` has no effect without URL or @LIST"):
             paint(**words)
     else:
         paint(**words)
@@ -157,8 +150,9 @@ def test_an_option_for_lists_and_addresses_needs_one_among_the_words(word, is_re
 
 
 def test_an_option_needs_only_one_of_several_that_the_command_has():
-    @command
+    @verb()
     def paint(
+        call: Call,
         glue: Annotated[
             str, Flag("--glue NAME", "Which.", needs="--other|--more|--elsewhere")
         ] = "",
@@ -172,5 +166,5 @@ def test_an_option_needs_only_one_of_several_that_the_command_has():
     paint(tape="wide")  # no option of this command
     with pytest.raises(RequestError) as refused:
         paint(glue="strong")
-    assert refused.value.message == "--glue has no effect without --other or --more"
-    assert refused.value.hint == "add --other or --more"
+    assert refused.value.message == "`glue` has no effect without `other` or `more`"
+    assert refused.value.hint == "add `other` or `more`"
