@@ -151,7 +151,11 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
     for name in names:
         for fault, place in choose_faults(name, number):
             planted = faulty_models.faulty(name, fault, place).planted
-            plain = compare_with(name, "eager", fault=fault, place=place)
+            try:
+                plain = compare_with(name, "eager", fault=fault, place=place)
+            except HookcliError as error:
+                print(json.dumps({"model": name, "fault": fault, "error": error.message}))
+                continue
             layers = list_right(plain, planted)
             for way in ways:
                 row: dict[str, Any] = {"model": name, "way": way, "fault": fault}
