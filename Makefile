@@ -89,6 +89,7 @@ docs: setup ## the documentation site, in build/site, with all links checked and
 docs-reference: setup ## write docs/reference/ again, from the code
 	$(INSTALL) --group docs
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/stub.py
 
 docs-pictures: setup ## make the pictures of the README and the site again (ONLY='page viewer': these); needs chromium
 	$(BIN)/python tools/pictures.py $(ONLY)

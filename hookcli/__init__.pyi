@@ -28,6 +28,8 @@ from hookcli.records.layer_records import LayerRecord as LayerRecord
 from hookcli.records.layer_records import TensorStats as TensorStats
 
 __version__: str
+__all__: list[str]
+_HOMES: dict[str, str]
 _Many: TypeAlias = str | Iterable[str]
 _Path: TypeAlias = str | PathLike[str]
 
@@ -318,7 +320,7 @@ def diff(
     """
 
 def export(
-    run: str | float,
+    run: Any,
     *,
     to: Literal['npy', 'csv'],
     out: _Path | None = None,
@@ -1375,7 +1377,7 @@ def probe(
     """
 
 def report(
-    run: str | float,
+    run: Any,
     *,
     single_file: bool | None = None,
     open: bool | None = None,

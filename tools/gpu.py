@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.config import (
     FolderRequest,
+    GridStyle,
     ImageRequest,
     InspectConfig,
     ModelRequest,
@@ -394,7 +395,6 @@ def forwards(
     """Return a plain forward pass, and the same with figures of the first ``count`` layers."""
     import torch
 
-    from hookcli.config import GridStyle
     from hookcli.hooks.filter import select_layers
     from hookcli.passes.eager import EagerRunner
     from hookcli.passes.forward import ForwardSettings, run_forward

@@ -195,10 +195,15 @@ def render_python() -> str:
         "`import hookcli` is light: torch is imported when a name that needs it is first used. "
         "These names are public; everything else may change.",
         "",
+        f"Each [command](commands.md) is a function, with the long options as keywords: "
+        f"{', '.join(f'`hookcli.{name}`' for name in COMMANDS)}. "
+        "[The guide](../guide/python.md#every-command-is-a-function) says what they take and return.",
+        "",
     ]
     homes = hookcli._HOMES
-    functions = [name for name in hookcli.__all__ if name[0].islower()]
-    classes = [name for name in hookcli.__all__ if name not in functions]
+    public = [name for name in hookcli.__all__ if name not in COMMANDS]
+    functions = [name for name in public if name[0].islower()]
+    classes = [name for name in public if name not in functions]
     for name in (*functions, *classes):
         found = package[f"{homes[name]}.{name}"]
         lines += [f"## hookcli.{name}", "", *render_object(found)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import sys
 import textwrap
 import types
 from importlib import import_module
@@ -19,14 +18,12 @@ from hookcli.cli.output.subjects import COMMANDS
 PACKAGE = Path(__file__).parent.parent / "hookcli"
 STUB = PACKAGE / "__init__.pyi"
 _PICTURES = {"images", "pair"}  # keywords that also take what is in memory
-_RUNS = {"model", "a", "b"}
+_RUNS = {"model", "a", "b", "run"}
 
 
 def main() -> None:
-    """Write the stub; with ``--check``, only say whether it is as it should be."""
+    """Write the stub."""
     text = render()
-    if "--check" in sys.argv[1:]:
-        sys.exit(text != STUB.read_text())
     STUB.write_text(text)
 
 
@@ -47,6 +44,8 @@ def render() -> str:
         *_list_imports(),
         "",
         "__version__: str",
+        "__all__: list[str]",
+        "_HOMES: dict[str, str]",
         "_Many: TypeAlias = str | Iterable[str]",
         "_Path: TypeAlias = str | PathLike[str]",
         "",

@@ -140,7 +140,7 @@ def test_the_words_of_a_command_fill_the_request_that_they_were_made_of():
         return Told()
 
     app = typer.Typer()
-    app.command()(make_command(record.verb))
+    app.command()(make_command(getattr(record, "verb")))  # noqa: B009
     words = ["@b.txt" if word == "./-b.png" else word for word in to_command(config)[2:]]
     app(args=words, standalone_mode=False)
     names = ("a.png", "@b.txt")  # the option -0 needs a list
