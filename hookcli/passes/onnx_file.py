@@ -455,13 +455,14 @@ def _given(name: str) -> str:
 
 def _errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of ONNX Runtime, which have no base class of their own."""
-    # A ``RuntimeError`` says that numpy lacks the type of a value, such as bfloat16.
+    # A ``RuntimeError`` says that numpy lacks the type of a value, such as bfloat16, and a
+    # ``UnicodeDecodeError`` that a message quotes a damaged name.
     state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     names = (
         *("EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf"),
         *("ModelLoaded", "NoModel", "NoSuchFile", "NotImplemented", "RuntimeException"),
     )
-    return (RuntimeError, *(getattr(state, name) for name in names))
+    return (RuntimeError, UnicodeDecodeError, *(getattr(state, name) for name in names))
 
 
 def _list_nodes(

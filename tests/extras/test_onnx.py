@@ -742,6 +742,17 @@ def test_an_operator_that_onnx_runtime_lacks_is_refused(refused):
     assert message.startswith("error: ONNX Runtime cannot load 'odd.onnx': ")
 
 
+def test_a_damaged_name_that_a_message_of_onnx_runtime_quotes_is_refused(refused, monkeypatch):
+    def load(*_, **__):
+        raise UnicodeDecodeError("utf-8", b"\xf0", 0, 1, "invalid continuation byte")
+
+    export("net.onnx")
+    monkeypatch.setattr(pytest.importorskip("onnxruntime"), "InferenceSession", load)
+    code, message, _ = refused("nets.py:Net", "a.npy", "--against", "onnx=net.onnx")
+    assert code == 4
+    assert message.startswith("error: ONNX Runtime cannot load 'net.onnx': ")
+
+
 def test_a_file_of_another_size_is_refused(refused):
     export("net.onnx")
     np.save("b.npy", np.zeros((3, 8, 8), "f4"))
