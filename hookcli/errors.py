@@ -38,7 +38,11 @@ INTERRUPTED = 130
 
 
 class HookcliWarning(UserWarning):
-    """What may make a result wrong or incomplete; the command line prints it on stderr."""
+    """What may make a result wrong or incomplete; the command line prints it on stderr.
+
+    Example:
+        >>> warnings.filterwarnings("ignore", category=hookcli.HookcliWarning)
+    """
 
 
 class HookcliError(Exception):

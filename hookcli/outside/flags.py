@@ -7,13 +7,21 @@ these fields.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hookcli.errors import RequestError
+
+REFERENCE = re.compile(r"(?<![\w'\"])`([A-Za-z_][\w.]*)(?:=([^`]+)|\(([^`]*)\))?`")
+"""What a message names: a field of a request, perhaps with a value, or a function.
+
+A quote before the backtick belongs to the name of a file or the like.
+"""
+_OF_JSON = {"null"}  # the name of an option, but in messages the value
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +224,31 @@ def list_values(
             yield replace(field, name=name), field.flag, value
         if is_dataclass(value) and not isinstance(value, left_out):
             yield from list_values(value, left_out, f"{name}.")
+
+
+def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
+    """Yield the paths of fields and of those inside them, also by the names of their options.
+
+    For a field with an optional request, this is the option that the request requires.
+    """
+    for field in fields:
+        parts = () if field.request is None else list_fields(field.request)
+        required = (each.flag for each in parts if each.is_required and field.kind != field.request)
+        flag = field.flag or next(required, None)
+        place = f"{path}.{field.name}"
+        if flag is not None:
+            yield place, flag
+            if flag.parameter not in (field.name, *_OF_JSON) and not flag.word:
+                yield f"{path}.{flag.parameter}", flag
+        yield from list_paths(parts, place)
+
+
+def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
+    """Return the option of the shortest path that ends in ``name``; None if not exactly one."""
+    found = [(path.count("."), flag) for path, flag in paths if path.endswith(f".{name}")]
+    nearest = min((depth for depth, _ in found), default=0)
+    flags = {flag.names: flag for depth, flag in found if depth == nearest}
+    return next(iter(flags.values())) if len(flags) == 1 else None
 
 
 def find_panel(request: type) -> str:

@@ -6,6 +6,7 @@ The signature, ``help()``, the command line, completion and the reference come f
 from __future__ import annotations
 
 import os
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
@@ -15,8 +16,17 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from hookcli.errors import RequestError, hint_near
-from hookcli.outside.flags import Field, Flag, find_panel, list_fields, read_field
+from hookcli.errors import HookcliError, RequestError, hint_near
+from hookcli.outside.flags import (
+    REFERENCE,
+    Field,
+    Flag,
+    find_nearest,
+    find_panel,
+    list_fields,
+    list_paths,
+    read_field,
+)
 from hookcli.outside.urls import choose
 from hookcli.verbs.call import Call, Listener, PythonListener
 from hookcli.verbs.memory import held
@@ -41,6 +51,7 @@ PANELS = (
 )
 _LAST = len(PANELS)
 MOST = 100_000  # the largest whole number of an option that counts something
+_PUBLIC = {"`InspectConfig`": "`hookcli.inspect`", "`GradientsConfig`": "`hookcli.gradients`"}
 _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
 
 
@@ -114,6 +125,25 @@ class Verb:
         call = Call(self.name, frozenset(given), listener)
         return self.function(call, **_fill_fields(self.fields, given))
 
+    def to_keywords(self, text: str) -> str:
+        """Return a message with the keywords of this verb in place of fields and options."""
+        paths = list(list_paths(self.fields))
+
+        def name(found: re.Match[str]) -> str:
+            field, value, _ = found.groups()
+            flag = find_nearest(paths, field)
+            if flag is None:
+                return _PUBLIC.get(found[0], found[0])
+            inner = re.fullmatch(r"\w+\((.+)\)", value or "")  # ClusterRequest('auto')
+            given = inner[1] if inner else repr(flag.word) if flag.word else value
+            return f"`{flag.parameter}{f'={given}' if given else ''}`"
+
+        words = {each.flag.name: each.name for each in self.options if not each.flag.is_argument}
+        text = re.sub(
+            r"(?<![\w-])--[a-z-]+", lambda o: f"`{words[o[0]]}`" if o[0] in words else o[0], text
+        )
+        return REFERENCE.sub(name, text)
+
     def read(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Check and convert the keywords of a Python call; None means that one was not given."""
         known = {each.name: each for each in self.options}
@@ -121,7 +151,11 @@ class Verb:
             if name not in known:
                 hint = hint_near(name, known, f"there are: {', '.join(known)}")
                 raise RequestError(f"`hookcli.{self.name}` has no keyword {name!r}", hint)
-        given = {name: value for name, value in keywords.items() if value is not None}
+        given = {
+            name: value
+            for name, value in keywords.items()
+            if value is not None and not (isinstance(value, (list, tuple)) and not value)
+        }
         missing = [n for n, o in known.items() if o.field.is_required and n not in given]
         if missing:
             raise RequestError(f"`hookcli.{self.name}` needs {missing[0]!r}", f"add {missing[0]}=…")
@@ -157,9 +191,14 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             if twice := [n for n in places[: len(values)] if n in keywords]:
                 raise TypeError(f"`hookcli.{made.name}` got {twice[0]!r} twice")
             words = dict(zip(places, values, strict=False))
-            with held(words | keywords, {option.name for option in unique}) as named:
-                outcome: R = made.run(made.read(named), PythonListener())
-                return outcome
+            try:
+                with held(words | keywords, {option.name for option in unique}) as named:
+                    outcome: R = made.run(made.read(named), PythonListener())
+                    return outcome
+            except HookcliError as error:
+                error.message = made.to_keywords(error.message)
+                error.hint = made.to_keywords(error.hint)
+                raise
 
         call.verb = made  # type: ignore[attr-defined]
         call.__signature__ = Signature(  # type: ignore[attr-defined]
@@ -192,7 +231,11 @@ def read_value(option: Option, value: Any) -> Any:
     if flag.many:
         parts = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
         items = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in parts]
-        return items if all(isinstance(each, str) for each in items) else tuple(items)
+        if all(isinstance(each, str) for each in items):
+            return items
+        if kind == tuple[str, ...]:
+            raise RequestError(f"`{option.name}` cannot be {value!r}", "give a text, or a list")
+        return tuple(items)
     if isinstance(value, str) and flag.read is not None:
         return value
     _check_numbers(option, kind, value)

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 import pytest
 
+import hookcli
 from hookcli import __main__ as entry
 from hookcli.cli.output import subjects
 from hookcli.errors import RequestError
@@ -168,3 +169,19 @@ def test_an_option_needs_only_one_of_several_that_the_command_has():
         paint(glue="strong")
     assert refused.value.message == "`glue` has no effect without `other` or `more`"
     assert refused.value.hint == "add `other` or `more`"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"prune": "conv"}, "`prune` 'conv': it does not say how much"),
+        ({"patch": (3, 3)}, "`patch`, `rollout` and `save='attention'` are for attention"),
+        ({"range": "much"}, "`range` cannot be 'much'|`range` cannot read 'much'"),
+        ({"size": 0}, "`size` cannot be 0"),
+        ({"dtype": "float23"}, "`dtype` cannot be 'float23'"),
+        ({"layers": 5}, "`layers` cannot be 5"),
+    ],
+)
+def test_an_error_of_a_python_call_names_its_keywords(keywords, said):
+    with pytest.raises(RequestError, match=f"^({said})"):
+        hookcli.inspect("resnet18", "photo.jpg", **keywords)

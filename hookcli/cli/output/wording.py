@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.cli.output import subjects
 from hookcli.config import CompareConfig
-from hookcli.outside.flags import list_fields
+from hookcli.outside.flags import REFERENCE, find_nearest, list_fields, list_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from hookcli.outside.flags import Field, Flag
+    from hookcli.outside.flags import Flag
 
 # The command that does what a request asks for, or what a function does.
 COMMANDS = {
@@ -30,8 +28,6 @@ COMMANDS = {
 }
 # How the command line shows all that an outcome has.
 _SHOWN = {"rows": "--format csv", "document": "--format json"}
-# A quote before the backtick belongs to the name of a file or the like, which stays unchanged.
-REFERENCE = re.compile(r"(?<![\w'\"])`([A-Za-z_][\w.]*)(?:=([^`]+)|\(([^`]*)\))?`")
 
 
 def to_words(text: str) -> str:
@@ -76,30 +72,13 @@ def _read_value(text: str, flag: Flag) -> Any:
 @cache
 def _find_flag(name: str) -> Flag | None:
     """Return the option of the shortest path that ends in ``name``; None if not exactly one."""
-    found = [(path.count("."), flag) for path, flag in _list_options() if path.endswith(f".{name}")]
-    nearest = min((depth for depth, _ in found), default=0)
-    flags = {flag.names: flag for depth, flag in found if depth == nearest}
-    return next(iter(flags.values())) if len(flags) == 1 else None
+    return find_nearest(_list_options(), name)
 
 
 @cache
 def _list_options() -> list[tuple[str, Flag]]:
-    """Import the modules of the commands only here, because they import this module."""
-    found = list(_list_paths(list_fields(CompareConfig)))  # no command has this as a parameter
+    """Import the modules of the verbs only here, because they take time."""
+    found = list(list_paths(list_fields(CompareConfig)))  # no verb has this as a parameter
     for name in subjects.COMMANDS:
-        found += _list_paths(getattr(import_module(f"hookcli.verbs.{name}"), name).verb.fields)
+        found += list_paths(getattr(import_module(f"hookcli.verbs.{name}"), name).verb.fields)
     return found
-
-
-def _list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """For a field with an optional request, yield the option that this request requires."""
-    for field in fields:
-        parts = () if field.request is None else list_fields(field.request)
-        required = (each.flag for each in parts if each.is_required and field.kind != field.request)
-        flag = field.flag or next(required, None)
-        place = f"{path}.{field.name}"
-        if flag is not None:
-            yield place, flag
-            if flag.parameter != field.name and not flag.word:
-                yield f"{path}.{flag.parameter}", flag
-        yield from _list_paths(parts, place)
