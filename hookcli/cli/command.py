@@ -36,12 +36,15 @@ def make_command(verb: Verb) -> Callable[..., int]:
         quiet = bool(values.pop("quiet", False))
         given = {name: value for name, value in values.items() if value not in (None, [])}
         wants_rows = output_format not in BRIEF
+        listener = TerminalListener(quiet=quiet, wants_rows=wants_rows)
         try:
-            outcome = verb.run(given, TerminalListener(quiet=quiet, wants_rows=wants_rows))
+            outcome = verb.run(given, listener)
+            print_outcome(outcome, output_format)
         except errors.CompleteError as error:
             console.say(error.message, quiet=quiet)
             return errors.DONE
-        print_outcome(outcome, output_format)
+        finally:
+            listener.print_rest()
         code: int = outcome.exit_code
         return code
 
@@ -101,6 +104,7 @@ class TerminalListener:
 
     def __init__(self, *, quiet: bool, wants_rows: bool) -> None:
         self._quiet, self.wants_rows = quiet, wants_rows
+        self._rest: list[Note] | None = None  # what stands below the outcome
 
     @property
     def shows_downloads(self) -> bool:
@@ -108,7 +112,10 @@ class TerminalListener:
         return not self._quiet and console.is_watched()
 
     def hear(self, note: Note) -> None:
-        """Print a message at once."""
+        """Print a message, at once or below the outcome."""
+        if self._rest is not None:
+            self._rest.append(note)
+            return
         text = to_words(note.text)
         if note.level == "warning":
             console.warn(text)
@@ -121,6 +128,16 @@ class TerminalListener:
         """Collect garbage as usual, and save the names of models for completion."""
         memory.collect_as_usual()
         self.listed()
+
+    def end(self) -> None:
+        """Keep the next messages for the lines below the outcome."""
+        self._rest = []
+
+    def print_rest(self) -> None:
+        """Print the messages below the outcome."""
+        rest, self._rest = self._rest or [], None
+        for note in rest:
+            self.hear(note)
 
     def listed(self, source: str | None = None) -> None:
         """Save the names of models for completion."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hookcli.errors import ModelError, NoBoxError, NoImageError, RequestError
 from hookcli.images.read import read_images, with_frames
 from hookcli.images.style import NoRangeError, ReadStyle, UndecodableError
+from hookcli.outside.urls import HELD
 from hookcli.records.images import SkippedImage
 from hookcli.records.text import and_more, count, shape_text
 
@@ -62,6 +63,8 @@ class Fitter:
             from hookcli.images.intensities import put_bands_first
 
             channels = self.prepare.find_channels(content.pixels.shape)
+            if source.file.startswith(HELD):  # a tensor, which is the network's input as it is
+                channels = None
             pixels = put_bands_first(content.pixels, channels, source.style.bands)
             content = replace(content, pixels=pixels, size=(pixels.shape[-1], pixels.shape[-2]))
             reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(pixels.shape)

@@ -7,13 +7,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from hookcli.errors import RequestError
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_AS_TIFF = ("CMYK", "F", "I", "LAB", "YCbCr")  # PNG has no such pictures
+_CONVERTED = {"HSV": "RGB", "PA": "RGBA", "RGBX": "RGB", "RGBa": "RGBA", "La": "LA"}
 
 
 def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
@@ -27,6 +30,8 @@ def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(thing, torch.Tensor):
+        if thing.is_meta:
+            raise _refuse(thing.shape, "no values (meta)")
         values = thing.detach().cpu()
         if not values.is_floating_point() or values.ndim not in (3, 4):
             raise _refuse(values.shape, values.dtype)
@@ -42,15 +47,22 @@ def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
             f"`images` cannot be a {type(thing).__name__}",
             "give files, pictures of Pillow, arrays (H, W, 3) or tensors (N, C, H, W)",
         )
-    stream = io.BytesIO()
-    thing.save(stream, "TIFF" if thing.mode in ("CMYK", "F", "LAB", "YCbCr", "HSV") else "PNG")
-    yield ".tiff" if stream.getvalue()[:2] in (b"II", b"MM") else ".png", stream.getvalue()
+    stream, kind = io.BytesIO(), "TIFF" if thing.mode in _AS_TIFF else "PNG"
+    try:
+        thing = ImageOps.exif_transpose(thing)
+        thing = thing.convert(_CONVERTED.get(thing.mode, thing.mode))
+        thing.save(stream, kind)
+    except (OSError, ValueError, SystemError) as error:
+        raise RequestError(
+            f"`images` has a picture that cannot be read: {error}", "give a whole picture"
+        ) from error
+    yield f".{kind.lower()}", stream.getvalue()
 
 
 def _to_bytes(array: Any) -> Any:
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
         raise _refuse(array.shape, array.dtype)
-    if array.dtype == np.uint8:
+    if array.dtype == np.uint8 and array.size:
         return array
     if array.dtype.kind != "f" or not array.size or not 0 <= array.min() <= array.max() <= 1:
         raise _refuse(array.shape, array.dtype)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
+from weakref import WeakKeyDictionary
 
+import torch
+
+from hookcli.config import DTYPES
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.own_code import OwnCode
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.structure import check_structure
+from hookcli.outside.foreign import ForeignCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,19 +25,32 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
 
+_KNOWN = {getattr(torch, name) for name in DTYPES}
 _held: dict[str, nn.Module] = {}
+_as_they_are: set[str] = set()  # the names of models that keep their dtypes
+_locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 
 
 @contextmanager
-def hold(module: nn.Module, *, copies: bool) -> Iterator[str]:
-    """Yield the name that stands for a model, or for a copy of it, while the block lasts."""
+def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]:
+    """Yield the name that stands for a model, or for a copy of it, while the block lasts.
+
+    Another thread that holds the same model waits.
+    """
     kind = f"{type(module).__name__} in memory"
-    name = next(n for n in _list_names(kind) if n not in _held)
-    _held[name] = copy.deepcopy(module) if copies else module
-    try:
-        yield name
-    finally:
-        del _held[name]
+    with _locks.setdefault(module, threading.RLock()):
+        name = next(n for n in _list_names(kind) if n not in _held)
+        _held[name] = module
+        if copies:
+            with ForeignCode(f"copying the {kind}"):
+                _held[name] = copy.deepcopy(module)
+        if keeps_dtype:
+            _as_they_are.add(name)
+        try:
+            yield name
+        finally:
+            del _held[name]
+            _as_they_are.discard(name)
 
 
 def _list_names(kind: str) -> Iterator[str]:
@@ -56,6 +75,13 @@ class Held(OwnCode):
             return _held[name]
 
         return cls(name, give)
+
+    @property
+    def keeps_dtype(self) -> bool:
+        """Whether the model runs in the dtypes that it has, as far as hookcli knows them."""
+        values = itertools.chain(_held[self.name].parameters(), _held[self.name].buffers())
+        floats = {each.dtype for each in values if each.is_floating_point()}
+        return self.name in _as_they_are and len(floats) > 1 and floats <= _KNOWN
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights:
         """Return the model as it is."""

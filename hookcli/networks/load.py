@@ -278,7 +278,7 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
             "" if source.is_known or request.mode != "eval" else note_switched(weighted.module),
             "" if named is None else _note_count(weighted.module, named),
         )
-        module = _place(unwrap(weighted.module), request, device)
+        module = _place(unwrap(weighted.module), request, device, source)
         source.task.check_mode(request.name, module)
     info = ModelInfo(
         name=request.name,
@@ -339,7 +339,9 @@ def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
     return module.bfloat16() if dtype == "bfloat16" else module.float()
 
 
-def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
+def _place(
+    module: nn.Module, request: ModelRequest, device: torch.device, source: Source
+) -> nn.Module:
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",
@@ -348,6 +350,8 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
     try:
         module = _require_module(request.name, set_mode(module, request.mode))
         module = _require_module(request.name, module.to(device))
+        if source.keeps_dtype:
+            return module
         return _require_module(request.name, _to_dtype(module, request.dtype))
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{request.name} does not fit into the memory of {device}") from error

@@ -137,6 +137,11 @@ class Source:
         return CLASSIFICATION
 
     @property
+    def keeps_dtype(self) -> bool:
+        """Whether the model runs in several dtypes, as its owner made it."""
+        return False
+
+    @property
     def word(self) -> str:
         """The name of the model's task in manifests."""
         return self.label or self.task.word

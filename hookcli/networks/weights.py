@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.errors import WeightsError
+from hookcli.errors import RequestError, WeightsError
 from hookcli.networks.build import build_random
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.from_file import load_from_file
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
     """Build the model with the requested weights."""
+    if source.keeps_format and request.weights in ("random", "pretrained"):
+        what = f"a model in memory has its weights, and `weights={request.weights!r}` others"
+        raise RequestError(what, "leave it out, or give a file")
     if request.weights == "random":
         return _random(source, request, "the weights are RANDOM, as asked for")
     if request.weights == "auto":

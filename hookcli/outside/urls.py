@@ -20,6 +20,7 @@ _SECRET = re.compile(
     r"|signature|sig|sas|connection_string)(_|$)",
     re.I,
 )
+HELD = "memory://hookcli"  # the folder of what a Python program holds in memory
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 

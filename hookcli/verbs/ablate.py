@@ -132,6 +132,7 @@ def ablate(
         forwards = _Forwards(call, config, stack)
         result = ablate_images(prepared, forwards.planned, forwards.done)
     warn_of_skipped(call, result.skipped[len(skipped) :])
+    call.listener.end()
     describe_images(call, result.images)
     describe_uncalled(call, result.uncalled, {row.layer for row in result.rows})
     return Ablation(notes=call.notes, config=config, result=result, top=top)

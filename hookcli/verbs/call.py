@@ -14,7 +14,7 @@ from hookcli.errors import HookcliWarning
 from hookcli.run.listener import ProgressListener
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
 
 Level: TypeAlias = Literal["plan", "note", "warning", "answer", "failure"]
@@ -78,6 +78,9 @@ class Listener(Protocol):
     def begin(self) -> None:
         """Called when the models are loaded and begin to run."""
 
+    def end(self) -> None:
+        """Called when the outcome is known: what is said from now on stands below it."""
+
     def listed(self, source: str | None = None) -> None:
         """Called when the models of a source are known; None stands for the quick sources."""
 
@@ -94,6 +97,10 @@ class PythonListener:
     writes = False
     wants_rows = True
 
+    def __init__(self, to_words: Callable[[str], str] = str) -> None:
+        """``to_words`` puts keywords in place of the names that messages have."""
+        self._to_words = to_words
+
     @property
     def shows_downloads(self) -> bool:
         """Whether a user watches."""
@@ -102,9 +109,12 @@ class PythonListener:
     def hear(self, note: Note) -> None:
         """Warn, at the line that called the verb."""
         if note.level == "warning":
-            warnings.warn(note.text, HookcliWarning, stacklevel=_depth())
+            warnings.warn(self._to_words(note.text), HookcliWarning, stacklevel=_depth())
 
     def begin(self) -> None:
+        """Do nothing."""
+
+    def end(self) -> None:
         """Do nothing."""
 
     def listed(self, source: str | None = None) -> None:

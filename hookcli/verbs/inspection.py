@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -76,12 +75,14 @@ class Inspection(Outcome):
         result: the model, the images, and a row per layer call; see ``RunResult``.
         notes: what was said, in order.
         knows_input: whether the model says how its input is prepared.
+        holder: what keeps the files of a run in memory.
     """
 
     config: RunConfig
     result: RunResult
     notes: Sequence[Note]
     knows_input: bool
+    holder: memory.Holder | None = None
 
     @property
     def rows(self) -> tuple[LayerRow, ...]:
@@ -116,7 +117,9 @@ class Inspection(Outcome):
         """The run, which also reads the tables of each image."""
         from hookcli.reading.load import load_run
 
-        return load_run(self.run_folder)
+        run = load_run(self.run_folder)
+        vars(run.files)["holder"] = self.holder  # the files live as long as the run
+        return run
 
     @property
     def page(self) -> Page:
@@ -127,7 +130,15 @@ class Inspection(Outcome):
 
     def __getitem__(self, call_id: str) -> Any:
         """Return the saved tensors of a call as an array (images, …)."""
+        if not isinstance(call_id, str):
+            raise RequestError(f"a call has a name, not {call_id!r}", "such as run['layer3']")
         return self.run[call_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.run)
+
+    def __contains__(self, call_id: object) -> bool:
+        return call_id in self.run.calls
 
     def to_pandas(self) -> Any:
         """Return the rows as a data frame of pandas, which must be installed."""
@@ -185,17 +196,18 @@ def inspect_run(
     is_held = config.folder.out is None and not call.listener.writes
     if is_held:
         config = replace(config, folder=replace(config.folder, out=memory.new_folder()))
+    holder = memory.Holder(Url(str(config.folder.out))) if is_held else None
     prepared = prepare(call, config, keeps=not is_held)
     if is_held:
         _check_size(prepared.settings.plan)
     knows_input = prepared.model.loaded.knows_input
     result = execute(call, prepared, keeps=not is_held)
+    call.listener.end()
     _warn(call, config, result)
     _sum_up(call, config, result, time=time, is_held=is_held)
-    found = Inspection(config=config, result=result, notes=call.notes, knows_input=knows_input)
-    if is_held:
-        weakref.finalize(found, memory.forget, Url(result.out_dir)).atexit = False
-    return found
+    return Inspection(
+        config=config, result=result, notes=call.notes, knows_input=knows_input, holder=holder
+    )
 
 
 def _check_size(plan: Plan) -> None:
@@ -234,7 +246,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
         if _has_no_gradient(row):
             calls_by_reason.setdefault(row.reason, []).append(row.call_id)
     for reason, calls in calls_by_reason.items():
-        yield f"no gradient: {', '.join(calls[:3])}{and_more(len(calls) - 3)}: {(reason)}"
+        yield f"no gradient: {', '.join(calls[:3])}{and_more(len(calls) - 3)}: {reason}"
     images = [image for image in result.images if image.predictions or image.score]
     for image in images[:_IMAGES]:
         if image.predictions:

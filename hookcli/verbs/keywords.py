@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
@@ -193,7 +194,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             words = dict(zip(places, values, strict=False))
             try:
                 with held(words | keywords, {option.name for option in unique}) as named:
-                    outcome: R = made.run(made.read(named), PythonListener())
+                    outcome: R = made.run(made.read(named), PythonListener(made.to_keywords))
                     return outcome
             except HookcliError as error:
                 error.message = made.to_keywords(error.message)
@@ -224,6 +225,8 @@ def read_value(option: Option, value: Any) -> Any:
         RequestError: the value has another type, or is out of range.
     """
     flag, kind = option.flag, option.field.kind
+    if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
+        value = _to_plain(value)
     if isinstance(value, Mapping) and flag.many:
         return [f"{key}={each}" for key, each in value.items()]
     if isinstance(value, os.PathLike):
@@ -234,12 +237,22 @@ def read_value(option: Option, value: Any) -> Any:
         if all(isinstance(each, str) for each in items):
             return items
         if kind == tuple[str, ...]:
-            raise RequestError(f"`{option.name}` cannot be {value!r}", "give a text, or a list")
+            raise RequestError(
+                f"`{option.name}` cannot be {reprlib.repr(value)}", "give a text, or a list"
+            )
         return tuple(items)
     if isinstance(value, str) and flag.read is not None:
         return value
     _check_numbers(option, kind, value)
     return _check(option, kind, value)
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a number of NumPy or torch as Python's, and a device or a dtype as text."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    is_word = type(value).__name__ in ("device", "dtype")
+    return str(value).removeprefix("torch.") if is_word else value
 
 
 def _check_numbers(option: Option, kind: Any, value: Any) -> None:
@@ -250,7 +263,7 @@ def _check_numbers(option: Option, kind: Any, value: Any) -> None:
             continue
         if len(value) != len(items) or not all(isinstance(n, (int, items[0])) for n in value):
             hint = f"give it as {len(items)} numbers"
-            raise RequestError(f"`{option.name}` cannot be {value!r}", hint)
+            raise RequestError(f"`{option.name}` cannot be {reprlib.repr(value)}", hint)
 
 
 def _check(option: Option, kind: Any, value: Any) -> Any:
@@ -259,7 +272,7 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
     if choices := option.field.choices:
         if value not in choices:
             hint = hint_near(str(value), choices, f"choose one of: {', '.join(choices)}")
-            raise RequestError(f"{name} cannot be {value!r}", hint)
+            raise RequestError(f"{name} cannot be {reprlib.repr(value)}", hint)
         return value
     if Any in kinds:
         return value
@@ -278,7 +291,7 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
         value, is_right = float(value), True
     if not is_right:
         wanted = " or ".join(each.__name__ for each in plain) or "another value"
-        raise RequestError(f"{name} cannot be {value!r}", f"give it as {wanted}")
+        raise RequestError(f"{name} cannot be {reprlib.repr(value)}", f"give it as {wanted}")
     low, high = option.flag.at_least, option.at_most
     if not isinstance(value, (bool, str)) and (
         (low is not None and value < low) or (high is not None and value > high)

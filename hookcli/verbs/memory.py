@@ -9,20 +9,22 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import weakref
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import RequestError
-from hookcli.outside.urls import Url
+from hookcli.outside.urls import HELD, Url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 MOST_IMAGES, MOST_MEGABYTES = 200, 1000  # of a run without a folder
-_ROOT = Url("memory://hookcli")
+_ROOT = Url(HELD)
 _COPIED = {"weights", "prune", "save_weights"}  # keywords that write weights
 _NEEDS_FILES = {"resume": "continues a run", "dry_run": "plans", "cluster": "runs elsewhere"}
 _PICTURES = "images", "pair"
+_MODELS = "model", "against"
 _numbers = itertools.count(1)
 
 
@@ -37,6 +39,13 @@ def forget(folder: Url) -> None:
 
     for name in storage.list_files(folder):
         storage.remove_file(folder / name)
+
+
+class Holder:
+    """Keeps a folder in memory as long as something refers to this object."""
+
+    def __init__(self, folder: Url) -> None:
+        weakref.finalize(self, forget, folder).atexit = False
 
 
 def read_all(folder: Url) -> dict[str, bytes]:
@@ -60,7 +69,7 @@ def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[s
     with ExitStack() as stack:
         plain = {name: _name(stack, name, value, given) for name, value in given.items()}
         changed = [name for name in given if plain[name] is not given[name]]
-        if changed and any(_is_module(given[n]) or n in _PICTURES for n in changed):
+        if any(_is_module(given[n]) or n in _PICTURES for n in changed):
             for name, what in _NEEDS_FILES.items():
                 if given.get(name):
                     raise RequestError(
@@ -74,7 +83,8 @@ def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[s
             if _is_module(given[name]) and name == "model":
                 kept = _as_it_is(given[name])
                 plain = {key: value for key, value in kept.items() if key in known} | plain
-        if "images" in changed and "workers" in known:  # other processes do not see the memory
+        has_pictures = any(n in _PICTURES and not find_folder(given[n]) for n in changed)
+        if has_pictures and "workers" in known:  # other processes do not see the memory
             plain = {"workers": 0} | plain
         yield plain
 
@@ -83,14 +93,27 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
     """Return the name of a thing in memory; return anything else unchanged."""
     if isinstance(value, (str, bytes, int, float, bool, os.PathLike)):
         return value
-    if _is_module(value):
-        module = _hold_module(stack, value, copies=not _COPIED.isdisjoint(given))
+    if name in _MODELS and _is_module(value):
+        module = _hold_module(stack, value, given)
         return f"model={module}" if name == "against" else module
-    if hasattr(value, "run_folder"):  # an outcome of inspect, or a run
-        return str(value.run_folder)
+    if folder := find_folder(value):
+        return folder
     if name in _PICTURES:
-        return _hold_pictures(stack, value)
+        names = _hold_pictures(stack, value)
+        if name == "pair" and isinstance(names, list):
+            if len(names) != 1:
+                raise RequestError("`pair` is one image", "give one picture or file")
+            return names[0]
+        return names
     return value
+
+
+def find_folder(value: Any) -> str:
+    """Return the run folder of an outcome or of a run; empty for anything else."""
+    reading = sys.modules.get("hookcli.reading.load")
+    if reading is not None and isinstance(value, reading.Run):
+        return str(value.folder)
+    return str(getattr(value, "run_folder", ""))
 
 
 def _is_module(value: Any) -> bool:
@@ -98,11 +121,12 @@ def _is_module(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
-def _hold_module(stack: ExitStack, module: Any, *, copies: bool) -> str:
+def _hold_module(stack: ExitStack, module: Any, given: Mapping[str, Any]) -> str:
     from hookcli.networks.held import hold
     from hookcli.passes.unchanged import unchanged
 
-    name = stack.enter_context(hold(module, copies=copies))
+    copies, keeps_dtype = not _COPIED.isdisjoint(given), "dtype" not in given
+    name = stack.enter_context(hold(module, copies=copies, keeps_dtype=keeps_dtype))
     if not copies:
         stack.enter_context(unchanged(module))
         for parameter in module.parameters():

@@ -68,7 +68,7 @@ def test_the_values_of_the_options_fill_the_request():
 @pytest.mark.parametrize("layers", [1, 2])
 def test_an_option_of_a_part_that_is_not_asked_for_is_refused_whatever_its_value(layers):
     paint, _ = make_command()
-    with pytest.raises(RequestError, match="^`varnish_layers` is for varnish"):
+    with pytest.raises(RequestError, match=r"^`varnish_layers` is for varnish"):
         paint(varnish_layers=layers)
 
 

@@ -1,3 +1,4 @@
+import gc
 import hashlib
 
 import numpy as np
@@ -7,6 +8,7 @@ from PIL import Image
 from torch import nn
 
 import hookcli
+from hookcli.store.places import storage
 from hookcli.verbs import memory
 
 CALLS = []
@@ -155,3 +157,63 @@ def test_a_large_run_needs_a_folder_before_the_images_run(model, picture, monkey
     with pytest.raises(hookcli.HookcliError, match=r"2 images .* too much for memory"):
         hookcli.inspect(model, [picture, picture], **OPTIONS)
     assert len(CALLS) <= 1  # the first image, to plan
+
+
+def test_a_picture_in_memory_is_turned_as_its_file(model, picture, tmp_path):
+    exif = picture.getexif()
+    exif[0x0112] = 6
+    picture.save(tmp_path / "turned.png", exif=exif)
+    images = [Image.open(tmp_path / "turned.png"), tmp_path / "turned.png"]
+    run = hookcli.inspect(model.eval(), images, layers="conv", save="tensors", **OPTIONS)
+    assert np.abs(run["conv"][0] - run["conv"][1]).max() < 1e-6
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "I", "F", "CMYK", "HSV", "YCbCr"])
+def test_a_picture_of_pillow_may_have_any_mode(model, picture, mode):
+    run = hookcli.inspect(model.eval(), picture.convert(mode), layers="conv", **OPTIONS)
+    assert len(run.rows) == 1
+
+
+def test_random_weights_of_a_model_in_memory_are_refused(model, picture):
+    with pytest.raises(hookcli.HookcliError, match="a model in memory has its weights"):
+        hookcli.inspect(model, picture, weights="random", **OPTIONS)
+
+
+def test_a_model_of_several_dtypes_keeps_them(model, picture):
+    model.eval().fc.half()
+    model.fc.register_forward_pre_hook(lambda _, inputs: (inputs[0].half(),))
+    run = hookcli.inspect(model, picture, layers="fc,conv", save="tensors", **OPTIONS)
+    assert [run[name].dtype for name in ("conv", "fc")] == [np.float32, np.float16]
+
+
+def test_a_tensor_is_not_turned_to_fit_the_model(model):
+    with pytest.raises(hookcli.HookcliError, match="1x9x7x3"):
+        hookcli.inspect(model.eval(), torch.rand(1, 9, 7, 3), grids="none")
+
+
+def test_the_files_of_a_run_in_memory_go_with_what_refers_to_them(model, picture):
+    def list_files():
+        return list(storage.list_files(memory._ROOT))
+
+    run = hookcli.inspect(model.eval(), picture, layers="conv", save="tensors", **OPTIONS).run
+    assert run["conv"].shape == (1, 4, 6, 6)
+    del run
+    with pytest.raises(hookcli.HookcliError):
+        hookcli.gradients(model, picture, target=99, grids="none", size=8, resize=8)
+    gc.collect()
+    assert list_files() == []
+
+
+def test_two_runs_in_memory_are_compared(model, picture):
+    turned = [picture, picture.rotate(90), picture.rotate(180), picture.rotate(270)]
+    one, two = (
+        hookcli.inspect(model.eval(), turned, layers="conv,norm", save="tensors", **OPTIONS)
+        for _ in range(2)
+    )
+    assert hookcli.similarity(one, two).result.ckas.shape == (2, 2)
+    assert hookcli.golden(one.run).golden.kind == "golden"
+
+
+def test_numbers_and_dtypes_of_other_libraries_are_taken(model, picture):
+    more = {"size": np.int64(8), "dtype": torch.float32, "device": torch.device("cpu")}
+    assert hookcli.inspect(model.eval(), picture, resize=8, grids="none", **more).exit_code == 0
