@@ -26,7 +26,7 @@ def test_importing_a_verb_imports_neither_numpy_nor_torch_nor_the_terminal():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_every_verb_is_there_whatever_was_imported_before(seed):
-    """``import hookcli.compare.diff`` would make ``hookcli.compare`` a package."""
+    """``import hookcli.comparison.diff`` would make ``hookcli.compare`` a package."""
     files = [file.relative_to(HOME.parent).with_suffix("") for file in HOME.rglob("*.py")]
     names = [".".join(file.parts).removesuffix(".__init__") for file in files]
     names = [name for name in names if not name.startswith(("hookcli.cluster", "hookcli.__main__"))]

@@ -72,6 +72,7 @@ def diff_runs(
     judge = Judge(tolerance, tuple(dtype for run in (a, b) for dtype in run.dtypes), keeps_images)
     types: dict[tuple[str, str], dict[str, None]] = {}
     left_out: dict[str, LeftOut] = {}
+    is_eval = not any("--mode" in run.facts["command"] for run in (a, b))
     for key, other in shared:
         calls = a.calls[key], b.calls[other]
         if match is None:
@@ -81,7 +82,7 @@ def diff_runs(
             pairs = [*_leave_out(pairs, left_out, is_graph_a=_is_graph(a))]
         for one, two in pairs:
             pair = _measure_pair(key, one, two, run_a=a, run_b=b)
-            if (idle := find_idle(pair.a, pair.b)) is not None:
+            if is_eval and (idle := find_idle(pair.a, pair.b)) is not None:
                 left_out[idle.call_id] = idle
                 continue
             judge.add(pair)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hookcli.distance.judge import CallTensor
 
 _IDLE = ("dropout", "dropblock", "droppath", "identity", "quantstub", "stochasticdepth")
+_DROPOUTS = {"dropout", "alphadropout", "featurealphadropout"}
+_KNOWN = _DROPOUTS | {"dropblock", "droppath", "identity", "quantstub", "stochasticdepth"}
 _MERGED, _INTO = ("Conv", "Linear", "BatchNorm"), ("BatchNorm", "ReLU", "relu")
 
 
@@ -53,13 +55,20 @@ def list_left_out(
 
 def may_be_idle(module_type: str) -> bool:
     """Return whether layers and operations of a type change nothing, unless the model trains."""
-    return module_type.lower().replace("_", "").rstrip("123d").endswith(_IDLE)
+    return _plain(module_type).endswith(_IDLE)
+
+
+def _plain(module_type: str) -> str:
+    return module_type.lower().replace("_", "").rstrip("123d")
 
 
 def find_idle(a: CallTensor | None, b: CallTensor | None) -> LeftOut | None:
-    """Return a call that only A or B has, if its layer changes nothing; else None."""
+    """Return a call that only A or B has, if its layer changes nothing in evaluation mode.
+
+    A class of the user's own may do something whatever its name ends in, such as ``MCDropout``.
+    """
     call = a or b
-    if (a and b) or call is None or not may_be_idle(call.module_type):
+    if (a and b) or call is None or _plain(call.module_type) not in _KNOWN:
         return None
     reason = f"only in {'A' if a else 'B'}, and changes nothing in evaluation mode"
     return LeftOut(call.call_id, "idle", reason)

@@ -261,8 +261,9 @@ class _Sides:
             effects.leave_out(seen.a, seen.partners.values(), listed[0], told, seen.untold)
         elif a.runner.merges_calls:
             effects.leave_out(seen.b, seen.partners, listed[1])
+        is_eval = {each.request.run.model.mode for each in (a, b)} == {"eval"}
         for pair, is_listed in self._list_pairs(image_a.key, seen, listed):
-            idle = find_idle(pair.a, pair.b)
+            idle = find_idle(pair.a, pair.b) if is_eval else None
             if idle is None:
                 yield pair, is_listed
             elif is_listed:

@@ -38,6 +38,7 @@ _KINDS = {
     "mean": "globalaveragepool",
     "multiheadattention": "attention",
 }
+_MOVES = {"Concat", "Gather", "Reshape", "Slice", "Split", "Transpose"}  # of ONNX: no layer
 _NEARBY = 20  # calls: the farthest that the branches of a block are swapped
 NORM = "BatchNorm"  # the start of the names of its classes
 _CONVOLUTIONS, _NORM = ("conv", "convtranspose"), "batchnormalization"
@@ -95,7 +96,7 @@ def pair_by_order(
         rest, ends = [n for n in gap_a if n not in pairs.values()], gap_b[-1:]
         if rest and ends and ends[0] not in pairs:
             old, new = a[rest[-1]], b[ends[0]]
-            if old.shape == new.shape and "float" in new.dtype:
+            if old.shape == new.shape and "float" in new.dtype and new.module_type not in _MOVES:
                 pairs[new.call_id] = old.call_id
     taken = {*pairs.values()}
     free = {one: two for one, two in norms.items() if two not in taken and one not in paired}

@@ -50,7 +50,13 @@ def verdict_text(comparison: Comparison) -> str:
 
 def _changes(comparison: Comparison) -> bool:
     answer = comparison.answer
-    return answer is not None and bool(answer.changed or (answer.distance or 0) > _SAME)
+    if answer is None:
+        return False
+    if answer.kind != "output":
+        return bool(answer.changed or (answer.distance or 0) > _SAME)
+    limits = [each.tolerance for each in comparison.rows if each.tolerance is not None]
+    is_near = answer.distance is not None and answer.distance <= max(limits, default=_SAME)
+    return bool(answer.changed) and not is_near
 
 
 def _range_text(comparison: Comparison) -> str:

@@ -45,6 +45,8 @@ _WEIGHTS = {
     "MatMulIntegerToFloat": (0, 1, 6),
     "BatchNormalization": (1, 2),  # the others are statistics
 }
+# A single number beside the values of these is a weight.
+_LAYERS = ("BatchNormalization", "Conv", "ConvTranspose", "Gemm", "PRelu")
 # The inputs for which torch writes zeros or ones if the model has no such parameters
 _FILLED = {
     **dict.fromkeys(("GroupNormalization", "InstanceNormalization", "LayerNormalization"), (1, 2)),
@@ -106,12 +108,13 @@ def find_weights(graph: Any) -> dict[str, dict[str, int]]:
     places = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
     filled = {name for node, each in places for at in each for name in node.input[at : at + 1]}
     filled |= {n.input[0] for n in graph.node if n.op_type == "Expand" and n.output[0] in filled}
-    found = {each.name: _measure(each.name, each, filled) for each in graph.initializer}
+    real = {name for node in graph.node for name in node.input[1:] if node.op_type in _LAYERS}
+    found = {each.name: _measure(each.name, each, filled, real) for each in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
             value = _attributes(node).get("value")
             name = node.output[0]
-            found[name] = {} if value is None else _measure(name, value, filled, 2)
+            found[name] = {} if value is None else _measure(name, value, filled, real, 2)
         elif node.input and all(name in found for name in node.input if name):
             inner = dict(list_weights(node, found))
             found |= dict.fromkeys(node.output, inner)
@@ -130,13 +133,16 @@ def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tup
     return tuple(dict.fromkeys(pairs))
 
 
-def _measure(name: str, tensor: Any, filled: Collection[str], least: int = 1) -> dict[str, int]:
+def _measure(
+    name: str, tensor: Any, filled: Collection[str], real: Collection[str], least: int = 1
+) -> dict[str, int]:
     """Return the number of values of a constant, by its name; empty if they are no weights."""
     import onnx
 
     size = math.prod(tensor.dims)
     is_made = re.search("^val_|^onnx::|/", name) is not None  # torch made the name up
-    has_axes = len(tensor.dims) > (is_made and size == 1)  # torch makes (1,) of a number
+    is_number = is_made and size == 1 and name not in real  # torch makes (1,) of a number
+    has_axes = len(tensor.dims) > is_number
     is_weight = has_axes and tensor.data_type not in _WITHOUT_WEIGHTS
     if is_made and name in filled and tensor.data_location != tensor.EXTERNAL:
         values = {*onnx.numpy_helper.to_array(tensor).flat}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hookcli.comparison.left_out import list_left_out, may_be_idle
+from hookcli.comparison.left_out import find_idle, list_left_out, may_be_idle
+from hookcli.distance.judge import CallTensor
 
 
 def test_each_call_that_an_export_lacks_has_a_kind_and_a_reason():
@@ -54,3 +55,12 @@ def test_a_tensor_of_several_that_an_export_lacks_is_no_part_of_the_next_call():
 )
 def test_a_layer_changes_nothing_if_its_name_ends_so(name, is_idle):
     assert may_be_idle(name) == is_idle
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_idle"),
+    [("Dropout2d", True), ("StochasticDepth", True), ("MCDropout", False), ("MyIdentity", False)],
+)
+def test_only_a_known_class_is_known_to_change_nothing(kind, is_idle):
+    call = CallTensor("d", kind, (1, 4), "float32")
+    assert (find_idle(call, None) is not None) == is_idle

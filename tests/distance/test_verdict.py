@@ -154,3 +154,8 @@ def test_calls_without_a_difference_are_no_verdict_on_an_answer_that_changes():
         "1 call holds, but the answer differs (the output is 518 % off): a layer that was not "
         "compared differs; choose more `layers`"
     )
+
+
+def test_an_output_that_rounding_changes_is_no_difference():
+    found = comparison(row("a", 0.0), answer=Answer("output", 0.0, 2.5e-7, ("cat",)))
+    assert verdict_text(found).startswith("no difference: 1 call of 1 image holds")

@@ -468,3 +468,10 @@ def test_only_a_value_of_constants_alone_has_their_weights():
     ]
     found = find_weights(graph(*nodes, w=np.ones((4, 2), "f4")))
     assert (found["turned"], "seen" in found) == ({"w": 8}, False)
+
+
+def test_the_bias_of_one_channel_is_a_weight_though_its_name_is_made_up():
+    node = operator("Conv", "x onnx::Conv_1 onnx::Conv_2")
+    weights = {"onnx::Conv_1": np.ones((1, 8, 1, 1), "f4"), "onnx::Conv_2": np.ones(1, "f4")}
+    found = find_weights(graph(node, **weights))
+    assert list_weights(node, found) == (("onnx::Conv_1", 8), ("onnx::Conv_2", 1))

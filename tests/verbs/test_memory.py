@@ -168,7 +168,7 @@ def test_a_picture_in_memory_is_turned_as_its_file(model, picture, tmp_path):
     assert np.abs(run["conv"][0] - run["conv"][1]).max() < 1e-6
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "I", "F", "CMYK", "HSV", "YCbCr"])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "HSV", "YCbCr"])
 def test_a_picture_of_pillow_may_have_any_mode(model, picture, mode):
     run = hookcli.inspect(model.eval(), picture.convert(mode), layers="conv", **OPTIONS)
     assert len(run.rows) == 1
@@ -187,7 +187,7 @@ def test_a_model_of_several_dtypes_keeps_them(model, picture):
 
 
 def test_a_tensor_is_not_turned_to_fit_the_model(model):
-    with pytest.raises(hookcli.HookcliError, match="1x9x7x3"):
+    with pytest.raises(hookcli.HookcliError, match=r"\[1, 9, 7, 3\]"):
         hookcli.inspect(model.eval(), torch.rand(1, 9, 7, 3), grids="none")
 
 
