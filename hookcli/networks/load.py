@@ -274,7 +274,7 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
         notes = (
             *weighted.notes,
             note_compiled(weighted.module),
-            _note_dtype(weighted.module, request),
+            "" if source.keeps_dtype else _note_dtype(weighted.module, request),
             "" if source.is_known or request.mode != "eval" else note_switched(weighted.module),
             "" if named is None else _note_count(weighted.module, named),
         )
