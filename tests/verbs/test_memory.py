@@ -195,13 +195,15 @@ def test_the_files_of_a_run_in_memory_go_with_what_refers_to_them(model, picture
     def list_files():
         return list(storage.list_files(memory._ROOT))
 
+    gc.collect()
+    before = list_files()  # errors of other tests may still refer to some
     run = hookcli.inspect(model.eval(), picture, layers="conv", save="tensors", **OPTIONS).run
     assert run["conv"].shape == (1, 4, 6, 6)
     del run
     with pytest.raises(hookcli.HookcliError):
         hookcli.gradients(model, picture, target=99, grids="none", size=8, resize=8)
     gc.collect()
-    assert list_files() == []
+    assert {*list_files()} <= {*before}
 
 
 def test_two_runs_in_memory_are_compared(model, picture):
