@@ -12,11 +12,7 @@ HOME = Path(__file__).parents[2]
 CELLS = [
     """
 import hookcli, torch
-from hookcli.config import FolderRequest, ImageRequest, InspectConfig, ModelRequest, RunRequest
-from pathlib import Path
-model = ModelRequest("squeezenet1_1", weights="random", size=64, device="cpu")
-request = RunRequest(model, ImageRequest((PHOTO,)))
-inspect_images(InspectConfig(request, FolderRequest(Path("out"))))
+hookcli.inspect("squeezenet1_1", PHOTO, weights="random", size=64, device="cpu", out="out")
 """,
     "run = hookcli.load_run('out')\nrun",
     "run.grid('features.0')",
