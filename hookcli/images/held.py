@@ -15,8 +15,11 @@ from hookcli.records.text import shape_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_AS_TIFF = ("CMYK", "F", "I", "LAB", "YCbCr")  # PNG has no such pictures
-_CONVERTED = {"HSV": "RGB", "PA": "RGBA", "RGBX": "RGB", "RGBa": "RGBA", "La": "LA"}
+_AS_TIFF = ("CMYK", "F", "I", "LAB")  # PNG has no such pictures
+_CONVERTED = {
+    **dict.fromkeys(("HSV", "RGBX", "YCbCr"), "RGB"),
+    "La": "LA", "PA": "RGBA", "RGBa": "RGBA",
+}
 
 
 def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
