@@ -18,7 +18,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from hookcli import errors
 from hookcli.cli import memory
-from hookcli.cli.command import make_command
 from hookcli.cli.help import WIDTH, PanelCommand
 from hookcli.cli.output import console
 from hookcli.cli.output.subjects import COMMANDS, SUBJECTS
@@ -47,6 +46,8 @@ All commands: hookcli --help
 def build_command(name: str) -> Any:
     """Import the module of the verb ``name``, and return its command as a click command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    from hookcli.cli.command import make_command  # takes 50 ms, which hookcli --help does not need
+
     command = make_command(getattr(import_module(f"hookcli.verbs.{name}"), name).verb)
     settings = {"max_content_width": WIDTH}
     alone.command(name, cls=PanelCommand, short_help=COMMANDS[name], context_settings=settings)(

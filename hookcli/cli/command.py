@@ -11,7 +11,6 @@ from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.completion import complete_model, save_model_names
 from hookcli.cli.output import console
-from hookcli.cli.output.table import BRIEF, print_outcome
 from hookcli.cli.output.wording import to_words
 from hookcli.outside.flags import Field, Flag
 from hookcli.verbs.call import Progress
@@ -32,6 +31,8 @@ def make_command(verb: Verb) -> Callable[..., int]:
     parameters = [*map(make_parameter, verb.options), *map(make_parameter, _list_shown(verb))]
 
     def command(**values: Any) -> int:
+        from hookcli.cli.output.table import BRIEF, print_outcome  # 20 ms, not for --help
+
         output_format = values.pop("format", None) or next(iter(verb.formats), "")
         quiet = bool(values.pop("quiet", False))
         given = {name: value for name, value in values.items() if value not in (None, [])}

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _AS_TIFF = ("CMYK", "F", "I", "LAB")  # PNG has no such pictures
 _CONVERTED = {
     **dict.fromkeys(("HSV", "RGBX", "YCbCr"), "RGB"),
-    "La": "LA", "PA": "RGBA", "RGBa": "RGBA",
+    "La": "LA",
+    "PA": "RGBA",
+    "RGBa": "RGBA",
 }
 
 

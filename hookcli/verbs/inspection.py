@@ -21,7 +21,6 @@ from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import and_more, count, shape_text
 from hookcli.verbs import memory
-from hookcli.verbs.documents import RunDocument
 from hookcli.verbs.execute import execute, plan_text, prepare
 from hookcli.verbs.messages import describe_images, describe_uncalled, warn_of_skipped
 from hookcli.verbs.outcome import Look, Outcome, Page, Table, UnwrittenOutcome
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from hookcli.records.runs import Finding, ModelInfo
     from hookcli.run.result import RunResult
     from hookcli.verbs.call import Call, Note
+    from hookcli.verbs.documents import RunDocument
 
 Time: TypeAlias = Annotated[bool, Flag("--time", "Print how long each stage took.", panel="Output")]
 DryRun: TypeAlias = Annotated[bool, Flag("--dry-run", "Print the plan and stop.", panel="Output")]
@@ -315,6 +315,8 @@ def _attention_text(row: AttentionRow) -> str:
 
 
 def _document(config: RunConfig, result: RunResult) -> RunDocument:
+    from hookcli.verbs.documents import RunDocument
+
     return RunDocument(
         command=to_command(config),
         run_folder=result.out_dir,
