@@ -50,7 +50,7 @@ test-slow: setup ## the slow tests too
 	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not libraries and not exports and not integrations and not docs and not channels'
 
 test-browser: setup ## the page in a real browser; needs chromium
-	$(BIN)/pytest -m browser -n 2 --dist loadfile tests/render tests/compare tests/world
+	$(BIN)/pytest -m browser -n 2 --dist loadfile tests/render tests/comparison tests/world
 
 test-transformers: setup ## models of transformers, their tokens and attention, with random weights
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m transformers tests/extras

@@ -42,6 +42,14 @@ def test_every_command_of_make_in_a_workflow_exists():
     assert used - targets == set()
 
 
+def test_every_folder_and_file_that_make_names_exists():
+    named = set(
+        re.findall(r"\b(?:tests|tools|benchmarks)/[\w./]+", (HOME / "Makefile").read_text())
+    )
+    assert named
+    assert [path for path in sorted(named) if not (HOME / path).exists()] == []
+
+
 def test_the_tests_run_on_every_python_that_the_package_is_for():
     matrix = workflow(GITHUB / "workflows" / "ci.yml")["jobs"]["tests"]["strategy"]["matrix"]
     named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
