@@ -29,8 +29,6 @@ _REFUSALS = (
     LookupError,
     AttributeError,
 )
-
-
 _MOST_CALLS = 1 << 16  # of torch while a model is built; large models need 11,000
 
 
@@ -97,13 +95,11 @@ def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
 
     The weights have no meaningful values and, if the builder allows it, take no memory.
     """
-    for nowhere in (torch.device("meta"), _EmptyOnMeta()):
-        try:
-            with SkipInitialisation(), nowhere:
-                return build_model(source, request)
-        except RuntimeError:  # the builder computes with its tensors, or mixes devices
-            continue
-    return build_unset(source, request)
+    try:
+        with SkipInitialisation(), torch.device("meta"):
+            return build_model(source, request)
+    except RuntimeError:  # the builder computes with its tensors, as Regnet's does
+        return build_unset(source, request)
 
 
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
@@ -152,19 +148,6 @@ class SkipInitialisation(TorchFunctionMode):
         if getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
-
-
-class _EmptyOnMeta(TorchFunctionMode):
-    """Puts a tensor on the meta device only if ``torch.empty`` makes the tensor.
-
-    Other tensors keep their values, because some builders, such as Regnet's, compute with them.
-    """
-
-    def __torch_function__(
-        self, func: Any, types: object, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        changed = {"device": "meta"} if func is torch.empty else {}
-        return func(*args, **{**(kwargs or {}), **changed})
 
 
 def read_literal(text: str) -> object:

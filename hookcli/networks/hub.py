@@ -14,7 +14,7 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from hookcli.config import LARGEST_SIDE
@@ -26,6 +26,8 @@ from hookcli.outside.foreign import ForeignCode, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from hookcli.config import ModelRequest
 
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 _PATHS = ("/", "./", "../", "~")  # the beginnings of names that can only be paths
@@ -158,9 +160,11 @@ class FileSource(Source):
 
     Attributes:
         files: the files of the model; None if the library itself knows the model.
+        weight_names: the names that a file of weights may have, the preferred one first.
     """
 
     files: Files | None = None
+    weight_names: ClassVar[tuple[str, ...]] = ()
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         return guard_library(self.name, self.files)
@@ -170,6 +174,23 @@ class FileSource(Source):
     @property
     def most_values(self) -> int | None:
         return None if self.files is None else self.files.most_values
+
+    def find_weights(self) -> list[Path]:
+        """Return the files of the weights; none without any."""
+        if self.files is None:
+            return []
+        return next(([file] for file in map(self.files.find, self.weight_names) if file), [])
+
+    def require_weights(self) -> Path:
+        """Return the file of the weights; a model without one is refused."""
+        for file in self.find_weights():
+            return file
+        raise WeightsError(f"{self.name} has no weights", "`weights='random'`, or `weights=FILE`")
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        if self.files is None or self.files.is_remote or self.find_weights():
+            return ""
+        return f"{self.name} has no weights"
 
     def pin(self, loaded: str) -> str:
         return "pretrained"  # the model's name already chooses one set of weights
@@ -213,7 +234,7 @@ def _is_folder(place: str) -> bool:
 
 
 def find_config(files: Files, model: str, name: str = "config.json") -> Path | None:
-    """Return the configuration file of ``model``, the user's name of it; None if it has none."""
+    """Return the configuration file of the model that the user calls ``model``, if it has one."""
     try:
         return files.find(name)
     except OSError as error:
@@ -221,6 +242,16 @@ def find_config(files: Files, model: str, name: str = "config.json") -> Path | N
             f"the configuration of {model} is neither cached nor reachable: {first_line(error)}",
             "on a machine with a network, the first run downloads the model",
         ) from error
+
+
+def require_config(
+    files: Files, model: str, hint: str, name: str = "config.json"
+) -> tuple[Path, dict[str, Any]]:
+    """Return a configuration file and its content; ``hint`` says how to make the file."""
+    file = find_config(files, model, name)
+    if file is None:
+        raise ModelError(f"{model} has no {name}", hint)
+    return file, read_config(file, model, files)
 
 
 def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:

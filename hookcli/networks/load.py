@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
-from hookcli.networks.build import SkipInitialisation, build_model, build_random
+from hookcli.networks.build import build_random, build_shapes
 from hookcli.networks.categories import read_categories
 from hookcli.networks.code_files import hash_code
 from hookcli.networks.description import ModelDescription
@@ -223,7 +223,8 @@ class LoadedModel(ModelDescription):
             return read_predictions(output, self.categories, sizes, self.task)
 
     def hash_code(self, score: str) -> dict[str, str]:
-        hashes = hash_code(self.module, [self.source.code, score], LIBRARIES)
+        own = "" if self.source.is_known else self.source.name
+        hashes = hash_code(self.module, [own, score], LIBRARIES)
         return {**hashes, **ModelDescription.hash_code(self, score)}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
@@ -278,7 +279,8 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
             "" if source.is_known or request.mode != "eval" else note_switched(weighted.module),
             "" if named is None else _note_count(weighted.module, named),
         )
-        module = _place(unwrap(weighted.module), request, device, source)
+        module = unwrap(weighted.module)
+        _place(module, request, device, source)
         source.task.check_mode(request.name, module)
     info = ModelInfo(
         name=request.name,
@@ -332,39 +334,24 @@ def _note_count(module: nn.Module, names: Sequence[str]) -> str:
     )
 
 
-def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
+def _to_dtype(module: nn.Module, dtype: Dtype) -> None:
     """Convert the floats of a model; ``Module.to`` would reduce complex numbers to real ones."""
-    if dtype == "float16":
-        return module.half()
-    return module.bfloat16() if dtype == "bfloat16" else module.float()
+    {"float16": module.half, "bfloat16": module.bfloat16}.get(dtype, module.float)()
 
 
-def _place(
-    module: nn.Module, request: ModelRequest, device: torch.device, source: Source
-) -> nn.Module:
+def _place(module: nn.Module, request: ModelRequest, device: torch.device, source: Source) -> None:
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",
             "give it values; for shapes alone: `hookcli.layers(MODEL)`",
         )
     try:
-        module = _require_module(request.name, set_mode(module, request.mode))
-        module = _require_module(request.name, module.to(device))
-        if source.keeps_dtype:
-            return module
-        return _require_module(request.name, _to_dtype(module, request.dtype))
+        set_mode(module, request.mode)
+        module.to(device)
+        if not source.keeps_dtype:
+            _to_dtype(module, request.dtype)
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
-
-
-def _require_module(name: str, module: object) -> nn.Module:
-    """Check that the model's own ``eval``, ``train`` or ``to`` returned a module; return it."""
-    if not isinstance(module, nn.Module):
-        raise ModelError(
-            f"{name}: its own eval, train or to returned a {type(module).__name__}, not the model",
-            "let them return self, as in nn.Module",
-        )
-    return module
 
 
 def build_skeleton(request: ModelRequest) -> LoadedModel:
@@ -376,10 +363,11 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     """
     source = find_model(request.name, request.seed)
     with source.guard():
-        built = _build_bare(source, request)
+        needs_values = source.task.needs_values or not source.is_known
+        built = (build_random if needs_values else build_shapes)(source, request)
         module = unwrap(built)
         prepare = source.prepare(request, module, source.preset)
-        module = _require_module(request.name, set_mode(module, request.mode))
+        set_mode(module, request.mode)
         categories = source.list_categories(module)
     info = ModelInfo(
         request.name,
@@ -392,14 +380,3 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     )
     extra = read_inputs(request)
     return LoadedModel(info, prepare, categories, extra=extra, module=module, source=source)
-
-
-def _build_bare(source: Source, request: ModelRequest) -> nn.Module:
-    if source.task.needs_values or not source.is_known:
-        return build_random(source, request)
-    with SkipInitialisation():
-        try:
-            with torch.device("meta"):
-                return build_model(source, request)
-        except (RuntimeError, NotImplementedError):
-            return build_model(source, request)

@@ -24,26 +24,23 @@ _DROPOUTS = (
 _MOST_NAMED = 3
 
 
-def set_mode(module: nn.Module, mode: Mode) -> object:
-    """Put a model into ``mode``, and return what its own ``eval`` or ``train`` returns.
-
-    ``as-made`` changes nothing and returns ``module``.
-    """
-    if mode == "as-made":
-        return module
-    return module.train() if mode == "train" else _evaluate(module)
+def set_mode(module: nn.Module, mode: Mode) -> None:
+    """Put a model into ``mode``; ``as-made`` changes nothing."""
+    if mode == "train":
+        module.train()
+    elif mode == "eval":
+        _evaluate(module)
 
 
-def _evaluate(module: nn.Module) -> object:
+def _evaluate(module: nn.Module) -> None:
     """Put a model into evaluation mode, except parts made by torch.export, which refuse it."""
     try:
-        return module.eval()
+        module.eval()
     except NotImplementedError:
         if "eval" not in vars(module):
             module.training = False
             for child in module.children():
                 _evaluate(child)
-    return module
 
 
 def note_switched(module: nn.Module) -> str:

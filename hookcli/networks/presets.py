@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
@@ -16,31 +16,16 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
 
     Transform: TypeAlias = Callable[..., Any]  # returns a tensor, or for flow a pair
-    MakePreset: TypeAlias = Callable[..., "Preset"]  # its arguments are the changes
+    Preset: TypeAlias = Any  # a transform of torchvision; some have crop_size and resize_size
+    MakePreset: TypeAlias = Callable[..., Preset]  # its arguments are the changes
 
 _SCALED = "scaled to 0 to 1"
-
-
-class Preset(Protocol):
-    """A transform of torchvision.
-
-    Attributes:
-        crop_size: the sides of the crop; only presets that crop have it.
-        resize_size: the sides after resizing; only presets that resize have it.
-    """
-
-    crop_size: list[int]
-    resize_size: list[int]
-
-    def __call__(self, *pictures: object) -> Any:
-        """Convert pictures to pixels."""
 
 
 def make_imagenet(**changes: object) -> Preset:
     """Return the preset of most ImageNet classifiers, for models without a preset of their own."""
     sides = {"crop_size": 224, "resize_size": 256}
-    preset: Preset = torchvision.transforms._presets.ImageClassification(**sides | changes)
-    return preset
+    return torchvision.transforms._presets.ImageClassification(**sides | changes)
 
 
 def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Preset:
@@ -50,12 +35,18 @@ def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePre
     return make_preset(**colour_changes(request), **sides)
 
 
-def colour_changes(request: ModelRequest) -> Mapping[str, object]:
-    """Return a preset's arguments for the requested colours and interpolation."""
-    name = request.interpolation
-    mode = None if name is None else torchvision.transforms.InterpolationMode(name)
-    wanted = {"mean": request.mean, "std": request.std, "interpolation": mode}
-    return {key: value for key, value in wanted.items() if value is not None}
+def requested_changes(request: ModelRequest) -> dict[str, object]:
+    """Return the requested mean, standard deviation and interpolation, without those left out."""
+    wanted = {name: getattr(request, name) for name in ("mean", "std", "interpolation")}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def colour_changes(request: ModelRequest) -> dict[str, object]:
+    """Return a torchvision preset's arguments for the requested colours and interpolation."""
+    changes = requested_changes(request)
+    if (name := request.interpolation) is not None:
+        changes["interpolation"] = torchvision.transforms.InterpolationMode(name)
+    return changes
 
 
 def _side_changes(

@@ -6,7 +6,6 @@ A processor makes the pixels, and its methods turn outputs into boxes, segments 
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -26,8 +25,8 @@ from hookcli.networks.task import (
     spread_bands,
 )
 from hookcli.networks.tasks import (
+    BoxTask,
     Classification,
-    Detection,
     Features,
     Segmentation,
     finite,
@@ -50,27 +49,9 @@ if TYPE_CHECKING:
     from hookcli.networks.tasks import Boxes
     from hookcli.records.rows import TaskWord
 
-# The image processor
-
-
-# The exceptions with which processors refuse a picture.
+# The exceptions with which processors refuse a picture
 _REFUSALS = (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError)
-
-
 _MOST_BANDS = 512
-
-
-class ModelProcessor:
-    """The image processor of a model, loaded when it is first needed."""
-
-    def __init__(self, load: Callable[[], Any]) -> None:
-        """Store ``load``, which returns the library's object."""
-        self._load = load
-
-    @functools.cached_property
-    def own(self) -> Any:
-        """The library's object."""
-        return self._load()
 
 
 def resize_fields(
@@ -183,11 +164,11 @@ class _ProcessorTask(Task):
 
     is_faster_channels_last = False
 
-    def __init__(self, processor: ModelProcessor, config: Any) -> None:
+    def __init__(self, processor: Callable[[], Any], config: Any) -> None:
         self.processor, self.config = processor, config
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        transform = ProcessorTransform(self.processor.own, self._changes(request))
+        transform = ProcessorTransform(self.processor(), self._changes(request))
         task = copy.copy(self)
         try:
             task.nominal = last_two_axes(transform(Image.new("RGB", (640, 480))))
@@ -198,7 +179,7 @@ class _ProcessorTask(Task):
         return Preprocessing(task, transform, crop=task.nominal if crops else None)
 
     def _changes(self, request: ModelRequest) -> dict[str, Any]:
-        own, changes = self.processor.own, dict[str, Any]()
+        own, changes = self.processor(), dict[str, Any]()
         if request.size is not None:
             changes = resize_fields(own, request.size, request.size, request.resize)
         elif request.resize is not None:
@@ -216,7 +197,7 @@ class _ProcessorTask(Task):
         return changes
 
     def picture(self, seen: Tensor) -> Tensor:
-        flips = bool(ask(self.processor.own, "do_flip_channel_order"))
+        flips = bool(ask(self.processor(), "do_flip_channel_order"))
         return seen.flip(0) if flips else seen
 
 
@@ -227,7 +208,7 @@ class _Backbone(_ProcessorTask, Features):
 class _Classifier(_ProcessorTask, Classification):
     is_faster_channels_last = True
 
-    def __init__(self, processor: ModelProcessor, config: Any) -> None:
+    def __init__(self, processor: Callable[[], Any], config: Any) -> None:
         super().__init__(processor, config)
         self.reading = read_problem(config)
 
@@ -242,7 +223,7 @@ class _Segmenter(_ProcessorTask, Segmentation):
         return _logits_of(output, 4)
 
     def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
-        process = ask(self.processor.own, "post_process_semantic_segmentation")
+        process = ask(self.processor(), "post_process_semantic_segmentation")
         if process is None or not sizes or found.shape[1] == 1:
             return super().list_labels(found, sizes)
         wanted = [(height, width) for width, height in sizes]
@@ -250,26 +231,13 @@ class _Segmenter(_ProcessorTask, Segmentation):
         return labels
 
 
-class _Detector(_ProcessorTask, Detection):
+class _Detector(_ProcessorTask, BoxTask):
     """Models that find objects as boxes."""
-
-    shares_forward = True
-    keeps_pictures = False
-    takes_any_size = False
-
-    def check_mode(self, name: str, module: nn.Module) -> None:
-        pass  # without labels, the model computes no losses
-
-    def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        return pixels
-
-    arguments = Task.arguments
-    normalisation = Task.normalisation
 
     def find(self, output: object) -> list[Boxes] | None:
         """Return the boxes of each image, with corners from 0 to 1."""
         logits, boxes = _logits_of(output, 3), ask(output, "pred_boxes")
-        process = ask(self.processor.own, "post_process_object_detection")
+        process = ask(self.processor(), "post_process_object_detection")
         if logits is None or not is_floats(boxes, 3) or process is None:
             return None
         found: list[Boxes] = process(output, threshold=0.0, target_sizes=None)
@@ -285,7 +253,7 @@ class _Detector(_ProcessorTask, Detection):
             {**each, "boxes": each["boxes"] * torch.tensor([*size, *size]).to(each["boxes"])}
             for each, size in zip(found, sizes or [(1, 1)] * len(found), strict=True)
         ]
-        return super().read(scaled, categories, sizes)
+        return BoxTask.read(self, scaled, categories)
 
 
 class _Masks(_ProcessorTask):
@@ -311,7 +279,7 @@ class _Masks(_ProcessorTask):
         sizes: Sequence[tuple[int, int]] = (),
     ) -> Predictions:
         """Return the segments that the library's pipeline finds, the most certain first."""
-        own = self.processor.own
+        own = self.processor()
         process = ask(own, "post_process_panoptic_segmentation") or ask(
             own, "post_process_instance_segmentation"
         )
@@ -360,7 +328,7 @@ class _Depth(_ProcessorTask):
         categories: Sequence[str],
         sizes: Sequence[tuple[int, int]] = (),
     ) -> Predictions:
-        process = ask(self.processor.own, "post_process_depth_estimation")
+        process = ask(self.processor(), "post_process_depth_estimation")
         predictions = []
         for index, each in enumerate(found):
             depth = each.detach().float().cpu()
@@ -400,7 +368,7 @@ _TASKS: tuple[tuple[str, type[_ProcessorTask]], ...] = (
 )
 
 
-def choose_task(kind: type[nn.Module], processor: ModelProcessor, config: Any) -> Task:
+def choose_task(kind: type[nn.Module], processor: Callable[[], Any], config: Any) -> Task:
     """Return the task of a class of transformers, by the end of its name."""
     return _find_task(kind.__name__)(processor, config)
 

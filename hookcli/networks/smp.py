@@ -13,21 +13,19 @@ import torch
 from PIL.Image import Resampling
 from torch import Tensor
 
-from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError, hint_near
+from hookcli.errors import ModelError, RequestError, UnknownModelError, hint_near
 from hookcli.networks.build import build_random
 from hookcli.networks.hub import (
-    Files,
     FileSource,
     connection_errors,
     fail_fast_offline,
-    find_config,
     find_files,
     is_cached,
     is_place,
-    read_config,
+    require_config,
 )
 from hookcli.networks.source import ModelWithWeights
-from hookcli.networks.task import COLOURS, Preprocessing
+from hookcli.networks.task import Preprocessing
 from hookcli.networks.tasks import Segmentation, is_floats
 from hookcli.networks.timm import is_timm_name
 from hookcli.networks.weights_file import loading_weights, read_weights_file
@@ -54,7 +52,6 @@ _USUAL = {
     "mean": [0.485, 0.456, 0.406],
     "std": [0.229, 0.224, 0.225],
 }  # of ImageNet
-_WEIGHTS = "model.safetensors"
 import_smp = partial(import_library, "segmentation_models_pytorch", "'hookcli[smp]'")
 
 
@@ -72,6 +69,8 @@ class Smp(FileSource):
     prefix: ClassVar[str] = "smp:"
     library: ClassVar[str] = "segmentation_models_pytorch"
     reserved: ClassVar[frozenset[str]] = frozenset({"arch", "encoder_name", "encoder_weights"})
+    channels_argument: ClassVar[str] = "in_channels"
+    weight_names: ClassVar[tuple[str, ...]] = ("model.safetensors",)
 
     encoder: str = ""
 
@@ -84,15 +83,20 @@ class Smp(FileSource):
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
         settings = import_smp(name).encoders.encoders[name.partition("/")[2]]["pretrained_settings"]
-        cached = [tag for tag, each in settings.items() if is_cached(each["repo_id"], _WEIGHTS)]
-        return CatalogEntry(name, "segmentation", tuple(settings), None, None, None, tuple(cached))
+        hubs = {tag: each["repo_id"] for tag, each in settings.items()}
+        cached = tuple(tag for tag, hub in hubs.items() if is_cached(hub, *cls.weight_names))
+        return CatalogEntry(name, "segmentation", tuple(settings), None, None, None, cached)
 
     @classmethod
     def find(cls, name: str, seed: int) -> Smp:
         smp, place = import_smp(name), name.removeprefix(cls.prefix)
         if is_place(place):
             files = find_files(place)
-            config = _read_config(name, files)
+            hint = "model.save_pretrained(FOLDER) writes it"
+            _, config = require_config(files, name, hint)
+            if not isinstance(config.get("_model_class"), str):
+                raise ModelError(f"{name} is no model of segmentation_models_pytorch")
+            config.pop("encoder_weights", None)
             arch, encoder = config.pop("_model_class").lower(), config.get("encoder_name", "")
             builder = partial(_build, smp, arch, **config)
             return cls(name, builder, encoder=encoder, files=files)
@@ -123,23 +127,12 @@ class Smp(FileSource):
         known = import_smp(self.name).encoders.encoders.get(self.encoder, {})
         return () if self.files is not None else tuple(known.get("pretrained_settings", ()))
 
-    def has_weights(self, name: str) -> bool:
-        return name == "pretrained" or name in self.members
-
-    def explain_untrained(self, request: ModelRequest) -> str:
-        if self.files is None or self.files.is_remote or self.files.find(_WEIGHTS):
-            return ""
-        return f"{self.name} has no weights"
-
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         """Load all weights of a trained model; of an architecture, those of its encoder."""
         fail_fast_offline()
         if self.files is None:
             return self._load_encoder(request, name)
-        found = self.files.find(_WEIGHTS)
-        if found is None:
-            raise WeightsError(f"{self.name} has no {_WEIGHTS}", "`weights='random'`")
-        saved = read_weights_file(found)
+        saved = read_weights_file(self.require_weights())
         module = build_random(self, request)
         with loading_weights(f"the weights of {self.name}"):
             module.load_state_dict(saved.tensors)
@@ -160,10 +153,6 @@ class Smp(FileSource):
         )
 
     # Its preprocessing
-
-    def count_channels(self, request: ModelRequest) -> int | None:
-        asked = dict(request.arguments).get("in_channels", "")
-        return int(asked) if asked.isdecimal() else COLOURS
 
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
@@ -277,14 +266,3 @@ def _build(smp: Any, arch: str, /, **arguments: object) -> nn.Module:
         warnings.simplefilter("ignore")
         module: nn.Module = smp.create_model(arch, **arguments)
     return module
-
-
-def _read_config(name: str, files: Files) -> dict[str, Any]:
-    file = find_config(files, name)
-    if file is None:
-        raise ModelError(f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it")
-    config = read_config(file, name, files)
-    if not isinstance(config.get("_model_class"), str):
-        raise ModelError(f"{name} is no model of segmentation_models_pytorch")
-    config.pop("encoder_weights", None)
-    return config

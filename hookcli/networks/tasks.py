@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeGuard, cast
 
 import torch
 from torch import Tensor
@@ -216,28 +216,36 @@ class Boxes(TypedDict):
     labels: Tensor  # (n,), the class indices
 
 
-class _Resizer(Protocol):
-    """The transform inside a torchvision detection model: it normalises, resizes and pads."""
-
-    image_mean: Sequence[float]
-    image_std: Sequence[float]
-    fixed_size: tuple[int, int] | None
-    min_size: tuple[int, ...]
-    max_size: int
-
-    def __call__(self, images: list[Tensor], /) -> tuple[Any, object]:
-        """Return an ``ImageList`` (the batch for the network) and the training targets."""
-
-
-class Detection(Task):
-    """Models that find objects or people's keypoints. The models themselves resize the pictures."""
+class BoxTask(Task):
+    """Models that find objects or people's keypoints as boxes."""
 
     word = "detection"
+    needs_values = True
+
+    def read(
+        self, found: list[Boxes], categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
+    ) -> Predictions:
+        """Return the boxes with the highest scores."""
+        return [_read_boxes(boxes, categories) for boxes in found]
+
+    def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
+        """Return the score of the best box of the target's class, or of all boxes."""
+        if kind != "logit":
+            raise RequestError(
+                f"`score={kind!r}`: boxes have only a score", "leave `score` as it is"
+            )
+        labels, scores = found[0]["labels"], found[0]["scores"]
+        best = _find_best(labels, scores, target)
+        return scores[best], int(labels[best]), "score of the best box"
+
+
+class Detection(BoxTask):
+    """Models of torchvision, which themselves resize and normalize the pictures."""
+
     nominal = (480, 640)
     takes_any_size = True
     shares_forward = False
     keeps_pictures = True
-    needs_values = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         """Return the preprocessing, and make the requested changes in ``module``.
@@ -291,28 +299,10 @@ class Detection(Task):
         is_found = isinstance(output, list) and output and all(map(_is_boxes, output))
         return cast("list[Boxes]", output) if is_found else None
 
-    def read(
-        self, found: list[Boxes], categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
-        """Return the boxes with the highest scores."""
-        return [_read_boxes(boxes, categories) for boxes in found]
 
-    def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
-        """Return the score of the best box.
-
-        If ``target`` is a class, only boxes of this class are considered.
-        """
-        if kind != "logit":
-            raise RequestError(
-                f"`score={kind!r}`: boxes have only a score", "leave `score` as it is"
-            )
-        labels, scores = found[0]["labels"], found[0]["scores"]
-        best = _find_best(labels, scores, target)
-        return scores[best], int(labels[best]), "score of the best box"
-
-
-def _resizer_of(module: nn.Module) -> _Resizer:
-    return cast("_Resizer", module.transform)
+def _resizer_of(module: nn.Module) -> Any:
+    """Return the transform in a torchvision detection model, which resizes, normalizes and pads."""
+    return module.transform
 
 
 def _is_boxes(value: object) -> TypeGuard[Boxes]:

@@ -12,10 +12,10 @@ import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookcli.errors import HookcliError, ModelError, RequestError, WeightsError, hint_near
+from hookcli.errors import ModelError, RequestError, WeightsError, hint_near
 from hookcli.networks.build import build_shapes, read_arguments, seeded
 from hookcli.networks.hub import (
     ON_HUB,
@@ -27,8 +27,9 @@ from hookcli.networks.hub import (
     join_hashes,
     list_cached,
     read_config,
+    require_config,
 )
-from hookcli.networks.processors import ModelProcessor, choose_task, resize_fields, task_word
+from hookcli.networks.processors import choose_task, resize_fields, task_word
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
 from hookcli.networks.tasks import Features, read_problem
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 _CONFIG = "hf-config:"
 _LEAST = (5, 4)  # the first version whose image processors compute with torch by default
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Choices of an implementation, which the library may fetch from the hub
 _CHOICES = re.compile(r"_?(attn|experts)_implementation\w*|auto_map|fusion_config|_name_or_path")
 _UNSUPPORTED = ("quantization_config", "transformers_weights")  # fields that change the weights
@@ -96,6 +96,7 @@ class Transformers(FileSource):
     prefix: ClassVar[str] = "hf:"
     library: ClassVar[str] = "transformers"
     reserved: ClassVar[frozenset[str]] = frozenset({"model_type", "architectures"})
+    weight_names: ClassVar[tuple[str, ...]] = ("model.safetensors", "pytorch_model.bin")
 
     kind: Any = None
     config: Any = None
@@ -140,7 +141,7 @@ class Transformers(FileSource):
             else:
                 config = _read_config(transformers, name, files)
             kind, config, outer = _choose_class(transformers, name, config)
-        processor = ModelProcessor(partial(_load_processor, files, outer, name))
+        processor = cache(partial(_load_processor, files, outer, name))
         task = choose_task(kind, processor, config)
         return cls(name, partial(_build, kind, config), files, kind, config, task)
 
@@ -161,11 +162,11 @@ class Transformers(FileSource):
     def explain_untrained(self, request: ModelRequest) -> str:
         if self.files is None:
             return f"{self.name} is a configuration without weights"
-        return "" if self.files.is_remote or self._find_weights() else f"{self.name} has no weights"
+        return FileSource.explain_untrained(self, request)
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         """Load the weights with transformers, from the folder, the hub's cache or the network."""
-        found = self._find_weights()
+        found = self.find_weights()
         if self.files is None or not found:
             raise WeightsError(
                 f"{self.name} has no weights, as .safetensors or .bin",
@@ -206,11 +207,10 @@ class Transformers(FileSource):
             sha256=join_hashes([part.sha256 for part in parts]),
         )
 
-    def _find_weights(self) -> list[Path]:
-        for name in _WEIGHTS:
-            if self.files is not None and (found := self.files.find_parts(name)):
-                return found
-        return []
+    def find_weights(self) -> list[Path]:
+        if self.files is None:
+            return []
+        return next(filter(None, map(self.files.find_parts, self.weight_names)), [])
 
     # Its preprocessing
 
@@ -293,10 +293,11 @@ def _type_in(folder: Path) -> str:
 
 
 def _read_config(transformers: Any, name: str, files: Files) -> Any:
-    file = find_config(files, name)
-    if file is None:
-        raise _explain_no_config(name, files)
-    content = read_config(file, name, files)
+    if find_config(files, name) is None and files.find("open_clip_config.json") is not None:
+        hint = f"open_clip:{_place_of(name, files)}"
+        raise RequestError(f"{name} is a model of open_clip", hint)
+    hint = "model.save_pretrained(FOLDER) writes it beside the weights"
+    _, content = require_config(files, name, hint)
     kind = content.get("model_type")
     if kind is None and "architecture" in content:
         raise RequestError(f"{name} is a model of timm", f"timm:{_place_of(name, files)}")
@@ -324,16 +325,6 @@ def _without_choices(content: Any) -> Any:
         return content
     kept = {key: _without_choices(v) for key, v in content.items() if not _CHOICES.fullmatch(key)}
     return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
-
-
-def _explain_no_config(name: str, files: Files) -> HookcliError:
-    if files.find("open_clip_config.json") is not None:
-        return RequestError(
-            f"{name} is a model of open_clip", f"open_clip:{_place_of(name, files)}"
-        )
-    return ModelError(
-        f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it beside the weights"
-    )
 
 
 def _place_of(name: str, files: Files) -> str:
