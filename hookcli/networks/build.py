@@ -55,10 +55,7 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
 
 
 def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
-    """Return the builder's arguments that the user chose.
-
-    They come from ``--model-arg``. For a network that is built for one size, ``--size`` adds more.
-    """
+    """Return the builder's arguments that the user chose, or that the requested size needs."""
     given = {key: read_literal(text) for key, text in request.arguments}
     reserved = sorted(source.reserved & set(given))
     if reserved:
@@ -70,20 +67,14 @@ def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Call ``torch.manual_seed(seed)`` at the beginning of the ``with`` block.
-
-    After the block, torch's random generator on the CPU has its earlier state again.
-    """
+    """Seed torch's generator on the CPU, and restore its earlier state after the block."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def build_random(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Build the model with random weights, right after ``torch.manual_seed(request.seed)``.
-
-    Afterwards, torch's random generator on the CPU has its earlier state again.
-    """
+    """Build the model with random weights, and restore torch's generator on the CPU."""
     if source.most_values is not None:
         build_shapes(source, request)  # is refused here if it is too large
     with seeded(request.seed):
@@ -91,7 +82,7 @@ def build_random(source: Source, request: ModelRequest, **arguments: object) -> 
 
 
 def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
-    """Build a model that serves only to list the names, shapes and dtypes of its state dict.
+    """Build a model for the names, shapes and dtypes of its state dict alone.
 
     The weights have no meaningful values and, if the builder allows it, take no memory.
     """
@@ -105,7 +96,7 @@ def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
     """Build the model with uninitialized weights; the caller then loads weights from a file.
 
-    Do not call this for a model from the user's own code: such code must initialize its model.
+    Not for the user's own code, which must initialize its model itself.
     """
     with SkipInitialisation():
         return build_model(source, request)

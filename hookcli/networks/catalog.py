@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[CatalogEntry, ...]:
     """Return the models whose name matches the glob ``pattern``, sorted by name.
 
-    Args:
-        pattern: a glob for names, with or without the prefix of ``source``.
-        source: the source whose installed or cached models are listed; None for those that are
-            listed quickly, which are torchvision's.
-
-    Raises:
-        RequestError: there is no such source, its library is not installed, or ``pattern`` is the
-            beginning of a name, or of the names of another source.
-        UnknownModelError: no name matches.
+    ``pattern`` may leave out the prefix of ``source``, which is None for torchvision.
     """
     shelf = None if source is None else _find_source(source)
     names = list_shelf_names(source)
@@ -52,15 +44,12 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
 
 
 def list_shelf_names(source: str | None = None) -> list[str]:
-    """Return the names of the models of a source; with None, of all that list them quickly."""
+    """Return the names of the models of a source; None is for torchvision."""
     return list_names() if source is None else _find_source(source).list_shelf()
 
 
 def fetch_model(name: str, *, progress: bool = False) -> CatalogEntry:
-    """Download the trained weights of a model unless they are cached, and load them once.
-
-    Afterwards, the model also runs without a network.
-    """
+    """Download the trained weights of a model unless they are cached, and load them once."""
     loaded = load_model(ModelRequest(name, weights="pretrained", device="cpu", progress=progress))
     return CatalogEntry(
         name=name,

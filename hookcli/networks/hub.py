@@ -76,18 +76,12 @@ class Files:
     def find(self, name: str) -> Path | None:
         """Return the path of a file; None if the model has no such file.
 
-        Raises:
-            OSError: the file is neither cached nor reachable.
-            RequestError: the hub has no such repository or revision.
-            ModelError: the hub does not give the file to this user.
+        An OSError means that the file is neither cached nor reachable.
         """
         raise NotImplementedError
 
     def find_parts(self, name: str) -> list[Path]:
-        """Return the file of weights called ``name``, or the files into which it is divided.
-
-        An index beside the parts names them. The result is empty if the model has neither.
-        """
+        """Return the file of weights called ``name``, or those that an index beside them names."""
         if file := self.find(name):
             return [file]
         index = self.find(f"{name}.index.json")
@@ -112,7 +106,6 @@ class Folder(Files):
     is_remote = False
 
     def __init__(self, folder: Path) -> None:
-        """Store the path of the folder."""
         self._folder = folder
 
     @property
@@ -198,10 +191,7 @@ class FileSource(Source):
 
 @contextlib.contextmanager
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
-    """Guard calls into a library with values from the files of a model.
-
-    An exception becomes a ModelError. While the files are in a folder, no library asks the hub.
-    """
+    """Turn exceptions of a library into a ModelError, and keep it from the hub for a folder."""
     from huggingface_hub import constants
 
     before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, Folder)
@@ -257,9 +247,7 @@ def require_config(
 def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
     """Return the content of a configuration file; empty if it is JSON but no mapping.
 
-    Raises:
-        ModelError: the file cannot be read, has a number that no model has, or, in a folder, takes
-            a part of the model from elsewhere.
+    It is refused with a number that no model has or, in a folder, with a part from elsewhere.
     """
     what, names = f"{model}: {file.name}", () if files.is_remote else _PARTS
     with ForeignCode(what, verb="cannot be read", hint=""):
@@ -366,8 +354,7 @@ def connection_errors() -> Iterator[None]:
 def fail_fast_offline() -> None:
     """Make libraries use only the hub's cache if the hub cannot be reached.
 
-    Otherwise, they would keep trying to connect for most of a minute. With a proxy, hookcli does
-    not check the connection.
+    Otherwise, they keep trying for most of a minute. Behind a proxy, this does nothing.
     """
     from huggingface_hub import constants
 

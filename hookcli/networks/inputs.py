@@ -45,8 +45,8 @@ class ModelInputs:
     Attributes:
         arguments_of: returns the arguments of the model's ``forward`` for given pixels.
         size_of: returns the height and width of the layers' input for given pixels.
-        alone: True if images must go through the model one at a time: images in a batch would
-            affect each other, or the leading axis of the layers' tensors does not count images.
+        alone: whether images run one at a time: they would affect each other in a batch, or the
+            leading axis of the layers' tensors does not count images.
         seed: the seed of the random numbers that a forward pass in training mode draws.
     """
 
@@ -115,8 +115,8 @@ class ExtraInputs:
         """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any.
 
         A tensor whose leading axis is 1 is repeated N times. ``parameters`` has the default of each
-        positional parameter by name, and ``arguments_of`` returns what the pixels alone would give.
-        Without names of their own, they go to the parameters that ``find_places`` finds.
+        positional parameter. ``arguments_of`` returns what the pixels alone would give, which goes
+        to the parameters that ``find_places`` finds.
         """
         own = list(arguments_of(pixels))
         values = {name: _place(value, pixels) for name, value in self.values.items()}
@@ -214,11 +214,7 @@ def _place(value: object, pixels: Tensor) -> object:
 
 
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
-    """Return pixels (C, H, W) as a JPEG file.
-
-    The file shows the first 3 channels if there are 3 or 4, and only the first channel otherwise.
-    ``mean`` and ``std`` are those with which ``pixels`` was normalized.
-    """
+    """Return pixels (C, H, W) as a JPEG file: 3 of 3 or 4 channels, or else the first channel."""
     colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
     shown = _to_unit_range(colours, mean, std)
     stream = io.BytesIO()

@@ -59,7 +59,6 @@ class LoadedModel(ModelDescription):
     """A PyTorch model on its device, in the requested mode.
 
     Attributes:
-        module: the model itself.
         source: the source that it comes from.
         seed: the seed of the random numbers that the model draws in training mode.
     """
@@ -89,7 +88,6 @@ class LoadedModel(ModelDescription):
 
     @property
     def inputs(self) -> ModelInputs:
-        """How pixels are passed to the model."""
         is_training = any(ask(module, "training") for module in self.module.modules())
         arguments_of, extra = self.task.arguments, self.extra
         if extra is not None:
@@ -104,10 +102,10 @@ class LoadedModel(ModelDescription):
         )
 
     def use_channels_last(self) -> bool:
-        """Convert the weights to the channels-last memory format if this makes the model faster.
+        """Convert the weights to channels-last if this is faster, and return whether they have it.
 
-        The format is faster for networks of 2-D convolutions on the CPU and on CUDA. The choice
-        depends on the kind of device, but not on the machine. Return whether they were converted.
+        It is faster for 2-D convolutions on the CPU and on CUDA. The choice depends on the kind of
+        device, but not on the machine.
         """
         convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
         if self.source.keeps_format:
@@ -130,8 +128,7 @@ class LoadedModel(ModelDescription):
     ) -> Callable[..., ScoreTensor]:
         """Return a function that computes the score of the model's output for one image.
 
-        The score is for the target in ``style``, unless the caller of the function passes a class
-        index as ``target``.
+        The function's argument ``target`` is a class index in place of the target in ``style``.
         """
         if ":" in style.score:
             load_score(style.score)
@@ -207,11 +204,9 @@ class LoadedModel(ModelDescription):
     def read(
         self, output: object, sizes: Sequence[tuple[int, int]] = ()
     ) -> list[tuple[Prediction, ...]]:
-        """Return the predictions for each image of a batch.
+        """Return the predictions for each image of a batch; none if the output has no known form.
 
-        The list is empty if the output has no known form. If the output holds features, the only
-        prediction for each image says so. Other outputs of the user's own model are read only if
-        the model ends in a classifier.
+        Outputs of the user's own model are read only if it ends in a classifier.
         """
         with self.guard():
             if self.choose is not None:
@@ -232,16 +227,12 @@ class LoadedModel(ModelDescription):
 
 
 def _ends_in_classifier(module: nn.Module, output: object) -> bool:
-    """Return whether the last module with parameters has ``output.shape[1]`` outputs."""
     width = count_outputs(module)
     return isinstance(output, torch.Tensor) and (*output.shape, 1)[1] == width
 
 
 def count_outputs(module: nn.Module) -> int | None:
-    """Return the number of outputs of the last module with parameters.
-
-    Return None if it does not say: only linear layers and convolutions do.
-    """
+    """Return how many outputs the last module with parameters has, if it says; else None."""
     last = _last_with_parameters(module)
     width: int | None = ask(last, "out_features", ask(last, "out_channels"))
     return width
@@ -257,11 +248,8 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
 def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
     """Build the model, load its weights, and put it on the device.
 
-    The weights ``auto`` are those that the user's own code makes, or the default weights of
-    torchvision or timm. If the default weights are unavailable, or if the user asks for a different
-    number of classes, some or all weights are random, and a warning says which. For random weights,
-    hookcli calls ``torch.manual_seed(seed)`` and then the builder. Modules and parameters whose
-    Python ``id`` is in ``taken`` are replaced by copies before hookcli changes anything.
+    Modules and parameters whose Python ``id`` is in ``taken`` are replaced by copies before
+    hookcli changes anything.
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)
@@ -308,7 +296,6 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
-    """Return a note if hookcli converts floats without being asked; otherwise nothing."""
     values = itertools.chain(module.parameters(), module.buffers())
     floats = {str(value.dtype) for value in values if value.is_floating_point()}
     others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
@@ -324,7 +311,6 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
 
 
 def _note_count(module: nn.Module, names: Sequence[str]) -> str:
-    """Return a note if the last layer of a model does not have one output for each class name."""
     outputs = count_outputs(module)
     if outputs is None or outputs == len(names) or (outputs, len(names)) == (1, 2):
         return ""
@@ -355,11 +341,9 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device, sourc
 
 
 def build_skeleton(request: ModelRequest) -> LoadedModel:
-    """Build the model without trained weights, to look at its structure.
+    """Build the model on the meta device, to look at its structure.
 
-    hookcli builds the model on the meta device, where nothing is computed. If the builder needs
-    real tensors (regnets), hookcli builds it on the CPU, with uninitialized weights. If shapes
-    depend on values (detection), or the code is the user's own, the weights are random.
+    The weights are random if shapes depend on values (detection), or the code is the user's own.
     """
     source = find_model(request.name, request.seed)
     with source.guard():

@@ -44,10 +44,7 @@ def _evaluate(module: nn.Module) -> None:
 
 
 def note_switched(module: nn.Module) -> str:
-    """Return a note on layers in training mode that compute differently in evaluation mode.
-
-    The note is empty if there are no such layers.
-    """
+    """Return a note on layers in training mode that evaluation mode changes; empty without any."""
     kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each))
     if not kinds:
         return ""

@@ -123,7 +123,6 @@ class OpenClip(FileSource):
         return f"{self.name} names no weights, such as {some}"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load the weights with open_clip, from its cache, the hub's or the network."""
         tag = self.tag if name == "pretrained" else name
         if self.files is None and not tag:
             raise WeightsError(
@@ -168,7 +167,6 @@ class OpenClip(FileSource):
 
 
 def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
-    """Return the vision part of a model, with weights only if the arguments name them."""
     file = arguments.pop("file", None)
     options: dict[str, object] = {"load_weights": False, "pretrained_text": False, **arguments}
     with _quiet(), warnings.catch_warnings():
@@ -181,7 +179,6 @@ def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
 
 
 def _is_cached(config: dict[str, str]) -> bool:
-    """Return whether the weights of a tag are in the cache of open_clip or of the hub."""
     if place := config.get("hf_hub"):
         names = (*OpenClip.weight_names, Path(place).name)
         return is_cached(place.rpartition("/")[0], *filter(None, names))

@@ -66,12 +66,7 @@ def _side_changes(
 
 
 def describe_transform(transform: Any) -> str:
-    """Return a transform in words, on one line; unknown steps appear as Python shows them.
-
-    Example:
-        >>> describe_transform(ResNet18_Weights.DEFAULT.transforms())
-        'resized to 256 pixels on the short side (bilinear), cropped to 224x224 in the middle, …'
-    """
+    """Return a transform in words, on one line; unknown steps appear as Python shows them."""
     steps = getattr(transform, "transforms", [transform])  # timm combines several
     return ", ".join(_describe(step) for step in steps)
 
@@ -93,7 +88,6 @@ def _describe_resize(step: Any) -> str:
 
 
 def _resize_text(size: int | Iterable[int], how: Any) -> str:
-    """Describe a step ``how`` that resizes the short side, or both sides, to ``size``."""
     sides = [size] if isinstance(size, int) else list(size)
     one = f"{sides[0]} pixels on the short side"
     smooth = "" if getattr(how, "antialias", True) else ", without antialiasing"

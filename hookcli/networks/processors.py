@@ -86,7 +86,7 @@ def resize_fields(
 
 
 class ProcessorTransform:
-    """Turns a picture into pixels with an image processor.
+    """Turns a picture into pixels with an image processor, some of whose values are replaced.
 
     Attributes:
         mean: what the processor subtracts from each colour; 0 if it does not normalize.
@@ -94,7 +94,6 @@ class ProcessorTransform:
     """
 
     def __init__(self, processor: Any, changes: Mapping[str, Any]) -> None:
-        """Store the processor, and the values that replace some of its own."""
         self._processor, self._changes = processor, dict(changes)
         normalizes = bool(self._ask("do_normalize"))
         self.mean = list(self._ask("image_mean") or [0.0] * 3) if normalizes else [0.0] * 3
@@ -124,7 +123,6 @@ class ProcessorTransform:
         return pixels
 
     def __repr__(self) -> str:
-        """Describe the steps in words."""
         parts = []
         if self._ask("do_resize"):
             size = _size_text(self._ask("size"))
@@ -232,8 +230,6 @@ class _Segmenter(_ProcessorTask, Segmentation):
 
 
 class _Detector(_ProcessorTask, BoxTask):
-    """Models that find objects as boxes."""
-
     def find(self, output: object) -> list[Boxes] | None:
         """Return the boxes of each image, with corners from 0 to 1."""
         logits, boxes = _logits_of(output, 3), ask(output, "pred_boxes")
@@ -300,7 +296,6 @@ class _Masks(_ProcessorTask):
         ]
 
     def score(self, found: list[SimpleNamespace], kind: str, target: int | None) -> Scored:
-        """Return the probability of the most certain query, of the target's class if any."""
         # The last class means that a query found nothing.
         if kind != "logit":
             raise RequestError(
@@ -368,17 +363,8 @@ _TASKS: tuple[tuple[str, type[_ProcessorTask]], ...] = (
 )
 
 
-def choose_task(kind: type[nn.Module], processor: Callable[[], Any], config: Any) -> Task:
-    """Return the task of a class of transformers, by the end of its name."""
-    return _find_task(kind.__name__)(processor, config)
-
-
-def task_word(name: str) -> TaskWord:
-    """Return the word for the task of the class called ``name``."""
-    return _find_task(name).word
-
-
-def _find_task(name: str) -> type[_ProcessorTask]:
+def choose_task(name: str) -> type[_ProcessorTask]:
+    """Return the task of the class of transformers called ``name``, by the end of the name."""
     return next((task for end, task in _TASKS if end in name), _Backbone)
 
 

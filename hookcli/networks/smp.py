@@ -123,7 +123,6 @@ class Smp(FileSource):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The trained weights of the encoder."""
         known = import_smp(self.name).encoders.encoders.get(self.encoder, {})
         return () if self.files is not None else tuple(known.get("pretrained_settings", ()))
 
@@ -189,8 +188,6 @@ _TASK = _Segmentation()
 
 
 class _Transform:
-    """Resizes a picture, and prepares it as the library does for an encoder."""
-
     def __init__(
         self,
         prepare: Callable[..., NDArray[Any]],

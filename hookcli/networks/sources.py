@@ -29,12 +29,9 @@ def choose_source(name: str) -> type[Source]:
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model called ``name``, as ``Source.find`` does.
+    """Return the model called ``name``, as ``Source.find`` does; this may run the user's code.
 
     If ``name`` is a file or belongs to another library, the error says what to type instead.
-    ``name`` is a torchvision name, the name of another library's model after that library's prefix,
-    ``package.module:factory`` or ``file.py:factory``. The last two forms import, and thereby run,
-    the named code.
     """
     source = choose_source(name)
     if (

@@ -50,8 +50,7 @@ class Classification(Task):
         reading: what the numbers are: ``logits`` of classes of which one is true, ``labels`` (the
             logits of classes that may all be true), ``probabilities``, or ``values`` without
             classes.
-        is_single: whether the model is known to return one number for an image, so that the output
-            may lack the second axis.
+        is_single: whether the output may be (N,), without the axis of classes.
     """
 
     word: TaskWord = "classification"
@@ -60,17 +59,12 @@ class Classification(Task):
     is_single: bool = False
 
     def read_as(self, reading: Reading, *, is_single: bool = False) -> Self:
-        """Return a task that takes the numbers for what ``reading`` says."""
         task = copy.copy(self)
         task.reading, task.is_single = reading, is_single
         return task
 
     def find(self, output: object) -> Tensor | None:
-        """Return the numbers (N, classes); None if the output has none.
-
-        They are the output itself, or the field ``logits`` of a named tuple, as from Inception in
-        training mode.
-        """
+        """Return the numbers (N, classes): the output, or ``logits`` of Inception's named tuple."""
         if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
             output = getattr(output, "logits", None)
         if self.is_single and is_floats(output, 1):
@@ -80,17 +74,12 @@ class Classification(Task):
     def read(
         self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
     ) -> Predictions:
-        """Return the most probable classes of each image, or the largest values."""
         rows = found.detach().float().cpu()
         if self.reading == "values":
             return _name_best("value", rows, rows, categories)
         return _name_best("probability", rows, find_probabilities(rows, self.reading), categories)
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the target's logit or probability, or the cross-entropy for the target.
-
-        The target of a single number is class 1 by default.
-        """
         is_value = self.reading == "values"
         if is_value and kind != "logit":
             raise RequestError(
@@ -133,7 +122,6 @@ class Video(Classification):
         return f"a clip of {CLIP_FRAMES} frames, taken from {source}"
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return the middle frame."""
         return seen[:, seen.shape[1] // 2]
 
 
@@ -146,22 +134,17 @@ class Segmentation(Task):
     is_faster_channels_last = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return preprocessing that resizes the short side and keeps the whole picture."""
         side = request.size or request.resize or make().resize_size[0]
         return Preprocessing(self, make(resize_size=side, **colour_changes(request)), size=side)
 
     def find(self, output: object) -> Tensor | None:
-        """Return the logits (N, classes, H, W) under the key ``out``; None if there are none."""
         logits = output.get("out") if isinstance(output, dict) else None
         return logits if is_floats(logits, 4) else None
 
     def read(
         self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
     ) -> Predictions:
-        """Return the classes with the largest shares of each image.
-
-        The share of a class is the fraction of pixels at which its logit is the highest.
-        """
+        """Return the classes that cover the largest shares of each image."""
         predictions = []
         labels = self.list_labels(found.detach(), sizes)
         for logits, of_image in zip(found.detach(), labels, strict=True):
@@ -182,10 +165,7 @@ class Segmentation(Task):
         return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the score ``kind`` of the target's class, averaged over all pixels.
-
-        If ``target`` is None, this is the class that covers the most pixels.
-        """
+        """Return the mean over all pixels, by default of the class that covers the most."""
         index = target
         if index is None:
             labels = self.list_labels(found.detach(), ())[0]
@@ -225,11 +205,9 @@ class BoxTask(Task):
     def read(
         self, found: list[Boxes], categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
     ) -> Predictions:
-        """Return the boxes with the highest scores."""
         return [_read_boxes(boxes, categories) for boxes in found]
 
     def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
-        """Return the score of the best box of the target's class, or of all boxes."""
         if kind != "logit":
             raise RequestError(
                 f"`score={kind!r}`: boxes have only a score", "leave `score` as it is"
@@ -248,10 +226,6 @@ class Detection(BoxTask):
     keeps_pictures = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preprocessing, and make the requested changes in ``module``.
-
-        The model itself resizes and normalizes the pictures.
-        """
         inside = _resizer_of(module)
         if request.resize is not None or request.interpolation is not None:
             raise RequestError(
@@ -270,7 +244,6 @@ class Detection(BoxTask):
         return (list(pixels),)
 
     def check_mode(self, name: str, module: nn.Module) -> None:
-        """Refuse the training mode, in which the model computes its losses."""
         if module.training:
             raise RequestError(
                 f"{name} needs labelled boxes in training mode, to compute its losses",
@@ -278,10 +251,7 @@ class Detection(BoxTask):
             )
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the batch that the model's own transform makes: normalized, resized and padded.
-
-        The batch includes the padding, so that feature maps align with a picture of the batch.
-        """
+        """Return the batch that the model's own transform makes, padded like the feature maps."""
         device = next(module.parameters()).device
         with torch.inference_mode():
             batch, _ = _resizer_of(module)([image.to(device) for image in pixels])
@@ -291,7 +261,6 @@ class Detection(BoxTask):
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the mean and standard deviation of the model's own transform."""
         inside = _resizer_of(module)
         return inside.image_mean, inside.image_std
 
@@ -356,7 +325,6 @@ class OpticalFlow(Task):
     shares_forward = False
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preprocessing; the user can change only its size."""
         for name in ("resize", "mean", "std", "interpolation"):
             if getattr(request, name) is not None:
                 raise RequestError(
@@ -381,17 +349,16 @@ class OpticalFlow(Task):
         return pixels[:, 0], pixels[:, 1]
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return the first picture."""
         return seen[0]
 
     def normalisation(
         self, module: nn.Module, transform: object
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return means and standard deviations of 0.5; the preset uses but does not store them."""
+        """Return 0.5 for each colour, which the preset uses but does not store."""
         return [0.5] * 3, [0.5] * 3
 
     def find(self, output: object) -> Tensor | None:
-        """Return the last and most refined flow (N, 2, H, W); None if the output has no flows."""
+        """Return the last and most refined flow (N, 2, H, W)."""
         if isinstance(output, list) and output and all(map(_is_flow, output)):
             last: Tensor = output[-1]
             return last
@@ -400,7 +367,6 @@ class OpticalFlow(Task):
     def read(
         self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
     ) -> Predictions:
-        """Return the mean and the greatest distance that the pixels of each image move."""
         lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
         return [
             (
@@ -411,7 +377,6 @@ class OpticalFlow(Task):
         ]
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the mean length of the last flow, in pixels."""
         if target is not None or kind != "logit":
             raise RequestError(
                 "an optical flow has no classes", "leave `target` and `score` as they are"
@@ -450,9 +415,9 @@ def find_task(package: str) -> Task:
 
 
 def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | None:
-    """Return the task that reads an output, and the part of the output that the task reads.
+    """Return the task that reads an output, and the part that it reads; ``own`` is asked first.
 
-    Return None for an output of unknown form. hookcli first asks ``own``, the task of the model.
+    Return None for an output of unknown form.
     """
     for task in TASKS if own is None else (own, *TASKS):
         if (found := task.find(output)) is not None:
@@ -468,8 +433,7 @@ def read_predictions(
 ) -> list[tuple[Prediction, ...]]:
     """Return the predictions for each image of a batch; [] for an output of unknown form.
 
-    If ``categories`` do not fit the output, classes appear as numbers. ``sizes`` has the width and
-    height of each image, if they are known. The task ``own`` of the model is asked first.
+    ``sizes`` has the width and height of each image, if they are known; ``own`` is asked first.
     """
     form = find_form(output, own)
     if form is None:
@@ -479,16 +443,16 @@ def read_predictions(
 
 
 def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
-    """Return one prediction for each image. It only says how many features there are."""
+    """Return one prediction for each image, which only says how many features there are."""
     count = features.shape[2 if features.dim() == 3 else 1]
     return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return the part of an output that may be the features of a model without a classifier.
+    """Return the part of an output that may be features of a model without a classifier.
 
-    The shape is (N, F); models of the library transformers may also return (N, tokens, F) or
-    (N, F, H, W). Return None if the output has a different form.
+    The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
+    Return None if the output has a different form.
     """
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None
@@ -509,10 +473,7 @@ def find_features(output: object) -> Tensor | None:
 
 
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
-    """Return whether ``value`` is a dense floating-point tensor with ``axes`` axes.
-
-    Return False for a tensor on the meta device, since it has no values.
-    """
+    """Return whether ``value`` is a dense tensor of floats with values and ``axes`` axes."""
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
         return False
     return value.is_floating_point() and value.dim() == axes

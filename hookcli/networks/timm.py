@@ -63,7 +63,6 @@ class Timm(FileSource):
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
-        """Return the tags of a model's weights, and which of them are cached."""
         timm, short = _import_timm(name), name.removeprefix(cls.prefix)
         tags = _list_tags(timm).get(short, ())
         hubs = {tag: timm.get_pretrained_cfg(f"{short}.{tag}").hf_hub_id for tag in tags}
@@ -72,7 +71,6 @@ class Timm(FileSource):
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return an error with the right name if ``name`` is a hub name or lacks ``timm:``."""
         if on_hub := _ON_HUB.fullmatch(name):
             return RequestError(f"no model is called {name!r}", f"timm:{on_hub[1]}")
         if "/" in name or ":" in name or not is_timm_name(name):
@@ -95,7 +93,6 @@ class Timm(FileSource):
         return "" if has_weights else f"timm has no trained weights for {request.name}"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load the weights with timm, from a folder, timm's cache or the network."""
         fail_fast_offline()
         name, sha256, loading = "", "", loading_weights(self.name, "has no pretrained weights")
         if self.files is not None:
@@ -145,7 +142,6 @@ class Timm(FileSource):
 
 
 def _find_builder(name: str) -> Callable[..., nn.Module]:
-    """Return timm's builder of a model; the builder loads weights if given ``pretrained=True``."""
     timm = _import_timm(f"timm:{name}")
     if not timm.is_model(name):
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])

@@ -114,7 +114,6 @@ class Torchvision(Source):
         return tuple(find_weights(self.name).DEFAULT.meta.get("categories", ()))
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
-        """Make an Inception or GoogLeNet rescale its inputs, as torchvision's weights require."""
         if not hasattr(module, "transform_input") or "transform_input" in dict(request.arguments):
             return ""
         vars(module)["transform_input"] = True

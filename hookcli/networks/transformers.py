@@ -29,7 +29,7 @@ from hookcli.networks.hub import (
     read_config,
     require_config,
 )
-from hookcli.networks.processors import choose_task, resize_fields, task_word
+from hookcli.networks.processors import choose_task, resize_fields
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
 from hookcli.networks.tasks import Features, read_problem
@@ -108,7 +108,6 @@ class Transformers(FileSource):
 
     @classmethod
     def list_shelf(cls) -> list[str]:
-        """Return the vision models in the hub's cache, and the types of the installed version."""
         types = list_types(import_transformers("hf:NAME"))
         cached = (
             f"{cls.prefix}{name}" for name, folder in list_cached() if _type_in(folder) in types
@@ -120,7 +119,7 @@ class Transformers(FileSource):
         transformers = import_transformers(name)
         if name.startswith(_CONFIG):
             heads = _list_heads(transformers, name.removeprefix(_CONFIG))
-            return CatalogEntry(name, task_word(heads[0]), (), None, None, None, ())
+            return CatalogEntry(name, choose_task(heads[0]).word, (), None, None, None, ())
         folder = dict(list_cached())[name.removeprefix(cls.prefix)]
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         heads = content.get("architectures")
@@ -128,7 +127,7 @@ class Transformers(FileSource):
             heads = _list_heads(transformers, content["model_type"])
         has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
         weights = ("pretrained",) if has_weights else ()
-        return CatalogEntry(name, task_word(heads[0]), weights, None, None, None, weights)
+        return CatalogEntry(name, choose_task(heads[0]).word, weights, None, None, None, weights)
 
     @classmethod
     def find(cls, name: str, seed: int) -> Transformers:
@@ -142,7 +141,7 @@ class Transformers(FileSource):
                 config = _read_config(transformers, name, files)
             kind, config, outer = _choose_class(transformers, name, config)
         processor = cache(partial(_load_processor, files, outer, name))
-        task = choose_task(kind, processor, config)
+        task = choose_task(kind.__name__)(processor, config)
         return cls(name, partial(_build, kind, config), files, kind, config, task)
 
     @property
@@ -165,7 +164,6 @@ class Transformers(FileSource):
         return FileSource.explain_untrained(self, request)
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load the weights with transformers, from the folder, the hub's cache or the network."""
         found = self.find_weights()
         if self.files is None or not found:
             raise WeightsError(
@@ -284,7 +282,6 @@ def _list_heads(transformers: Any, kind: str) -> list[str]:
 
 
 def _type_in(folder: Path) -> str:
-    """Return the type of the models in a folder; empty if it does not say."""
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return str(content.get("model_type", ""))
@@ -423,7 +420,7 @@ def _make_processor(transformers: Any, config: Any) -> Any:
 
 
 def import_transformers(name: str) -> Any:
-    """Import transformers, without torch's compiler."""
+    """Import transformers, if it is recent enough."""
     transformers = import_library("transformers", "'hookcli[hf]'", name)
     version = transformers.__version__
     if tuple(map(int, version.split(".")[:2])) < _LEAST:
@@ -461,7 +458,6 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn an ImportError in the ``with`` block into one that says what to install."""
     try:
         yield
     except ImportError as error:

@@ -38,10 +38,9 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return a request with which another process loads the weights that this process loaded.
+    """Return a request with which another process loads the weights called ``loaded`` in this one.
 
-    In the other process, ``auto`` and ``pretrained`` may mean different weights. ``loaded`` is the
-    name of this process's weights, as in ``ModelWithWeights.name``.
+    In the other process, ``auto`` and ``pretrained`` may mean different weights.
     """
     if request.weights not in ("auto", "pretrained"):
         return request

@@ -52,8 +52,7 @@ class WeightsFile:
     Attributes:
         tensors: the tensors by key. They are dense, on the CPU, and not larger than their storages.
         versions: the versions of the saved modules, by module path; empty if the file has none.
-        note: a note on which set of weights was chosen, or which tensors were left out; empty if
-            ``tensors`` holds all of the file's weights.
+        note: which set of weights was chosen, or which tensors were left out; empty without any.
         others: the values that are not tensors, by key, such as the extra state of a module.
         sha256: the hash of the bytes that were read.
     """
@@ -66,10 +65,10 @@ class WeightsFile:
 
 
 def read_weights_file(file: Path, key: str = "") -> WeightsFile:
-    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file.
+    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file, perhaps a checkpoint.
 
-    The state dict may be inside the dict of a checkpoint. ``key`` names the part of the file that
-    holds it: a key, several keys joined by dots, or the beginning of the names of its tensors.
+    ``key`` names the part of the file that holds it: a key, several keys joined by dots, or the
+    beginning of the names of its tensors.
     """
     content, sha256 = load_content(file)
     if shard := name_shard([file.suffix, *_list_keys(content)]):
@@ -321,7 +320,6 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
 
 
 def _list_versions(state: dict[object, object]) -> dict[str, int]:
-    """Return the modules' valid versions, by path, from the attribute ``_metadata``."""
     metadata = getattr(state, "_metadata", None)
     versions: dict[str, int] = {}
     for path, local in dict.items(metadata) if isinstance(metadata, dict) else ():

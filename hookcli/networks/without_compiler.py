@@ -51,11 +51,10 @@ def importing_flop_counter() -> AbstractContextManager[None]:
 
 
 def call_without_compiler(function: Callable[[], T]) -> T:
-    """Call ``function`` without loading torch's compiler, and return its result.
+    """Call ``function`` without loading torch's compiler, unless it imports a part of the compiler.
 
-    If ``function`` declares other functions not compilable, the declaration has no effect, and a
-    compiler that is loaded later may compile them. If ``function`` imports a module inside
-    ``torch._dynamo``, hookcli calls ``function`` again and lets it load the compiler.
+    If ``function`` declares other functions not compilable, a compiler that is loaded later may
+    still compile them.
     """
     try:
         with _declaring_not_compilable():
