@@ -299,40 +299,29 @@ def join_hashes(hashes: Sequence[str]) -> str:
 
 def _find_file(repository: str, name: str, revision: str | None = None) -> Path | None:
     """Return a repository's file, downloaded unless the cache has it; None if there is none."""
-    from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub import constants, errors, hf_hub_download
 
+    page = f"{constants.ENDPOINT}/{repository}"
     try:
         with connection_errors():
             return Path(hf_hub_download(repository, name, revision=revision))
-    except errors.HFValidationError as error:
-        raise _unknown(repository) from error
     except errors.GatedRepoError as error:
         raise ModelError(
             f"{repository} is gated: the hub gives it only to people who have asked for access",
-            f"ask on {_page(repository)}, then log in: hf auth login",
+            f"ask on {page}, then log in: hf auth login",
         ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise _unknown(repository) from error
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+        raise RequestError(
+            f"the hub has no model {repository!r} that you may read",
+            f"{_NAMED}; for a private one, log in: hf auth login",
+        ) from error
     except errors.RevisionNotFoundError as error:
         raise RequestError(
             f"{repository} has no revision {revision!r}",
-            f"its branches and tags: {_page(repository)}/tree/main",
+            f"its branches and tags: {page}/tree/main",
         ) from error
     except errors.EntryNotFoundError:
         return None
-
-
-def _unknown(repository: str) -> RequestError:
-    return RequestError(
-        f"the hub has no model {repository!r} that you may read",
-        f"{_NAMED}; for a private one, log in: hf auth login",
-    )
-
-
-def _page(repository: str) -> str:
-    from huggingface_hub import constants
-
-    return f"{constants.ENDPOINT}/{repository}"
 
 
 @contextlib.contextmanager

@@ -32,7 +32,10 @@ from hookcli.networks.tasks import (
     finite,
     is_floats,
     name_class,
+    name_figures,
     read_problem,
+    refuse_classes,
+    require_logit,
 )
 from hookcli.outside.foreign import ask, foreign_line
 from hookcli.records.images import Prediction
@@ -296,11 +299,8 @@ class _Masks(_ProcessorTask):
         ]
 
     def score(self, found: list[SimpleNamespace], kind: str, target: int | None) -> Scored:
+        require_logit(kind, "segments have only a score")
         # The last class means that a query found nothing.
-        if kind != "logit":
-            raise RequestError(
-                f"`score={kind!r}`: segments have only a score", "leave `score` as it is"
-            )
         classes = found[0].class_queries_logits[0].softmax(-1)[:, :-1]
         if target is not None and target >= classes.shape[1]:
             raise NoBoxError(f"the model has no class {target}", "choose a different `target`")
@@ -336,19 +336,11 @@ class _Depth(_ProcessorTask):
                 "smallest depth": depth.min(),
                 "largest depth": depth.max(),
             }
-            predictions.append(
-                tuple(
-                    Prediction("depth", name, None, finite(float(value)))
-                    for name, value in figures.items()
-                )
-            )
+            predictions.append(name_figures("depth", figures))
         return predictions
 
     def score(self, found: list[Tensor], kind: str, target: int | None) -> Scored:
-        if target is not None or kind != "logit":
-            raise RequestError(
-                "a depth map has no classes", "leave `target` and `score` as they are"
-            )
+        refuse_classes("a depth map", kind, target)
         return found[0].mean(), None, "mean depth"
 
 

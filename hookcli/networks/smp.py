@@ -169,10 +169,8 @@ class Smp(FileSource):
                 parameters[key] = list(getattr(request, key))
         resample = Resampling[(request.interpolation or "bilinear").upper()]
         prepare = smp.encoders.preprocess_input
-        transform = _Transform(
-            *(prepare, parameters, side, None if request.size else max(stride, _STRIDE), resample),
-            is_usual=is_usual,
-        )
+        step = None if request.size else max(stride, _STRIDE)
+        transform = _Transform(prepare, parameters, side, step, resample, is_usual)
         return Preprocessing(self.task, transform, size=side)
 
 
@@ -187,48 +185,47 @@ class _Segmentation(Segmentation):
 _TASK = _Segmentation()
 
 
+@dataclass(frozen=True, repr=False)
 class _Transform:
-    def __init__(
-        self,
-        prepare: Callable[..., NDArray[Any]],
-        parameters: dict[str, Any],
-        short: int,
-        stride: int | None,
-        resample: Resampling,
-        *,
-        is_usual: bool,
-    ) -> None:
-        # ``prepare`` is the library's function for (H, W, C). The short side becomes ``short``, and
-        # then both sides multiples of ``stride``, or both become ``short`` without one.
-        # ``is_usual``: these are ImageNet's parameters, since the encoder's are not known.
-        self._prepare, self._is_usual = prepare, is_usual
-        self._parameters, self._short, self._stride = parameters, short, stride
-        self._resample = resample
-        self.mean: Sequence[float] = parameters["mean"]
-        self.std: Sequence[float] = parameters["std"]
-        self.takes_bands = True
+    prepare: Callable[..., NDArray[Any]]  # the library's function for (H, W, C)
+    parameters: dict[str, Any]
+    short: int
+    stride: int | None  # both sides become multiples of it; without one, both become ``short``
+    resample: Resampling
+    is_usual: bool  # the parameters are ImageNet's, since the encoder's are not known
+    takes_bands: ClassVar[bool] = True
+
+    @property
+    def mean(self) -> Sequence[float]:
+        mean: Sequence[float] = self.parameters["mean"]
+        return mean
+
+    @property
+    def std(self) -> Sequence[float]:
+        std: Sequence[float] = self.parameters["std"]
+        return std
 
     def __call__(self, picture: Image.Image) -> Tensor:
-        sides = [self._short, self._short]
-        if self._stride is not None:
-            steps = (v * (self._short / min(picture.size)) / self._stride for v in picture.size)
-            sides = [max(1, math.floor(step + 0.5)) * self._stride for step in steps]
-        resized = np.asarray(picture.resize((sides[0], sides[1]), self._resample))
+        sides = [self.short, self.short]
+        if self.stride is not None:
+            steps = (v * (self.short / min(picture.size)) / self.stride for v in picture.size)
+            sides = [max(1, math.floor(step + 0.5)) * self.stride for step in steps]
+        resized = np.asarray(picture.resize((sides[0], sides[1]), self.resample))
         if resized.shape[2] != len(self.mean):  # a picture that marks a box
             resized = resized[..., :1].repeat(len(self.mean), 2)
-        prepared = self._prepare(resized, **self._parameters)
+        prepared = self.prepare(resized, **self.parameters)
         return torch.from_numpy(np.ascontiguousarray(prepared.transpose(2, 0, 1))).float()
 
     def __repr__(self) -> str:
         mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))
-        sides = f"{self._short}x{self._short} pixels"
-        if self._stride is not None:
-            short = f"about {self._short} pixels on the short side"
-            sides = f"{short}, both sides multiples of {self._stride}"
+        sides = f"{self.short}x{self.short} pixels"
+        if self.stride is not None:
+            short = f"about {self.short} pixels on the short side"
+            sides = f"{short}, both sides multiples of {self.stride}"
         return (
-            f"resized to {sides} ({self._resample.name.lower()}), scaled to 0 to "
-            f"{self._parameters['input_range'][1]:g}, mean {mean}, standard deviation {std}"
-            + (" (ImageNet's: the encoder's own cannot be reached)" if self._is_usual else "")
+            f"resized to {sides} ({self.resample.name.lower()}), scaled to 0 to "
+            f"{self.parameters['input_range'][1]:g}, mean {mean}, standard deviation {std}"
+            + (" (ImageNet's: the encoder's own cannot be reached)" if self.is_usual else "")
         )
 
 

@@ -81,11 +81,8 @@ class Classification(Task):
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
         is_value = self.reading == "values"
-        if is_value and kind != "logit":
-            raise RequestError(
-                f"`score={kind!r}`: the model returns values, and no classes that are known",
-                "leave `score` as it is",
-            )
+        if is_value:
+            require_logit(kind, "the model returns values, and no classes that are known")
         best = int(found[0].argmax()) if is_value or found.shape[1] > 1 else 1
         index = best if target is None else target
         score = _score_rows(found, kind, index, self.reading)
@@ -208,10 +205,7 @@ class BoxTask(Task):
         return [_read_boxes(boxes, categories) for boxes in found]
 
     def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
-        if kind != "logit":
-            raise RequestError(
-                f"`score={kind!r}`: boxes have only a score", "leave `score` as it is"
-            )
+        require_logit(kind, "boxes have only a score")
         labels, scores = found[0]["labels"], found[0]["scores"]
         best = _find_best(labels, scores, target)
         return scores[best], int(labels[best]), "score of the best box"
@@ -369,18 +363,12 @@ class OpticalFlow(Task):
     ) -> Predictions:
         lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
         return [
-            (
-                Prediction("pixels", "mean flow", None, finite(float(image.mean()))),
-                Prediction("pixels", "greatest flow", None, finite(float(image.max()))),
-            )
-            for image in lengths
+            name_figures("pixels", {"mean flow": each.mean(), "greatest flow": each.max()})
+            for each in lengths
         ]
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        if target is not None or kind != "logit":
-            raise RequestError(
-                "an optical flow has no classes", "leave `target` and `score` as they are"
-            )
+        refuse_classes("an optical flow", kind, target)
         return found.norm(dim=1).mean(), None, "mean flow in pixels"
 
 
@@ -557,6 +545,25 @@ def _score_rows(rows: Tensor, kind: str, index: int, reading: Reading = "logits"
     if kind == "probability":
         return rows.softmax(1)[:, index].mean()
     return cross_entropy(rows, torch.full((len(rows),), index, device=rows.device))
+
+
+def name_figures(measure: str, figures: Mapping[str, Tensor]) -> tuple[Prediction, ...]:
+    """Return a prediction for each figure of an image."""
+    return tuple(
+        Prediction(measure, name, None, finite(float(value))) for name, value in figures.items()
+    )
+
+
+def require_logit(kind: str, why: str) -> None:
+    """Refuse a kind of score that a model's outputs do not have."""
+    if kind != "logit":
+        raise RequestError(f"`score={kind!r}`: {why}", "leave `score` as it is")
+
+
+def refuse_classes(what: str, kind: str, target: int | None) -> None:
+    """Refuse the score of a class for outputs without classes."""
+    if target is not None or kind != "logit":
+        raise RequestError(f"{what} has no classes", "leave `target` and `score` as they are")
 
 
 def finite(value: float) -> float | None:

@@ -109,9 +109,8 @@ class Transformers(FileSource):
     @classmethod
     def list_shelf(cls) -> list[str]:
         types = list_types(import_transformers("hf:NAME"))
-        cached = (
-            f"{cls.prefix}{name}" for name, folder in list_cached() if _type_in(folder) in types
-        )
+        kinds = ((name, _read_cached(folder).get("model_type")) for name, folder in list_cached())
+        cached = (f"{cls.prefix}{name}" for name, kind in kinds if kind in types)
         return [*cached, *(f"{_CONFIG}{each}" for each in types)]
 
     @classmethod
@@ -121,7 +120,7 @@ class Transformers(FileSource):
             heads = _list_heads(transformers, name.removeprefix(_CONFIG))
             return CatalogEntry(name, choose_task(heads[0]).word, (), None, None, None, ())
         folder = dict(list_cached())[name.removeprefix(cls.prefix)]
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        content = _read_cached(folder)
         heads = content.get("architectures")
         if not (isinstance(heads, list) and heads and isinstance(heads[0], str)):
             heads = _list_heads(transformers, content["model_type"])
@@ -281,12 +280,13 @@ def _list_heads(transformers: Any, kind: str) -> list[str]:
     return [each if isinstance(each, str) else each[0] for each in found if each]
 
 
-def _type_in(folder: Path) -> str:
+def _read_cached(folder: Path) -> dict[str, Any]:
+    """Return the configuration in a folder of the hub's cache; empty if there is none."""
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return str(content.get("model_type", ""))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return ""
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _read_config(transformers: Any, name: str, files: Files) -> Any:
