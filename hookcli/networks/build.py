@@ -72,7 +72,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def build_random(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Build the model with random weights, and restore torch's generator on the CPU."""
+    """Build the model with random weights of the request's seed, and restore torch's generator."""
     if source.most_values is not None:
         build_shapes(source, request)  # is refused here if it is too large
     with seeded(request.seed):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hookcli.networks.task import Preprocessing, Task
-    from hookcli.records.images import Box, Prediction
+    from hookcli.networks.task import MeanStd, Predictions, Preprocessing, Sizes, Task
+    from hookcli.records.images import Box
     from hookcli.records.runs import ModelInfo
 
 _LARGE_ENOUGH = 512  # pixels of the short side of a picture that shows the part well
@@ -70,12 +70,10 @@ class ModelDescription:
         """Return the layers' input for pixels (N, …); without a module, the pixels themselves."""
         return pixels
 
-    def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
+    def normalisation(self) -> MeanStd:
         return self.task.normalisation(_UNCHANGED, self.prepare.transform)
 
-    def read(
-        self, output: object, sizes: Sequence[tuple[int, int]] = ()
-    ) -> list[tuple[Prediction, ...]]:
+    def read(self, output: object, sizes: Sizes = ()) -> Predictions:
         """Return the predictions for each image; none if the output has no known form."""
         return read_predictions(self.pick(output), self.categories, sizes, self.task)
 

@@ -232,30 +232,31 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
     with weights. They are left out, and a note says so.
     """
     names = {_bare(key): key for key in expected}
-    tensors = {_bare(key): value for key, value in saved.tensors.items()}
-    if len(names) == len(expected) and len(tensors) == len(saved.tensors):
-        versions = {_bare(path): saved.versions[path] for path in sorted(saved.versions, key=len)}
-        values = {_bare(key): value for key, value in saved.others.items()}
-        saved = replace(saved, tensors=tensors, versions=versions, others=values)
-    else:
-        names = {key: key for key in expected}
-    prefix = _find_prefix(file, saved.tensors, names)
+    has_all = len(names) == len(expected)
+    is_bare = has_all and len({*map(_bare, saved.tensors)}) == len(saved.tensors)
+    strip = _bare if is_bare else str
+    names = {strip(key): key for key in expected}
+    tensors = {strip(key): value for key, value in saved.tensors.items()}
+    prefix = _find_prefix(file, tensors, names)
 
     def rename(key: str) -> str:
         new = _new_name(key.removeprefix(prefix), names)
         return names.get(new, new)
 
-    tensors = {rename(key): value for key, value in saved.tensors.items() if key.startswith(prefix)}
     versions = {
-        f"{path}.".removeprefix(prefix).removesuffix("."): version
-        for path, version in saved.versions.items()
-        if f"{path}.".startswith(prefix)
+        f"{strip(path)}.".removeprefix(prefix).removesuffix("."): saved.versions[path]
+        for path in sorted(saved.versions, key=len)
+        if f"{strip(path)}.".startswith(prefix)
     }
-    others = [key for key in saved.tensors if not key.startswith(prefix)]
+    others = [key for key in tensors if not key.startswith(prefix)]
     notes = (saved.note, _left_out(file, others, prefix) if others else "")
-    values = {rename(key): value for key, value in saved.others.items()}
-    note = "; ".join(filter(None, notes))
-    return replace(saved, tensors=tensors, versions=versions, others=values, note=note)
+    return replace(
+        saved,
+        tensors={rename(key): each for key, each in tensors.items() if key.startswith(prefix)},
+        versions=versions,
+        others={rename(strip(key)): value for key, value in saved.others.items()},
+        note="; ".join(filter(None, notes)),
+    )
 
 
 def _bare(path: str) -> str:

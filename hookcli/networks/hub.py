@@ -131,13 +131,11 @@ class Repository(Files):
     is_remote = True
 
     def __init__(self, name: str) -> None:
-        """Store the name of a repository, which may end in ``@`` and a branch, tag or commit."""
         fail_fast_offline()
         self._name, _, self._revision = name.partition("@")
 
     @property
     def label(self) -> str:
-        """The repository, and its commit if it is known."""
         return f"{self._name}@{self._revision[:12]}" if self._revision else self._name
 
     def find(self, name: str) -> Path | None:

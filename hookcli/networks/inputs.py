@@ -229,18 +229,13 @@ def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) 
     # outside the range from 0 to 1: the pixels were then normalized in another way.
     if len(pixels) == len(mean):
         shown = pixels * _per_colour(std) + _per_colour(mean)
-        finite = _finite_of(shown)
+        finite = shown[shown.isfinite()]
         if len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1:
             return shown
-    finite = _finite_of(pixels)
+    finite = pixels[pixels.isfinite()]
     low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
     return (pixels - low) / max(float(high - low), 1e-12)
 
 
 def _per_colour(values: Sequence[float]) -> Tensor:
     return torch.tensor(values).view(-1, 1, 1)
-
-
-def _finite_of(values: Tensor) -> Tensor:
-    where = values.isfinite()
-    return values.flatten() if where.all() else values[where]

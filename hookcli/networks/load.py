@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.config import ModelRequest, ScoreRequest
+    from hookcli.networks.inputs import ExtraInputs
     from hookcli.networks.scores import ScoreTensor
     from hookcli.networks.source import Source
-    from hookcli.records.images import Prediction
+    from hookcli.networks.task import MeanStd, Predictions, Sizes
 
 
 _WHOLE = "images run one at a time, each with the whole of inputs whose first axis is not 1: "
@@ -83,7 +84,7 @@ class LoadedModel(ModelDescription):
     def seen(self, pixels: Tensor) -> Tensor:
         return self.task.seen(self.module, pixels)
 
-    def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
+    def normalisation(self) -> MeanStd:
         return self.task.normalisation(self.module, self.prepare.transform)
 
     @property
@@ -201,9 +202,7 @@ class LoadedModel(ModelDescription):
                     "the first forward pass gives them one: call the model once where you build it",
                 )
 
-    def read(
-        self, output: object, sizes: Sequence[tuple[int, int]] = ()
-    ) -> list[tuple[Prediction, ...]]:
+    def read(self, output: object, sizes: Sizes = ()) -> Predictions:
         """Return the predictions for each image of a batch; none if the output has no known form.
 
         Outputs of the user's own model are read only if it ends in a classifier.
@@ -281,18 +280,20 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
         dtype=request.dtype,
         preprocessing=prepare.words,
         input_shape=prepare.nominal_shape,
-        notes=tuple(filter(None, notes)),
+        notes=tuple(filter(None, (*notes, *_note_inputs(module, extra)))),
     )
     categories = weighted.categories if named is None else named
-    loaded = LoadedModel(
+    return LoadedModel(
         info, prepare, categories, extra=extra, module=module, source=source, seed=request.seed
     )
+
+
+def _note_inputs(module: nn.Module, extra: ExtraInputs | None) -> tuple[str, ...]:
     if extra is None:
-        return loaded
+        return ()
     parameters, shared = list_parameters(module, extra), ", ".join(extra.shared)
     is_unused = parameters and not (extra.uses_pixels or extra.find_places(parameters))
-    added = (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
-    return replace(loaded, info=replace(info, notes=(*info.notes, *filter(None, added))))
+    return (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:

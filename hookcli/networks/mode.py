@@ -13,9 +13,6 @@ from hookcli.outside.foreign import ask
 if TYPE_CHECKING:
     from hookcli.config import Mode
 
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-_NORMS = (*_BATCH_NORMS, *_INSTANCE_NORMS)
 _DROPOUTS = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout),
     *(nn.FeatureAlphaDropout, torchvision.ops.StochasticDepth),
@@ -62,7 +59,7 @@ def note_switched(module: nn.Module) -> str:
 def _trains(module: nn.Module) -> bool:
     if not ask(module, "training"):  # a module that torch.jit.freeze made has no mode
         return False
-    if isinstance(module, _NORMS):
+    if isinstance(module, nn.modules.batchnorm._NormBase):
         return module.track_running_stats
     if isinstance(module, nn.RReLU):
         return module.lower != module.upper

@@ -9,7 +9,7 @@ from hookcli.outside.foreign import ask
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from torch import nn
 
@@ -29,10 +29,21 @@ def make_imagenet(**changes: object) -> Preset:
 
 
 def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Preset:
-    """Make a preset that resizes and crops, with the changes that the user requested."""
-    own_side = ask(module, "image_size")
-    sides = _side_changes(make_preset(), request, own_side if isinstance(own_side, int) else None)
-    return make_preset(**colour_changes(request), **sides)
+    """Make a preset that resizes and crops, with the changes that the user requested.
+
+    Without a requested ``resize``, the resized and the cropped side keep their ratio.
+    """
+    own, built_for = make_preset(), ask(module, "image_size")
+    changes = colour_changes(request)
+    side = request.size or (built_for if isinstance(built_for, int) else own.crop_size[0])
+    if side == own.crop_size[0] and request.resize is None:
+        return make_preset(**changes)
+    resize = [round(side * length / own.crop_size[0]) for length in own.resize_size]
+    resize = [request.resize] if request.resize is not None else resize
+    if len(own.crop_size) > 1:
+        sides = {"crop_size": [side] * len(own.crop_size), "resize_size": resize}
+        return make_preset(**changes, **sides)
+    return make_preset(**changes, crop_size=side, resize_size=resize[0])
 
 
 def requested_changes(request: ModelRequest) -> dict[str, object]:
@@ -47,22 +58,6 @@ def colour_changes(request: ModelRequest) -> dict[str, object]:
     if (name := request.interpolation) is not None:
         changes["interpolation"] = torchvision.transforms.InterpolationMode(name)
     return changes
-
-
-def _side_changes(
-    own: Preset, request: ModelRequest, own_side: int | None
-) -> Mapping[str, int | list[int]]:
-    """Return the arguments that make a preset resize and crop to the requested sides."""
-    # Without a requested ``resize``, the resized and the cropped side keep their ratio in ``own``.
-    # ``own_side`` is the picture side for which the network was built, if known.
-    side = request.size or own_side or own.crop_size[0]
-    if side == own.crop_size[0] and request.resize is None:
-        return {}
-    resize = [round(side * length / own.crop_size[0]) for length in own.resize_size]
-    resize = [request.resize] if request.resize is not None else resize
-    if len(own.crop_size) > 1:
-        return {"crop_size": [side] * len(own.crop_size), "resize_size": resize}
-    return {"crop_size": side, "resize_size": resize[0]}
 
 
 def describe_transform(transform: Any) -> str:

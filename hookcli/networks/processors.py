@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
-    from hookcli.networks.task import Predictions, Scored
+    from hookcli.networks.task import Predictions, Scored, Sizes
     from hookcli.networks.tasks import Boxes
     from hookcli.records.rows import TaskWord
 
@@ -107,7 +107,6 @@ class ProcessorTransform:
         self.flips_colours = bool(self._ask("do_flip_channel_order"))
 
     def __call__(self, picture: Any) -> Tensor:
-        """Return the pixels (C, H, W) of a picture."""
         changes = self._changes
         if len(self.mean) not in (1, COLOURS):
             picture = torch.tensor(spread_bands(picture, len(self.mean))).permute(2, 0, 1)
@@ -129,7 +128,8 @@ class ProcessorTransform:
         parts = []
         if self._ask("do_resize"):
             size = _size_text(self._ask("size"))
-            parts.append(f"resized to {size} ({_resample_text(self._ask('resample'))})")
+            how = Resampling(int(self._ask("resample"))).name.lower()
+            parts.append(f"resized to {size} ({how})")
         if self._ask("do_center_crop"):
             parts.append(f"cropped to {_size_text(self._ask('crop_size'))} in the middle")
         if self._ask("do_rescale"):
@@ -151,10 +151,6 @@ def _size_text(size: Any) -> str:
         return f"{shape_text((sides['height'], sides['width']))} pixels"
     words = {"shortest_edge": "on the short side", "longest_edge": "on the long side"}
     return ", ".join(f"{v} pixels {words.get(key, key)}" for key, v in sides.items())
-
-
-def _resample_text(resample: Any) -> str:
-    return Resampling(int(resample)).name.lower()
 
 
 # The tasks
@@ -203,7 +199,7 @@ class _ProcessorTask(Task):
 
 
 class _Backbone(_ProcessorTask, Features):
-    """Backbones and vision parts: models that return features."""
+    pass
 
 
 class _Classifier(_ProcessorTask, Classification):
@@ -218,12 +214,10 @@ class _Classifier(_ProcessorTask, Classification):
 
 
 class _Segmenter(_ProcessorTask, Segmentation):
-    """Models that classify each pixel."""
-
     def find(self, output: object) -> Tensor | None:
         return _logits_of(output, 4)
 
-    def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
+    def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
         process = ask(self.processor(), "post_process_semantic_segmentation")
         if process is None or not sizes or found.shape[1] == 1:
             return super().list_labels(found, sizes)
@@ -242,12 +236,7 @@ class _Detector(_ProcessorTask, BoxTask):
         found: list[Boxes] = process(output, threshold=0.0, target_sizes=None)
         return found
 
-    def read(
-        self,
-        found: list[Boxes],
-        categories: Sequence[str],
-        sizes: Sequence[tuple[int, int]] = (),
-    ) -> Predictions:
+    def read(self, found: list[Boxes], categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         scaled: list[Boxes] = [
             {**each, "boxes": each["boxes"] * torch.tensor([*size, *size]).to(each["boxes"])}
             for each, size in zip(found, sizes or [(1, 1)] * len(found), strict=True)
@@ -272,10 +261,7 @@ class _Masks(_ProcessorTask):
         ]
 
     def read(
-        self,
-        found: list[SimpleNamespace],
-        categories: Sequence[str],
-        sizes: Sequence[tuple[int, int]] = (),
+        self, found: list[SimpleNamespace], categories: Sequence[str], sizes: Sizes = ()
     ) -> Predictions:
         """Return the segments that the library's pipeline finds, the most certain first."""
         own = self.processor()
@@ -318,10 +304,7 @@ class _Depth(_ProcessorTask):
         return [depth[i : i + 1] for i in range(len(depth))] if is_floats(depth, 3) else None
 
     def read(
-        self,
-        found: list[Tensor],
-        categories: Sequence[str],
-        sizes: Sequence[tuple[int, int]] = (),
+        self, found: list[Tensor], categories: Sequence[str], sizes: Sizes = ()
     ) -> Predictions:
         process = ask(self.processor(), "post_process_depth_estimation")
         predictions = []

@@ -124,7 +124,6 @@ def _score_of_form(
 
 
 def _add_up(value: object) -> Tensor | None:
-    """Return the sum of all floating-point numbers in nested outputs; None if there are none."""
     if isinstance(value, Tensor):
         return value.sum() if value.is_floating_point() else None
     if not isinstance(value, (dict, list, tuple)):

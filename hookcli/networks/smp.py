@@ -127,7 +127,6 @@ class Smp(FileSource):
         return () if self.files is not None else tuple(known.get("pretrained_settings", ()))
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load all weights of a trained model; of an architecture, those of its encoder."""
         fail_fast_offline()
         if self.files is None:
             return self._load_encoder(request, name)
@@ -230,7 +229,6 @@ class _Transform:
 
 
 def _check_size(request: ModelRequest, stride: int) -> None:
-    """Refuse a ``size`` that is no multiple of ``stride``, or that comes with a ``resize``."""
     size = request.size or 0
     if request.resize is not None:
         raise RequestError(

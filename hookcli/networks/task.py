@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Picture: TypeAlias = Any  # of Pillow, or a ``BandPicture`` of images/intensities
     Pictures: TypeAlias = Sequence[Picture]  # one picture, a clip's frames, or a pair
+    Sizes: TypeAlias = Sequence[tuple[int, int]]  # the width and height of each image, or nothing
+    MeanStd: TypeAlias = tuple[Sequence[float], Sequence[float]]  # of each colour
     Predictions: TypeAlias = list[tuple[Prediction, ...]]  # of each image of a batch
     Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
 
@@ -114,9 +116,7 @@ class Task:
         """Return the picture (C, H, W) that stands for an image, from the layers' input for it."""
         return seen
 
-    def normalisation(
-        self, module: nn.Module, transform: object
-    ) -> tuple[Sequence[float], Sequence[float]]:
+    def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
         """Return the mean and the standard deviation of each colour: 0 and 1 if none is known."""
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
@@ -129,9 +129,7 @@ class Task:
         """Return what the task reads, an item per image; None if the output has another form."""
         raise NotImplementedError
 
-    def read(
-        self, found: Any, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
+    def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         """Return the predictions for each image of a batch from what ``find`` returned.
 
         ``sizes`` has the width and height of each image; it and ``categories`` may be empty.

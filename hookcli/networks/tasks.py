@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset, Transform
-    from hookcli.networks.task import Pictures, Predictions, Scored
+    from hookcli.networks.task import MeanStd, Pictures, Predictions, Scored, Sizes
     from hookcli.records.rows import TaskWord
 
 Reading: TypeAlias = Literal["logits", "labels", "probabilities", "values"]
@@ -71,9 +71,7 @@ class Classification(Task):
             return output[:, None]
         return output if is_floats(output, 2) else None
 
-    def read(
-        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
+    def read(self, found: Tensor, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         rows = found.detach().float().cpu()
         if self.reading == "values":
             return _name_best("value", rows, rows, categories)
@@ -138,10 +136,7 @@ class Segmentation(Task):
         logits = output.get("out") if isinstance(output, dict) else None
         return logits if is_floats(logits, 4) else None
 
-    def read(
-        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
-        """Return the classes that cover the largest shares of each image."""
+    def read(self, found: Tensor, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         predictions = []
         labels = self.list_labels(found.detach(), sizes)
         for logits, of_image in zip(found.detach(), labels, strict=True):
@@ -154,7 +149,7 @@ class Segmentation(Task):
             )
         return predictions
 
-    def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
+    def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
         """Return the class of each pixel of each image, (H, W), from logits (N, classes, H, W).
 
         ``sizes`` has the width and height of each image, for models whose logits are coarser.
@@ -199,9 +194,7 @@ class BoxTask(Task):
     word = "detection"
     needs_values = True
 
-    def read(
-        self, found: list[Boxes], categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
+    def read(self, found: list[Boxes], categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         return [_read_boxes(boxes, categories) for boxes in found]
 
     def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
@@ -252,9 +245,7 @@ class Detection(BoxTask):
         seen: Tensor = batch.tensors
         return seen
 
-    def normalisation(
-        self, module: nn.Module, transform: object
-    ) -> tuple[Sequence[float], Sequence[float]]:
+    def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
         inside = _resizer_of(module)
         return inside.image_mean, inside.image_std
 
@@ -345,9 +336,7 @@ class OpticalFlow(Task):
     def picture(self, seen: Tensor) -> Tensor:
         return seen[0]
 
-    def normalisation(
-        self, module: nn.Module, transform: object
-    ) -> tuple[Sequence[float], Sequence[float]]:
+    def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
         """Return 0.5 for each colour, which the preset uses but does not store."""
         return [0.5] * 3, [0.5] * 3
 
@@ -358,9 +347,7 @@ class OpticalFlow(Task):
             return last
         return None
 
-    def read(
-        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
+    def read(self, found: Tensor, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
         return [
             name_figures("pixels", {"mean flow": each.mean(), "greatest flow": each.max()})
@@ -416,9 +403,9 @@ def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | Non
 def read_predictions(
     output: object,
     categories: Sequence[str],
-    sizes: Sequence[tuple[int, int]] = (),
+    sizes: Sizes = (),
     own: Task | None = None,
-) -> list[tuple[Prediction, ...]]:
+) -> Predictions:
     """Return the predictions for each image of a batch; [] for an output of unknown form.
 
     ``sizes`` has the width and height of each image, if they are known; ``own`` is asked first.
@@ -430,7 +417,7 @@ def read_predictions(
     return task.read(found, categories, sizes)
 
 
-def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
+def read_features(features: Tensor) -> Predictions:
     """Return one prediction for each image, which only says how many features there are."""
     count = features.shape[2 if features.dim() == 3 else 1]
     return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
@@ -491,7 +478,7 @@ def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
 
 def _name_best(
     measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]
-) -> list[tuple[Prediction, ...]]:
+) -> Predictions:
     """Return the classes with the highest ``values`` (N, classes), computed from the ``rows``."""
     best = values.topk(min(_TOP, values.shape[1]))
     categories = categories if len(categories) == values.shape[1] else ()
@@ -510,7 +497,6 @@ def _name_classes(
     indices: Sequence[int],
     categories: Sequence[str],
 ) -> tuple[Prediction, ...]:
-    """Return a prediction for each class, or just one that says that a logit is not finite."""
     if not logits.isfinite().all():
         return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
     word = "output" if measure == "value" else "class"

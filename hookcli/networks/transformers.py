@@ -121,7 +121,7 @@ class Transformers(FileSource):
             return CatalogEntry(name, choose_task(heads[0]).word, (), None, None, None, ())
         folder = dict(list_cached())[name.removeprefix(cls.prefix)]
         content = _read_cached(folder)
-        heads = content.get("architectures")
+        heads = content.get("architectures") or []
         if not (isinstance(heads, list) and heads and isinstance(heads[0], str)):
             heads = _list_heads(transformers, content["model_type"])
         has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
@@ -275,13 +275,11 @@ def _table(transformers: Any, head: str) -> Mapping[str, Any]:
 
 
 def _list_heads(transformers: Any, kind: str) -> list[str]:
-    """Return the names of the classes for a type of models, in the order of ``_HEADS``."""
     found = (_table(transformers, head).get(kind) for head in _HEADS)
     return [each if isinstance(each, str) else each[0] for each in found if each]
 
 
 def _read_cached(folder: Path) -> dict[str, Any]:
-    """Return the configuration in a folder of the hub's cache; empty if there is none."""
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -360,7 +358,6 @@ def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, 
 
 
 def _find_class(transformers: Any, config: Any) -> Any:
-    """Return the class that the configuration names, or else the first of ``_HEADS``."""
     for architecture in config.architectures or ():
         kind = getattr(transformers, architecture, None)
         if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
@@ -380,7 +377,6 @@ def _find_tower(transformers: Any, vision: Any) -> Any:
 
 
 def _interpolate_positions(module: nn.Module) -> None:
-    """Let a model adapt its position embeddings to pictures of another size, if it can."""
     if "interpolate_pos_encoding" in inspect.signature(module.forward).parameters:
         vars(module)["forward"] = partial(module.forward, interpolate_pos_encoding=True)
 
@@ -434,7 +430,6 @@ def import_transformers(name: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let transformers and the hub print nothing in the ``with`` block."""
     from huggingface_hub.utils import (
         are_progress_bars_disabled,
         disable_progress_bars,

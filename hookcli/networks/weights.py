@@ -49,7 +49,6 @@ def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequ
 
 
 def _trained_or_random(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Use random weights if the trained ones are unavailable or do not fit the request."""
     why = source.explain_untrained(request)
     if not why:
         try:
