@@ -31,23 +31,16 @@ _UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What hookcli must know of a model to prepare images and to read its output.
-
-    Attributes:
-        prepare: turns upright RGB pictures into pixels on the CPU.
-        categories: the class names by index; empty if they are not known.
-        first: returns the pixels (1, …) of the first usable image of the run, if there is one.
-        choose: returns the tensor that predictions and scores read, from an output of several; None
-            if they read the whole output.
-        extra: the inputs besides the pixels; None if there are none.
-    """
+    """What hookcli must know of a model to prepare images and to read its output."""
 
     info: ModelInfo
-    prepare: Preprocessing
-    categories: tuple[str, ...] = ()
+    prepare: Preprocessing  # turns upright RGB pictures into pixels on the CPU
+    categories: tuple[str, ...] = ()  # the class names by index; empty if they are not known
+    # returns the pixels (1, …) of the first usable image of the run, if there is one
     first: Callable[[], Tensor | None] = lambda: None
+    # returns the one of several tensors in an output that predictions and scores read
     choose: Callable[[object], Tensor] | None = None
-    extra: ExtraInputs | None = None
+    extra: ExtraInputs | None = None  # the inputs besides the pixels, if any
 
     @property
     def task(self) -> Task:

@@ -47,19 +47,12 @@ DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file holds, and the Python code that loads it.
+    """What a file holds, and the Python code that loads it; empty is unknown or none."""
 
-    Attributes:
-        what: the content in words, such as ``an ONNX graph``; empty if it is unknown.
-        model: the Python expression for the ``nn.Module`` in the file; empty without one.
-        state: the Python expression for a state dict that must be made from the file.
-        join: how to join the file with the others, if it is one of several shards.
-    """
-
-    what: str = ""
-    model: str = ""
-    state: str = ""
-    join: str = ""
+    what: str = ""  # the content in words, such as ``an ONNX graph``
+    model: str = ""  # the Python expression for the ``nn.Module`` in the file
+    state: str = ""  # the Python expression for a state dict that must be made from the file
+    join: str = ""  # how to join the file with the others, if it is one of several shards
 
 
 UNKNOWN = FileKind()

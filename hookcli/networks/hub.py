@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 import socket
@@ -52,14 +53,9 @@ ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and ope
 
 
 class Files:
-    """The files of a model, whose folder may be in the hub's cache.
+    """The files of a model, whose folder may be in the hub's cache."""
 
-    Attributes:
-        is_remote: whether files may be downloaded.
-        label: where the files come from, for people.
-    """
-
-    is_remote: bool
+    is_remote: bool  # whether files may be downloaded
 
     @property
     def label(self) -> str:
@@ -147,15 +143,10 @@ class Repository(Files):
 
 @dataclass(frozen=True, slots=True)
 class FileSource(Source):
-    """A model of a library, which may be in a folder or on the hub.
+    """A model of a library, which may be in a folder or on the hub."""
 
-    Attributes:
-        files: the files of the model; None if the library itself knows the model.
-        weight_names: the names that a file of weights may have, the preferred one first.
-    """
-
-    files: Files | None = None
-    weight_names: ClassVar[tuple[str, ...]] = ()
+    files: Files | None = None  # None if the library itself knows the model
+    weight_names: ClassVar[tuple[str, ...]] = ()  # of files of weights, the preferred one first
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         return guard_library(self.name, self.files)
@@ -176,7 +167,10 @@ class FileSource(Source):
         """Return the file of the weights; a model without one is refused."""
         for file in self.find_weights():
             return file
-        raise WeightsError(f"{self.name} has no weights", "`weights='random'`, or `weights=FILE`")
+        raise WeightsError(
+            f"{self.name} has no weights ({', '.join(self.weight_names)})",
+            "`weights='random'`, or `weights=FILE`",
+        )
 
     def explain_untrained(self, request: ModelRequest) -> str:
         if self.files is None or self.files.is_remote or self.find_weights():
@@ -201,6 +195,17 @@ def guard_library(name: str, files: Files | None) -> Iterator[None]:
     finally:
         if is_local:
             constants.HF_HUB_OFFLINE = before
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Let libraries log nothing in the ``with`` block."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def is_place(place: str) -> bool:
@@ -315,8 +320,7 @@ def _find_file(repository: str, name: str, revision: str | None = None) -> Path 
         ) from error
     except errors.RevisionNotFoundError as error:
         raise RequestError(
-            f"{repository} has no revision {revision!r}",
-            f"its branches and tags: {page}/tree/main",
+            f"{repository} has no revision {revision!r}", f"its branches and tags: {page}/tree/main"
         ) from error
     except errors.EntryNotFoundError:
         return None

@@ -40,20 +40,16 @@ def last_two_axes(pixels: Tensor) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """How the pixels (N, …) of images are passed to a model.
+    """How the pixels (N, …) of images are passed to a model."""
 
-    Attributes:
-        arguments_of: returns the arguments of the model's ``forward`` for given pixels.
-        size_of: returns the height and width of the layers' input for given pixels.
-        alone: whether images run one at a time: they would affect each other in a batch, or the
-            leading axis of the layers' tensors does not count images.
-        seed: the seed of the random numbers that a forward pass in training mode draws.
-    """
-
+    # returns the arguments of the model's ``forward`` for given pixels
     arguments_of: Callable[[Tensor], tuple[object, ...]] = lambda pixels: (pixels,)
+    # returns the height and width of the layers' input for given pixels
     size_of: Callable[[Tensor], tuple[int, int]] = last_two_axes
+    # whether images run one at a time: they would affect each other in a batch, or the leading axis
+    # of the layers' tensors does not count images
     alone: bool = False
-    seed: int = 0
+    seed: int = 0  # of the random numbers that a forward pass in training mode draws
 
 
 PLAIN = ModelInputs()
@@ -75,16 +71,11 @@ _MISSING = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class ExtraInputs:
-    """The inputs of a model besides the pixels, the same for all images.
+    """The inputs of a model besides the pixels, the same for all images."""
 
-    Attributes:
-        values: the tensor or other value of each input, by name.
-        as_dict: whether the model takes one dictionary of all inputs.
-        hashes: the SHA-256 of each file that a value comes from, by the name of the file.
-    """
-
-    values: Mapping[str, object]
-    as_dict: bool
+    values: Mapping[str, object]  # by name
+    as_dict: bool  # whether the model takes one dictionary of all inputs
+    # the SHA-256 of each file that a value comes from, by the name of the file
     hashes: Mapping[str, str]
 
     @property

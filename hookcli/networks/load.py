@@ -57,16 +57,11 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel(ModelDescription):
-    """A PyTorch model on its device, in the requested mode.
-
-    Attributes:
-        source: the source that it comes from.
-        seed: the seed of the random numbers that the model draws in training mode.
-    """
+    """A PyTorch model on its device, in the requested mode."""
 
     module: nn.Module
     source: Source
-    seed: int = 0
+    seed: int = 0  # of the random numbers that the model draws in training mode
 
     def convert(self, pixels: Tensor) -> Tensor:
         like = next(self.module.parameters(), torch.empty(0))

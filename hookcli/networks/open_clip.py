@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +19,7 @@ from hookcli.networks.hub import (
     find_files,
     is_cached,
     is_place,
+    quiet,
     require_config,
 )
 from hookcli.networks.presets import requested_changes
@@ -34,8 +33,6 @@ from hookcli.outside.foreign import ask, first_line
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import nn
 
     from hookcli.config import ModelRequest
@@ -52,10 +49,6 @@ class OpenClip(FileSource):
 
     Its name is ``open_clip:NAME``, perhaps with ``/`` and the tag of its weights;
     ``open_clip:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision; or ``open_clip:FOLDER``.
-
-    Attributes:
-        model: the name in the library, without a tag.
-        tag: the tag of the weights; empty if the name has none.
     """
 
     prefix: ClassVar[str] = "open_clip:"
@@ -66,8 +59,8 @@ class OpenClip(FileSource):
         *("open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth", "model.safetensors"),
     )
 
-    model: str = ""
-    tag: str = ""
+    model: str = ""  # the name in the library, without a tag
+    tag: str = ""  # of the weights
 
     @classmethod
     def list_shelf(cls) -> list[str]:
@@ -169,7 +162,7 @@ class OpenClip(FileSource):
 def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
     file = arguments.pop("file", None)
     options: dict[str, object] = {"load_weights": False, "pretrained_text": False, **arguments}
-    with _quiet(), warnings.catch_warnings():
+    with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = library.create_model(model, **options)
         if file is not None:
@@ -188,20 +181,10 @@ def _is_cached(config: dict[str, str]) -> bool:
 def _download(library: Any, model: str, tag: str) -> Path:
     fail_fast_offline()
     try:
-        with _quiet(), connection_errors(), connection_timeout():
+        with quiet(), connection_errors(), connection_timeout():
             return Path(library.download_pretrained(library.get_pretrained_cfg(model, tag)))
     except RuntimeError as error:
         raise WeightsError(
             f"the download of open_clip's {model}/{tag} is damaged: {first_line(error)}",
             "try again",
         ) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(before)

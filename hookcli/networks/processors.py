@@ -17,13 +17,7 @@ from torch import Tensor
 
 from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.networks.inputs import last_two_axes
-from hookcli.networks.task import (
-    COLOURS,
-    Preprocessing,
-    Task,
-    UnfitPictureError,
-    spread_bands,
-)
+from hookcli.networks.task import COLOURS, Preprocessing, Task, UnfitPictureError, spread_bands
 from hookcli.networks.tasks import (
     BoxTask,
     Classification,
@@ -91,9 +85,7 @@ def resize_fields(
 class ProcessorTransform:
     """Turns a picture into pixels with an image processor, some of whose values are replaced.
 
-    Attributes:
-        mean: what the processor subtracts from each colour; 0 if it does not normalize.
-        std: what the processor divides each colour by; 1 if it does not normalize.
+    Without normalization, ``mean`` is 0 and ``std`` is 1.
     """
 
     def __init__(self, processor: Any, changes: Mapping[str, Any]) -> None:

@@ -61,9 +61,6 @@ class Smp(FileSource):
 
     Its name is ``smp:ARCHITECTURE/ENCODER``; ``smp:FOLDER`` with a folder that ``save_pretrained``
     wrote; or ``smp:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
-
-    Attributes:
-        encoder: the name of the encoder.
     """
 
     prefix: ClassVar[str] = "smp:"

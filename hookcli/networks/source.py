@@ -32,58 +32,40 @@ UNREACHABLE = (OSError, http.client.HTTPException)
 
 @dataclass(frozen=True, slots=True)
 class ModelWithWeights:
-    """A model with its weights, and what hookcli reports about them.
-
-    Attributes:
-        name: the name of the weights, or the file or code that they come from.
-        preset: makes torchvision's preprocessing for the weights.
-        categories: the class names by index; empty if they are not known.
-        trained: False if any of the weights are known to be random.
-        sha256: of the weights' file, or of the weights that the user's own code made; else empty.
-        notes: changes that the user did not ask for and that affect what the model computes.
-    """
+    """A model with its weights, and what hookcli reports about them."""
 
     module: nn.Module
-    name: str
-    preset: MakePreset = make_imagenet
-    categories: tuple[str, ...] = ()
-    trained: bool = True
-    warning: str = ""
-    sha256: str = ""
+    name: str  # of the weights, or the file or code that they come from
+    preset: MakePreset = make_imagenet  # makes torchvision's preprocessing for the weights
+    categories: tuple[str, ...] = ()  # the class names by index; empty if they are not known
+    trained: bool = True  # False if any of the weights are known to be random
+    warning: str = ""  # about the weights, for the user
+    sha256: str = ""  # of the weights' file, or of the weights that the user's own code made
+    # changes that the user did not ask for and that affect what the model computes
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model that can be built. Each subclass stands for a source of models, such as timm.
+    """A model that can be built. Each subclass stands for a source of models, such as timm."""
 
-    Attributes:
-        name: the name as the user wrote it.
-        builder: builds the untrained module from keyword arguments.
-        prefix: the beginning of all names of this source, such as ``timm:``. If it is empty, a name
-            may also belong to a library that hookcli does not know.
-        label: the task of this source's models in manifests, if hookcli does not know their real
-            tasks; otherwise empty.
-        library: the package that the models come from; empty for the user's own code.
-        is_known: whether hookcli knows the inputs and outputs of this source's models. If it does
-            not, a model may return any output and raise any exception, and by default the model
-            keeps the weights that its code makes.
-        reserved: the arguments of the builder that hookcli sets itself.
-        channels_argument: the argument of the builder for the number of channels of the pixels.
-        keeps_format: whether the model keeps its memory format.
-    """
-
-    name: str
-    builder: Callable[..., nn.Module]
+    name: str  # as the user wrote it
+    builder: Callable[..., nn.Module]  # builds the untrained module
+    # the beginning of all names, such as ``timm:``; without one, a library that hookcli does not
+    # know may have the name, too
     prefix: ClassVar[str] = ""
+    # the task in manifests, if hookcli does not know the real one of each model
     label: ClassVar[str] = ""
+    # the package that the models come from; none for the user's own code
     library: ClassVar[str] = ""
+    # whether hookcli knows the inputs and outputs of the models. If not, a model may return any
+    # output and raise any exception, and by default it keeps the weights that its code makes.
     is_known: ClassVar[bool] = True
-    keeps_format: ClassVar[bool] = False
+    keeps_format: ClassVar[bool] = False  # whether the model keeps its memory format
     reserved: ClassVar[frozenset[str]] = frozenset(
         {"weights", "weights_backbone", "pretrained", "progress", "quantize"}
-    )
-    channels_argument: ClassVar[str] = ""
+    )  # the arguments of the builder that hookcli sets itself
+    channels_argument: ClassVar[str] = ""  # the builder's, for the number of channels
 
     # The names of models
 

@@ -46,32 +46,22 @@ class UnfitPictureError(NoImageError):
 
 
 class Task:
-    """A task of models. The methods of this class suit models of one picture of a fixed size.
+    """A task of models. The methods of this class suit models of one picture of a fixed size."""
 
-    Attributes:
-        word: the task's name in manifests and ``hookcli models``.
-        nominal: the height and width of a usual image, for transforms that do not crop.
-        frames: the number of frames in one input.
-        takes_pair: one input consists of two pictures.
-        stacked: the axis along which an input's pictures are stacked, and the number of pictures;
-            None for a single picture.
-        takes_any_size: the model is made for pictures of any size.
-        shares_forward: several images may share a forward pass, counted by the leading axis.
-        keeps_pictures: hookcli keeps the pictures, smaller than pixels, until it needs the pixels.
-        needs_values: the shapes inside the model depend on the values of its weights.
-        is_faster_channels_last: the networks are faster in the channels-last memory format.
-    """
-
-    word: TaskWord
+    word: TaskWord  # in manifests and ``hookcli models``
+    # the height and width of a usual image, for transforms that do not crop
     nominal: tuple[int, int] = (224, 224)
-    frames: int = 1
-    takes_pair: bool = False
+    frames: int = 1  # in one input
+    takes_pair: bool = False  # whether one input consists of two pictures
+    # the axis along which an input's pictures are stacked, and their number
     stacked: tuple[int, int] | None = None
-    takes_any_size: bool = False
-    shares_forward: bool = True
+    takes_any_size: bool = False  # whether the model is made for pictures of any size
+    shares_forward: bool = True  # whether the leading axis counts images that share a forward pass
+    # whether hookcli keeps pictures, smaller than pixels, until it needs the pixels
     keeps_pictures: bool = False
+    # whether the shapes inside the model depend on the values of its weights
     needs_values: bool = False
-    is_faster_channels_last: bool = False
+    is_faster_channels_last: bool = False  # in the memory format channels-last
 
     # What a model is given
 
@@ -147,15 +137,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class FixedSize:
-    """The only size of pixels that a network accepts.
-
-    Attributes:
-        step: the network's convolutions round each side up to a multiple of this many pixels.
-    """
+    """The only size of pixels that a network accepts."""
 
     height: int
     width: int
-    step: int = 1
+    step: int = 1  # the convolutions round each side up to a multiple of this
 
     def takes(self, height: int, width: int) -> bool:
         rounded = (-(-side // self.step) * self.step for side in (height, width))
@@ -184,28 +170,19 @@ def find_fixed_size(module: nn.Module) -> FixedSize | None:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How an image becomes pixels.
-
-    Attributes:
-        transform: the transform of the model's library, with the user's changes.
-        crop: the height and width that a cropping transform produces; None if the transform keeps
-            the whole picture.
-        size: the requested side, if the network accepts pictures of any size.
-        channels: the number of channels that the network accepts; None if it is unknown.
-        fixed: the only size that the network accepts; None if several, or unknown.
-        grey: whether the network takes grey pictures with one channel.
-        bands: the number of bands that the transform takes; a grey picture has three.
-        taken: if ``channels`` is unknown, the numbers of channels that the network's modules take.
-    """
+    """How an image becomes pixels."""
 
     task: Task
-    transform: Transform
+    transform: Transform  # of the model's library, with the user's changes
+    # the height and width after a crop; None if the whole picture is kept
     crop: tuple[int, int] | None = None
-    size: int | None = None
-    channels: int | None = COLOURS
+    size: int | None = None  # the requested side, if the network accepts pictures of any size
+    channels: int | None = COLOURS  # that the network accepts; None if unknown
+    # None if the network accepts several sizes, or if its size is unknown
     fixed: FixedSize | None = None
-    grey: bool = False
-    bands: int = COLOURS
+    grey: bool = False  # whether the network takes grey pictures with one channel
+    bands: int = COLOURS  # of the pictures that the transform takes; a grey picture has three
+    # if ``channels`` is unknown, those that the network's modules take
     taken: frozenset[int] = frozenset()
 
     @property

@@ -45,18 +45,14 @@ class Classification(Task):
     """Models that name the content of a picture; they return rows of numbers.
 
     A single logit or probability is that of class 1, the positive class. Class 0 is its opposite.
-
-    Attributes:
-        reading: what the numbers are: ``logits`` of classes of which one is true, ``labels`` (the
-            logits of classes that may all be true), ``probabilities``, or ``values`` without
-            classes.
-        is_single: whether the output may be (N,), without the axis of classes.
+    The numbers are ``logits`` of classes of which one is true, ``labels`` (the logits of classes
+    that may all be true), ``probabilities``, or ``values`` without classes.
     """
 
     word: TaskWord = "classification"
     is_faster_channels_last = True
     reading: Reading = "logits"
-    is_single: bool = False
+    is_single: bool = False  # whether the output may be (N,), without the axis of classes
 
     def read_as(self, reading: Reading, *, is_single: bool = False) -> Self:
         task = copy.copy(self)
@@ -401,10 +397,7 @@ def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | Non
 
 
 def read_predictions(
-    output: object,
-    categories: Sequence[str],
-    sizes: Sizes = (),
-    own: Task | None = None,
+    output: object, categories: Sequence[str], sizes: Sizes = (), own: Task | None = None
 ) -> Predictions:
     """Return the predictions for each image of a batch; [] for an output of unknown form.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import json
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,6 +27,7 @@ from hookcli.networks.hub import (
     guard_library,
     join_hashes,
     list_cached,
+    quiet,
     read_config,
     require_config,
 )
@@ -86,11 +88,6 @@ class Transformers(FileSource):
     Its name is ``hf:NAME`` with the name of a model on the hub, and perhaps a revision after ``@``;
     ``hf:FOLDER`` with a folder that ``save_pretrained`` wrote; or ``hf-config:TYPE`` with a type of
     models, such as ``dinov2``, which has the type's default configuration.
-
-    Attributes:
-        kind: the library's class of the model.
-        config: the configuration of that class, before the user's arguments.
-        own_task: the task of the model.
     """
 
     prefix: ClassVar[str] = "hf:"
@@ -98,8 +95,8 @@ class Transformers(FileSource):
     reserved: ClassVar[frozenset[str]] = frozenset({"model_type", "architectures"})
     weight_names: ClassVar[tuple[str, ...]] = ("model.safetensors", "pytorch_model.bin")
 
-    kind: Any = None
-    config: Any = None
+    kind: Any = None  # the library's class
+    config: Any = None  # before the user's arguments
     own_task: Task = field(default_factory=Features)
 
     @classmethod
@@ -430,25 +427,8 @@ def import_transformers(name: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    from huggingface_hub.utils import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), not are_progress_bars_disabled()
-    shown = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    disable_progress_bars()
-    try:
+    with quiet(), redirect_stderr(io.StringIO()):  # the bars of downloads and of loading
         yield
-    finally:
-        logging.set_verbosity(verbosity)
-        (enable_progress_bars if bars else disable_progress_bars)()
-        if shown:
-            logging.enable_progress_bar()
 
 
 @contextmanager

@@ -47,21 +47,14 @@ _SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """The content of a weights file.
+    """The content of a weights file."""
 
-    Attributes:
-        tensors: the tensors by key. They are dense, on the CPU, and not larger than their storages.
-        versions: the versions of the saved modules, by module path; empty if the file has none.
-        note: which set of weights was chosen, or which tensors were left out; empty without any.
-        others: the values that are not tensors, by key, such as the extra state of a module.
-        sha256: the hash of the bytes that were read.
-    """
-
-    tensors: dict[str, Tensor]
-    versions: dict[str, int]
-    note: str = ""
+    tensors: dict[str, Tensor]  # dense, on the CPU, and not larger than their storages
+    versions: dict[str, int]  # of the saved modules, by module path; empty if the file has none
+    note: str = ""  # which set of weights was chosen, or which tensors were left out
+    # the values that are not tensors, such as the extra state of a module
     others: dict[str, object] = field(default_factory=dict)
-    sha256: str = ""
+    sha256: str = ""  # of the bytes that were read
 
 
 def read_weights_file(file: Path, key: str = "") -> WeightsFile:
@@ -157,8 +150,7 @@ def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
     if kind.join:
         return _refuse_kind(file, kind)
     return WeightsError(
-        f"{file} holds {what}, and loading it would run its code",
-        _save_hint(file, kind),
+        f"{file} holds {what}, and loading it would run its code", _save_hint(file, kind)
     )
 
 
